@@ -32,6 +32,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
+from noetl_stream.server.ends import EndTriggers
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.formats import Formats
@@ -97,10 +98,11 @@ class CoreServer:
         snapshots = Snapshots(store, plans)
         self._executions = ExecutionCache(store, snapshots, lambda partition: 0, lambda state: None, sys.maxsize)
         self._plan = plan
+        self._ends = EndTriggers(store)
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:
         """Folds these in one tick."""
-        fold = Fold(self._executions, CAPABILITIES, Formats())
+        fold = Fold(self._executions, CAPABILITIES, Formats(), self._ends)
         bodies = [(message, body) for message in messages if (body := fold.decode(message)) is not None]
         for message, body in bodies:
             if isinstance(body, Request):

@@ -34,6 +34,7 @@ from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -91,6 +92,7 @@ class Stack:
             DirectViews(self._store, checking, secrets),
             DirectSelections(executions, self._store, clock),
             schedules,
+            DirectTriggers(TriggerPorts(requests, broker.bus, self._store, catalog, clock), checking),
         )
 
     async def add_executions(self, **paths: str) -> None:

@@ -28,6 +28,7 @@ GET /livez
 GET /readyz
 GET /problems/{name}
 POST /api/v1/session
+POST /api/v1/hooks/{path}
 """
 
 VIEWER = """
@@ -73,6 +74,10 @@ GET /api/v1/schedules
 GET /api/v1/schedules/{path}
 GET /api/v1/schedules/{path}/upcoming
 GET /api/v1/schedules/{path}/history
+GET /api/v1/triggers
+GET /api/v1/triggers/{path}
+GET /api/v1/triggers/{path}/events
+GET /api/v1/triggers/{path}/events/{number}
 GET /api/v1/workers
 GET /api/v1/pools
 GET /api/v1/partitions
@@ -96,6 +101,9 @@ POST /api/v1/bulk/pause
 POST /api/v1/bulk/resume
 POST /api/v1/bulk/retry
 POST /api/v1/bulk/rerun
+POST /api/v1/triggers/{path}/pause
+POST /api/v1/triggers/{path}/resume
+POST /api/v1/triggers/{path}/events/{number}/resend
 POST /api/vars/{execution_id}
 POST /api/v1/schedules/{path}/pause
 POST /api/v1/schedules/{path}/resume
@@ -104,6 +112,8 @@ POST /api/v1/schedules/{path}/backfill
 """
 
 AUTHOR = """
+POST /api/v1/triggers
+DELETE /api/v1/triggers/{path}
 POST /api/v1/playbooks
 DELETE /api/v1/playbooks/{path}
 DELETE /api/v1/schedules/{path}

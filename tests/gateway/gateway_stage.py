@@ -17,6 +17,7 @@ from noetl_stream.adapters.memory.access import (
     MemoryAudit,
     MemoryCredentials,
     MemoryIdempotency,
+    MemoryRights,
     MemorySessions,
     MemoryTokens,
 )
@@ -39,6 +40,7 @@ from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.errors import PayloadRefused
@@ -52,6 +54,7 @@ from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import Tick
 from noetl_stream.sealing.keys import key_ring, new_key
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
@@ -107,6 +110,7 @@ class GatewayStage:
         self.catalog = MemoryCatalog(self.store)
         self.tokens, self.sessions = MemoryTokens(), MemorySessions()
         self.audit = MemoryAudit()
+        self.credentials, self._keys = MemoryCredentials(self.clock), key_ring((new_key(),), "a key")
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
         self._network = network
@@ -125,7 +129,6 @@ class GatewayStage:
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster_ports = ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock)
         cluster = DirectCluster(cluster_ports, secrets, recorded)
-        keys = key_ring((new_key(),), "a key")
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, cluster, recorded=recorded)
@@ -134,13 +137,14 @@ class GatewayStage:
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, schedules),
-            DirectCredentials(MemoryCredentials(clock), keys, recorded),
+            DirectCredentials(self.credentials, self._keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock, recorded),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
             DirectViews(store, checking, secrets, self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),
             schedules,
+            DirectTriggers(TriggerPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded),
         )
 
     def replace(self, **verbs: Any) -> None:
@@ -208,6 +212,8 @@ class GatewayStage:
                 evaluator=MemoryEvaluator(),
                 capabilities=CAPABILITIES,
                 signer=SIGNER,
+                secrets=SecretsResponder(self.credentials, self.audit, self.clock, self._keys),
+                rights=MemoryRights(self.tokens),
             ),
             self._kinds,
             checker=check_once,

@@ -43,10 +43,18 @@ from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.ports.operations.schedules import Schedules
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
+from noetl_stream.ports.operations.triggers import TriggerEventDocument, Triggers
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.trigger.signatures import WebhookDelivery
 
 WAIT_S = 20.0
+TRIGGER = """
+apiVersion: noetl.io/v2
+kind: Trigger
+metadata: { name: hook, path: tests/hook }
+spec: { on: { webhook: { verify: none } }, when: "{{ event.json.go }}", playbook: tests/loop, key: "{{ event.body }}" }
+"""
 PORTS = {
     "executions": Executions,
     "feed": Feed,
@@ -58,6 +66,7 @@ PORTS = {
     "views": Views,
     "selections": Selections,
     "schedules": Schedules,
+    "triggers": Triggers,
 }
 SCHEDULE = """\
 apiVersion: noetl.io/v2
@@ -213,6 +222,39 @@ async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> 
     await transcript(executions.page(ExecutionFilter(("failed",)), 1, "no cursor"))
 
 
+async def _without_event(found: TriggerEventDocument) -> TriggerEventDocument:
+    """It has the headers of the connection that it came by."""
+    assert found.event is not None
+    return replace(found, event=None)
+
+
+async def use_triggers(operations: Operations, transcript: Transcript) -> None:
+    triggers, by = operations.triggers, "token:local"
+    await transcript(triggers.create(TRIGGER.encode(), "hook.yaml", by))
+    await operations.playbooks.register(LOOP.encode(), "loop.yaml", by)
+    await transcript(triggers.create(LOOP.encode(), "loop.yaml", by))
+    await transcript(triggers.create(TRIGGER.replace("none", "nobody").encode(), "hook.yaml", by))
+    for _ in range(2):
+        await transcript(triggers.create(TRIGGER.encode(), "hook.yaml", by))
+    ids = RequestIds("01890000-0000-7000-8000-000000000003", "01890000-0000-7000-8000-000000000004")
+    sent = WebhookDelivery(method="POST", headers={"content-type": "application/json"}, body=b'{"go": true}')
+    started = await transcript(triggers.deliver("tests/hook", sent, ids))
+    await operations.executions.wait(started.execution_id, WAIT_S)
+    await transcript(triggers.deliver("tests/nothing", sent, ids))
+    await transcript(triggers.pause("tests/hook", by, "because, as Ünal said"))
+    again = await triggers.resend("tests/hook", 1, by, "once more")
+    await transcript(_without_event(again))
+    await transcript(triggers.resume("tests/hook", by))
+    for status in (None, "ignored", "repeated"):
+        await transcript(triggers.history("tests/hook", status, 1, None))
+    await transcript(triggers.event("tests/hook", 99))
+    await transcript(triggers.page("tests/", 10, None))
+    await transcript(triggers.page("nowhere/", 10, None))
+    await transcript(triggers.get("tests/hook"))
+    for _ in range(2):
+        await transcript(triggers.delete("tests/hook", by, "no longer needed"))
+
+
 async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     playbooks, credentials, access = operations.playbooks, operations.credentials, operations.access
     await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "token:local"))
@@ -284,7 +326,10 @@ async def schedule_it(operations: Operations, transcript: Transcript) -> None:
     await transcript(schedules.get("team/yearly"))
 
 
-@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, act_on_many, use_the_rest, schedule_it])
+SCENARIOS = [run_approval, run_loop_and_rerun, act_on_many, use_triggers, use_the_rest, schedule_it]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_a_scenario_goes_the_same_way_over_http(
     stage: GatewayStage, scenario: Callable[[Operations, Transcript], Awaitable[None]]
 ) -> None:

@@ -57,7 +57,7 @@ class Example(NamedTuple):
 def example_names() -> list[str]:
     """The names of all examples, sorted."""
     names = [file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml")]
-    return sorted(name for name in names if not name.endswith(".test"))
+    return sorted(name for name in names if "." not in name)
 
 
 def read_example(name: str) -> Example:

@@ -14,7 +14,8 @@ from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.statistics import PlaybookStatistics
 from noetl_stream.errors import Conflict, NotFound, UsageError
-from noetl_stream.model.aggregates import SCHEDULE
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
@@ -52,11 +53,15 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.check.calls import PlaybookCall
     from noetl_stream.playbook.compile.compiler import CatalogDocument
     from noetl_stream.playbook.plan import Plan
+    from noetl_stream.playbook.trigger.document import TriggerDocument
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
 STATISTICS_MS = 7 * 24 * 3_600_000
 MAX_CALLS_LOOKED_UP = 100
 """Calls of other playbooks that a check looks up in the catalog."""
+
+MAX_TRIGGERS_LOOKED_AT = 1_000
+"""Registered triggers among which a check looks for a circle."""
 
 
 class PlaybookPorts(NamedTuple):
@@ -97,6 +102,7 @@ class DirectPlaybooks:
             checked = await self._checking.check_document(source, name, schemas, proves=True)
         document = checked.document
         unknown = await self._unregistered(checked.calls, name)
+        unknown += await self._circle(checked.trigger, name)
         return CheckedDocument(
             ok=checked.ok,
             path=document.path if document else None,
@@ -124,6 +130,8 @@ class DirectPlaybooks:
         checked = await self._checking.check_document(source, name)
         if checked.document is None:
             raise refusal_of(checked, name)
+        if checked.trigger is not None:
+            raise UsageError(f"{name} is a trigger", hint="`noetl-stream trigger create FILE` registers it")
         text = source.decode()
         wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
         try:
@@ -241,6 +249,18 @@ class DirectPlaybooks:
                 found.append(call.missing(file))
         return found
 
+    async def _circle(self, trigger: TriggerDocument | None, file: str) -> list[Diagnostic]:
+        """A warning if the trigger may start itself again, with those that are registered."""
+        if trigger is None or trigger.terms.execution is None:
+            return []
+        from noetl_stream.engine.aggregates.triggers import TriggerState  # most checks are of playbooks
+        from noetl_stream.playbook.trigger.chains import circle_of, warning_of
+
+        rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
+        states = [codec.decode_as(TriggerState, row.state) for row in rows]
+        circle = circle_of(trigger.path, {one.path: one.terms for one in states} | {trigger.path: trigger.terms})
+        return [warning_of(circle, trigger.call, file)] if circle else []
+
     async def _is_registered(self, path: str, version: str | None) -> bool:
         try:
             entry = await self._catalog.resolve(path, version)
@@ -303,8 +323,7 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
     Raises:
         UsageError: its path or version contains characters with another meaning in addresses.
     """
-    from noetl_stream.playbook.plan import Plan  # lists start faster
-    from noetl_stream.playbook.schedule.document import ScheduleDocument
+    from noetl_stream.playbook.model.document import kind_in  # lists start faster
     from noetl_stream.playbook.yaml.source import read_source
 
     if not is_path(document.path):
@@ -327,5 +346,5 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
         tags=metadata.get("tags") or [],
         registered_ms=registered_ms,
         registered_by=registered_by,
-        kind=PLAYBOOK if isinstance(document, Plan) else SCHEDULE if isinstance(document, ScheduleDocument) else SCHEMA,
+        kind=kind_in(read.root),
     )

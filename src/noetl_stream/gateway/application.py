@@ -27,6 +27,7 @@ from noetl_stream.gateway.resources import (
     session,
     streams,
     tokens,
+    triggers,
     views,
 )
 from noetl_stream.gateway.resources.system import system_routes
@@ -47,6 +48,7 @@ NOUNS: Final = (
     streams,
     logs,
     tokens,
+    triggers,
     session,
     agents,
 )
@@ -63,7 +65,7 @@ def make_application(serving: Serving, readiness: Readiness, status: GatewayStat
     table = (*RESOURCES, *system_routes(readiness, status, document))
     application = web.Application(middlewares=[serving.problems])
     for route in table:
-        application.router.add_route(route.method, route.path, serving.handler(route))
+        application.router.add_route(route.method, route.pattern, serving.handler(route))
     page = read_page()
     application.router.add_get(VIEWS, serving.page_handler(page.index))
     application.router.add_get(ASSET, serving.page_handler(page.asset))

@@ -418,6 +418,29 @@ class SecretQuestion(msgspec.Struct, frozen=True):
     worker: str = ""
 
 
+class WebhookQuestion(msgspec.Struct, frozen=True):
+    """A delivery to the webhook of the trigger at ``path``. Names of headers are lower-case."""
+
+    path: str
+    method: str
+    headers: dict[str, str]
+    query: str
+    body: bytes
+
+
+class WebhookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether a delivery is believed. Nothing says why not: it may have come from anybody.
+
+    ``event`` is what the trigger is to be told of it. ``identity`` is the same for repeated deliveries of one event;
+    empty if nothing tells them apart. ``challenge`` is to be sent back, and is no event.
+    """
+
+    is_verified: bool = False
+    event: dict[str, Any] = {}
+    identity: str = ""
+    challenge: str | None = None
+
+
 class PlaybookQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request for the source of the command's playbook, or of the schema with this digest that it names."""
 

@@ -90,6 +90,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.ask.ping", publish=(GATEWAY,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.request.*.*", publish=(GATEWAY,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.purge", publish=(GATEWAY,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.webhook", publish=(GATEWAY,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.memory", publish=(GATEWAY,), subscribe=(SERVER,), streamed=True),
     SubjectRights("noetl.ask.workers.{pool}", publish=(GATEWAY,), subscribe=(WORKER,), streamed=True),
     SubjectRights("noetl.ask.oldest", publish=(GATEWAY,), subscribe=(SERVER,)),

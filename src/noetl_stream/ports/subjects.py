@@ -71,6 +71,9 @@ PURGE: Final = "noetl.ask.purge"
 answered with their number.
 """
 
+ASK_WEBHOOK: Final = "noetl.ask.webhook"
+"""Gateway → any server: :class:`~noetl_stream.model.messages.WebhookQuestion`."""
+
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""
 

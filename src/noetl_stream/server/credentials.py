@@ -10,7 +10,7 @@ from typing import Final
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.credential import credential_value
+from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean, nearest
 from noetl_stream.playbook.kinds.keychain import credential_name
@@ -94,6 +94,17 @@ class SecretsResponder:
     async def names(self) -> frozenset[str]:
         """Every credential a playbook can name: stored, or offered by the installation."""
         return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
+
+    async def value(self, name: str) -> CredentialValue | None:
+        """A stored value, for this server alone; ``None`` if the name is not stored.
+
+        Raises:
+            NoetlError: it cannot be decrypted.
+            Unreachable: the database does not answer.
+        """
+        stored = await self._credentials.get(name)
+        value: CredentialValue | None = None if stored is None else codec.decode_json(self._decrypted(stored))
+        return value
 
     async def _stored(self, question: SecretQuestion) -> SecretAnswer | None:
         """The stored value, recorded as used by the execution; ``None`` if the name is not stored."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
+from noetl_stream.engine.effects import QUARANTINED, AnswerStart, SendMessage, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
@@ -54,6 +54,7 @@ from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem, StaleReportRow
 from noetl_stream.ports.subjects import claim_answer, sender_of
 from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.ends import EndTriggers
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.tick import (
@@ -84,8 +85,11 @@ IN_NO_JOURNAL = 0
 class Fold:
     """The fold of one tick: updates cached executions, and collects in ``tick`` what is to be written and sent."""
 
-    def __init__(self, executions: ExecutionCache, capabilities: Capabilities, formats: Formats) -> None:
+    def __init__(
+        self, executions: ExecutionCache, capabilities: Capabilities, formats: Formats, ends: EndTriggers
+    ) -> None:
         self._executions = executions
+        self._ends = ends
         self._capabilities = capabilities
         self._formats = formats
         self.tick = PendingTick(capabilities.encode, formats.writes)
@@ -430,6 +434,10 @@ class Fold:
             at_ms=at_ms,
         )
         self.tick.collect(execution_id, partition, advanced.effects)
+        if after.ended and (before is None or not before.ended):
+            labels = cached.plan.labels if isinstance(cached.plan, Plan) else {}
+            for number, message in enumerate(self._ends.told(after, labels), start=1):
+                self.tick.send(SendMessage(after.position, message), execution_id, number)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)

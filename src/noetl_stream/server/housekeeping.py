@@ -227,6 +227,7 @@ class Housekeeping:
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
             self._parts.inbox.expect_messages()
+            await self._parts.ends.refresh(now_s)
             await self._committer.mark(self._parts.reader.folded_through())
         if now_s >= self._leases.abstains_until_s:
             await self._balance(now_s)

@@ -21,6 +21,7 @@ from noetl_stream.server.aggregates import Aggregates, AggregateTimers
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.ends import EndTriggers
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.inbox import Inbox
@@ -119,6 +120,7 @@ class ServerParts:
             ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
         )
         self.timers = AggregateTimers(self._owns)
+        self.ends = EndTriggers(ports.store)
         self.aggregates = Aggregates(ports.store, Lookups(ports.catalog, ports.rights, ports.clock), formats)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(

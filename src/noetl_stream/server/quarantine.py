@@ -116,7 +116,7 @@ class Quarantine:
                 continue
             await executions.load([execution_id])
             if executions.state(execution_id) is not None:
-                fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats)
+                fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
                 self._quarantine(fold, execution_id, SUSPECTED)
                 async with ownership.folding_alone(execution_id):  # so that the tick clears its suspicions
                     await self._committer.commit(fold.tick, self._committer.cursors({partition}))
@@ -125,7 +125,7 @@ class Quarantine:
     async def _set_unloadable_aside(self, partition: int, execution_id: str) -> None:
         """Quarantines an execution by what its row says of it: servers have died of reading its journal."""
         ownership, executions = self._parts.ownership, self._parts.executions
-        fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats)
+        fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
         if await executions.load_stub(execution_id):
             self._quarantine(fold, execution_id, UNLOADABLE)
         await ownership.note_loading(execution_id)  # so that the tick clears its suspicions
@@ -150,7 +150,7 @@ class Quarantine:
     async def _refuse(self, one: _Input, kind: InputKind[_Input], reason: str) -> None:
         execution_id = kind.execution_of(one)
         reason = storable_text(reason)
-        fold = Fold(self._parts.executions, self._parts.ports.capabilities, self._parts.formats)
+        fold = Fold(self._parts.executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
         moved = await kind.refuse(fold, one, reason)
         if not _is_misdirected(one, kind):
             self._quarantine(fold, execution_id, reason)

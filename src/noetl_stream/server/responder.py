@@ -19,6 +19,7 @@ from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.server.command_questions import CommandQuestions
 from noetl_stream.server.deleting import delete_kept
 from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class RequestResponder:
         self._ports = parts.ports
         self._owner = parts.owner
         self._questions = CommandQuestions(parts)
+        self._webhooks = Webhooks(parts.ports.store, parts.ports.secrets, parts.ports.clock)
         self._subscriptions: list[Subscription] = []
         self._begun = AnswersUnderWay()
 
@@ -102,6 +104,7 @@ class RequestResponder:
             f"{subjects.ASK_QUEUE}.*": self._queue,
             subjects.ASK_OLDEST: self._oldest,
             subjects.PURGE: self._purge,
+            subjects.ASK_WEBHOOK: self._webhooks.answer,
         }
         listening = [
             bus.listen(subjects.ASK_MEMORY, self._begun.each(answering(bus, self._memory))),

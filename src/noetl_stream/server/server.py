@@ -269,7 +269,7 @@ class Server(ServerParts):
     async def _fold_requests(
         self, own: Sequence[ReportedMessage], *, starts_may_repeat: bool
     ) -> Sequence[ReportedMessage]:
-        fold = Fold(self.executions, self.ports.capabilities, self.formats)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
         bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
         signed = without_unsigned(bodies, self.ports.signer)
         folded = await without_repeated(signed, self.ports.store, starts_may_repeat)
@@ -364,7 +364,7 @@ class Server(ServerParts):
 
     async def _fold_items(self, items: Sequence[InboxItem]) -> Sequence[InboxItem]:
         rest: Sequence[InboxItem] = ()
-        fold = Fold(self.executions, self.ports.capabilities, self.formats)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
         at_ms = self.inputs.now_ms()
         told = [item for item in items if is_aggregate(item.execution_id)]
         items = [item for item in items if not is_aggregate(item.execution_id)]
@@ -395,7 +395,7 @@ class Server(ServerParts):
 
     async def _fold_ready(self, ready: Sequence[OwnInput]) -> Sequence[OwnInput]:
         rest: Sequence[OwnInput] = ()
-        fold = Fold(self.executions, self.ports.capabilities, self.formats)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
         for number, (execution_id, recorded) in enumerate(ready, start=1):
             await self._take_playbook(execution_id, recorded, fold.tick)
             fold.own_input(execution_id, recorded)
@@ -414,7 +414,7 @@ class Server(ServerParts):
             self.timers.put_back(await self.quarantine.fold(due, self._due_timers))
 
     async def _fold_due(self, due: Sequence[DueTimer]) -> Sequence[DueTimer]:
-        fold = Fold(self.executions, self.ports.capabilities, self.formats)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
         await self.aggregates.timers(due, self.inputs.now_ms(), fold.tick)
         if fold.tick.partitions:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
@@ -427,7 +427,7 @@ class Server(ServerParts):
             await self.quarantine.fold(missing, self._owed)
 
     async def _fold_missing(self, missing: Sequence[OwedCommand]) -> Sequence[OwedCommand]:
-        fold = Fold(self.executions, self.ports.capabilities, self.formats)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.segments:

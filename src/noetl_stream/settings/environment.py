@@ -367,6 +367,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_max_held_bytes: int = _gateway_limit("max_held_bytes", 1024 * 1024)
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_max_webhook_bytes: int = _gateway_limit("max_webhook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
     gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)

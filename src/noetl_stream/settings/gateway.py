@@ -24,6 +24,10 @@ AgentAccess = Literal["off", "read", "changes"]
 AGENT_ACCESS: Final[tuple[AgentAccess, ...]] = get_args(AgentAccess)
 
 
+BodySize = Literal["json", "playbook", "webhook"]
+"""Kinds of bodies, each with a limit of its own."""
+
+
 class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
     """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
@@ -38,13 +42,16 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
     max_held_bytes: int = 256 * 1024 * 1024
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
+    max_webhook_bytes: int = 256 * 1024
     audit_days: int = 90
     drain_s: int = 10
 
-    def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
+    def body(self, size: BodySize) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
         if size == "json":
             return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
+        if size == "webhook":
+            return f"{GATEWAY_PREFIX}MAX_WEBHOOK_BYTES", self.max_webhook_bytes
         return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.selections import Selections
+    from noetl_stream.ports.operations.triggers import Triggers
     from noetl_stream.ports.operations.views import Views
     from noetl_stream.tools.registry import ToolClass
 
@@ -198,6 +199,14 @@ class DirectOperations:
         from noetl_stream.client.executions.replica import ReplicaSelections
 
         return ReplicaSelections(direct, replicated, clock)
+
+    @cached_property
+    def triggers(self) -> Triggers:
+        from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
+
+        given, store = self._connected, self._connected.store
+        ports = TriggerPorts(given.requests, given.bus, store, store.catalog, given.clock)
+        return DirectTriggers(ports, self._checking, self._unanswered, self._recorded)
 
     @cached_property
     def indexes(self) -> ExecutionIndexes:

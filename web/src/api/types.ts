@@ -304,6 +304,14 @@ export interface DeadLetterWithBody {
   encoding: "base64" | "text"
 }
 
+export interface Delivered {
+  number?: number | null
+  status?: "ignored" | "repeated" | "started" | null
+  execution_id?: string | null
+  execution_status?: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  challenge?: string | null
+}
+
 export interface Diagnostic {
   severity: "error" | "warning"
   code: string
@@ -1076,6 +1084,46 @@ export interface Token {
 export interface TokenRequest {
   step: string
   args?: Record<string, unknown>
+}
+
+export interface TriggerEvent {
+  number: number
+  at: string
+  status: "ignored" | "repeated" | "started"
+  execution_id: string | null
+  reason: string | null
+  key: string | null
+  resent: number | null
+  depth: number | null
+  event?: Record<string, unknown> | null
+}
+
+export interface TriggerEventPage {
+  items: TriggerEvent[]
+  next: string | null
+}
+
+export interface TriggerPage {
+  items: TriggerState[]
+  next: string | null
+}
+
+export interface TriggerState {
+  path: string
+  source: "execution" | "webhook"
+  on: Record<string, unknown>
+  address: string | null
+  playbook: string
+  version: string | null
+  when: string | boolean
+  workload: Record<string, unknown>
+  key: string | null
+  revision: number
+  digest: string
+  registered: string
+  registered_by: string
+  paused: string | null
+  events: number
 }
 
 export interface ValueDifference {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
+from urllib.parse import parse_qsl
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway.executions import GatewayExecutions
@@ -45,7 +46,9 @@ from noetl_stream.ports.operations.timelines import (
     TimelineDocument,
     TimeRange,
 )
+from noetl_stream.ports.operations.triggers import DeliveredDocument, Triggers, TriggerStateDocument
 from noetl_stream.ports.operations.views import Views
+from noetl_stream.trigger.signatures import WebhookDelivery
 
 Answer = TypeVar("Answer")
 
@@ -64,6 +67,7 @@ def gateway_operations(connection: GatewayConnection) -> Operations:
         views=cast(Views, GatewayViews(connection)),
         selections=GatewaySelections(connection),
         schedules=cast(Schedules, GatewaySchedules(connection)),
+        triggers=cast(Triggers, GatewayTriggers(connection)),
     )
 
 
@@ -179,6 +183,23 @@ class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
     async def _send(self, kind: type[Answer], source: bytes, name: str, *parts: str, **query: str | None) -> Answer:
         key, given = self._connection.new_key(), _given({"name": name, **query})
         return await self._connection.ask(GatewayRequest("POST", parts, given, source, YAML, key=key), kind)
+
+
+class GatewayTriggers(GatewayVerbs, port=Triggers):
+    """:class:`~noetl_stream.ports.operations.triggers.Triggers`."""
+
+    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
+        asked = GatewayRequest("POST", ("triggers",), [("name", name)], source, YAML, key=self._connection.new_key())
+        return await self._connection.ask(asked, TriggerStateDocument)
+
+    async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
+        """Not repeated: only its sender knows whether it may be."""
+        media = delivery.headers.get("content-type", "application/octet-stream")
+        headers = {name: text for name, text in delivery.headers.items() if name != "content-type"}
+        asked = GatewayRequest(
+            "POST", ("hooks", path), parse_qsl(delivery.query), delivery.body, media, headers=headers
+        )
+        return await self._connection.ask(asked, DeliveredDocument)
 
 
 class GatewayAccess(GatewayVerbs, port=Access):

@@ -47,7 +47,7 @@ def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         given = {name: value for name, value in bound.arguments.items() if name not in _NOT_SENT and value is not None}
         reason, ids = given.pop("reason", ""), given.pop("ids", None)
         headers = reason_headers(reason)
-        parts = tuple(given.pop(part[1:-1]) if part.startswith("{") else part for part in template)
+        parts = tuple(str(given.pop(part[1:-1])) if part.startswith("{") else part for part in template)
         answered = await self._connection.ask(
             _request(self._connection, address.method, parts, given, headers, ids), kind
         )

@@ -7,5 +7,6 @@ from typing import Any, Final
 
 from noetl_stream.engine.aggregates.contract import AggregateKind
 from noetl_stream.engine.aggregates.schedules import ScheduleKind
+from noetl_stream.engine.aggregates.triggers import TriggerKind
 
-KINDS: Final[Mapping[str, AggregateKind[Any]]] = {kind.name: kind for kind in (ScheduleKind(),)}
+KINDS: Final[Mapping[str, AggregateKind[Any]]] = {kind.name: kind for kind in (ScheduleKind(), TriggerKind())}

@@ -55,6 +55,7 @@ from noetl_stream.ports.operations.selections import (
     Selections,
 )
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.operations.triggers import TriggerPage, Triggers, TriggerStateDocument
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
@@ -108,6 +109,7 @@ class Scopes:
             views=cast(Views, ScopedViews(operations.views, scope)),
             selections=ScopedSelections(operations.selections, executions, scope),
             schedules=cast(Schedules, ScopedSchedules(operations.schedules, scope)),
+            triggers=cast(Triggers, ScopedTriggers(operations.triggers, playbooks, scope)),
         )
 
 
@@ -363,6 +365,32 @@ class ScopedSchedules:
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         act = getattr(self._schedules, verb)
+
+        async def scoped(path: str, *args: Any, **options: Any) -> Any:
+            self._scope.require(path)
+            return await act(path, *args, **options)
+
+        return scoped
+
+
+class ScopedTriggers:
+    """:class:`~noetl_stream.ports.operations.triggers.Triggers`: each verb but two concerns one, its first argument."""
+
+    def __init__(self, triggers: Triggers, playbooks: ScopedPlaybooks, scope: _Scope) -> None:
+        self._triggers = triggers
+        self._playbooks = playbooks
+        self._scope = scope
+
+    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
+        """What it starts is checked by the server, by the rights of ``by``."""
+        await self._playbooks.require_text(source, name)
+        return await self._scope.unhinted(self._triggers.create(source, name, by))
+
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage:
+        return await self._scope.page(lambda count, after: self._triggers.page(prefix, count, after), limit, cursor)
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        act = getattr(self._triggers, verb)
 
         async def scoped(path: str, *args: Any, **options: Any) -> Any:
             self._scope.require(path)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,16 +17,16 @@ from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model import codec
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.problems import FaultDocument
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway import BodySize, GatewayLimits
 
 Sent = TypeVar("Sent")
 Model = TypeVar("Model", bound=BaseModel)
-Size = Literal["json", "playbook"]
 
 MISMATCH: Final = "The body does not match the schema"
 UNKNOWN_KEY: Final = "Extra inputs are not permitted"
 
 YAML: Final = "application/yaml"
+ANY_MEDIA: Final = "*/*"
 YAML_MEDIA: Final = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
@@ -55,7 +55,7 @@ class Body(Generic[Sent]):
 
     media: Mapping[str, type[BaseModel] | Mapping[str, Any]]
     read: Callable[[bytes, str], Sent]
-    size: Size = "json"
+    size: BodySize = "json"
     synonyms: tuple[str, ...] = ()
     required: bool = True
 
@@ -79,6 +79,12 @@ def yaml_body() -> Body[bytes]:
     """The text of a playbook, as bytes."""
     schema = {"type": "string", "minLength": 1, "description": "A playbook."}
     return Body({YAML: schema}, lambda data, media: data, "playbook", YAML_MEDIA)
+
+
+def raw_body() -> Body[bytes]:
+    """What the sender of an event sends, as bytes of any type, or nothing."""
+    schema = {"type": "string", "format": "binary", "description": "Whatever the sender sends."}
+    return Body({ANY_MEDIA: schema}, lambda data, media: data, "webhook", required=False)
 
 
 INLINE_BYTES: Final = 16 * 1024
@@ -219,6 +225,8 @@ async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits
 def _media(body: Body[Any], request: web.Request) -> str:
     """The type that the body says it has. Nothing is guessed: a page of another origin can send text without a type."""
     given = request.headers.getall("Content-Type", [])
+    if ANY_MEDIA in body.media:
+        return ", ".join(given)
     is_text = (request.charset or "utf-8").lower() in ("utf-8", "us-ascii")
     if len(given) == 1 and is_text and body.takes(request.content_type):
         return request.content_type

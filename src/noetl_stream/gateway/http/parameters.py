@@ -41,6 +41,9 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
+    takes_more: ClassVar[bool] = False
+    """Whether the query may have others, which the route reads itself."""
+
     places: ClassVar[Mapping[str, tuple[Place, str]]]
     """By field: its place, and its name there."""
 
@@ -67,7 +70,8 @@ def read_parameters(
     for name in dict.fromkeys(query):
         given = query.getall(name)
         if name not in names:
-            faults.append(FaultDocument("unknown parameter", parameter=name))
+            if not model.takes_more:
+                faults.append(FaultDocument("unknown parameter", parameter=name))
         elif _is_list(model.model_fields[names[name]]):
             values[names[name]] = given
         elif len(given) > 1:

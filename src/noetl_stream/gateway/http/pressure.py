@@ -40,6 +40,10 @@ VIEWER_CHANGES_AT_ONCE: Final = 30
 VIEWER_CHANGES_PER_S: Final = 0.5
 """How often a viewer may change something: each leaves an entry in the audit."""
 
+EVENTS_AT_ONCE: Final = 1000
+EVENTS_PER_S: Final = 100.0
+"""How often an address may send events to webhooks, whether they are believed or not."""
+
 
 class Gate:
     """Counts what is under way of one kind, and refuses what exceeds a limit or a caller's share of it.
@@ -160,6 +164,7 @@ class Pressure:
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
         self.held = HeldBytes(limits.max_held_bytes)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
+        self._events = LeakyBuckets(clock, EVENTS_AT_ONCE, EVENTS_PER_S)
         self.behind = 0
         self.partitions: Sequence[PartitionDocument] = ()
         metrics.watch(IN_FLIGHT, lambda: self.requests.under_way)
@@ -185,6 +190,13 @@ class Pressure:
                 BEHIND_RETRY_AFTER_S,
                 hint="try again, or start another server; cancel, pause and patch are still accepted",
             )
+
+    def admit_event(self, address: str) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` if too many events come to webhooks from one address."""
+        wait_s = self._events.full_for_s(address)
+        if wait_s:
+            raise TooBusy(f"too many events: {EVENTS_PER_S:g} a second from one address are the most", wait_s)
+        self._events.add(address)
 
     async def watch(self) -> None:
         """Polls how far behind the servers are; never returns. While that is unknown, the last value counts."""

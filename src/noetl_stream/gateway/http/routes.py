@@ -42,6 +42,7 @@ class Call(Generic[Given, Sent]):
         ending: Set when the caller has gone or the gateway stops: waits end early.
         door: What calls of tools within this one pass.
         agents: What tools may do here.
+        headers: Of the request; names are lower-case, and of a repeated one the last counts.
     """
 
     operations: Operations
@@ -55,6 +56,7 @@ class Call(Generic[Given, Sent]):
     ending: asyncio.Event
     door: Door
     agents: AgentAccess
+    headers: Mapping[str, str]
 
     def require(self, role: Role, what: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` unless the caller has at least this role."""
@@ -117,6 +119,8 @@ class Route(Generic[Given, Sent]):
     unkept: Keys of the answer that are not kept for its Idempotency-Key, since they are secret.
     anywhere: It answers whatever name it is called by, and behind any proxy: for probes.
     uncounted: It answers, too, when there are too many requests: for monitoring.
+    by_programs: Other systems call it, which have neither a token nor a page; the rest of the address is its last
+        parameter, slashes included.
     """
 
     method: Method
@@ -136,6 +140,12 @@ class Route(Generic[Given, Sent]):
     unkept: tuple[str, ...] = ()
     anywhere: bool = False
     uncounted: bool = False
+    by_programs: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """The path as the router takes it."""
+        return f"{self.path[:-1]}:.+}}" if self.by_programs else self.path
 
     @property
     def tag(self) -> str:

@@ -131,9 +131,10 @@ class Serving:
             with self._admitted(route, request, NOBODY):
                 return await self._answer(route, await self._read(route, request), request)
 
+        changes = route.changes and not route.by_programs
         if route.anywhere:
             return await self._answer(route, await self._read(route, request), request)
-        return await self.guard.handle_public(request, answer, operation=route.operation, changes=route.changes)
+        return await self.guard.handle_public(request, answer, operation=route.operation, changes=changes)
 
     @contextmanager
     def _admitted(self, route: AnyRoute, request: web.Request, caller: Caller) -> Iterator[None]:
@@ -142,6 +143,8 @@ class Serving:
             return
         if route.adds_work:
             self.pressure.admit_work()
+        if route.by_programs:
+            self.pressure.admit_event(address_group(client_of(request)))
         if route.changes:
             self.pressure.admit_change(caller)
         address = address_group(client_of(request))
@@ -190,6 +193,7 @@ class Serving:
                 ending=ending,
                 door=door,
                 agents=self.agents,
+                headers={name.lower(): text for name, text in request.headers.items()},
             )
             return await route.reply(call)
 

@@ -8,9 +8,11 @@ from noetl_stream.model.aggregates.parts import *
 from noetl_stream.model.aggregates.parts import StartedEnded
 from noetl_stream.model.aggregates.schedules import *
 from noetl_stream.model.aggregates.schedules import ScheduleFact
+from noetl_stream.model.aggregates.triggers import *
+from noetl_stream.model.aggregates.triggers import ExecutionEnded, TriggerFact
 
-RequestedFact = ScheduleFact
+RequestedFact = ScheduleFact | TriggerFact
 """What clients ask of aggregates."""
 
-SentFact = StartedEnded
+SentFact = StartedEnded | ExecutionEnded
 """What executions, and other aggregates, tell aggregates."""

@@ -160,9 +160,13 @@ class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The aggregate that has started this execution, its kind and path, and the number of the start in its history."""
+    """The aggregate that has started this execution, its kind and path, and the number of the start in its history.
+
+    ``depth``: how many triggers on ends of executions led to it, one after another.
+    """
 
     aggregate_id: str
     kind: str
     path: str
     number: int
+    depth: int = 0

@@ -33,8 +33,9 @@ from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 if TYPE_CHECKING:  # playbooks compile without it
     from noetl_stream.playbook.schedule.document import ScheduleDocument
+    from noetl_stream.playbook.trigger.document import TriggerDocument
 
-CatalogDocument: TypeAlias = "Plan | SchemaDocument | ScheduleDocument"
+CatalogDocument: TypeAlias = "Plan | SchemaDocument | ScheduleDocument | TriggerDocument"
 """What a text of the catalog says (LANGUAGE §15)."""
 
 
@@ -49,6 +50,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     schema: SchemaDocument | None = None
     draft: Plan | None = None
     schedule: ScheduleDocument | None = None
+    trigger: TriggerDocument | None = None
 
     @property
     def ok(self) -> bool:
@@ -56,7 +58,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> CatalogDocument | None:
-        return self.plan or self.schema or self.schedule
+        return self.plan or self.schema or self.schedule or self.trigger
 
     def require_plan(self) -> Plan:
         """The plan.
@@ -131,11 +133,13 @@ def check_document(
     schemas: Schemas | None = None,
     proves: bool = False,
 ) -> CheckResult:
-    """:func:`check` for any document of the catalog: a playbook, a schema or a schedule (LANGUAGE §15)."""
+    """:func:`check` for any document of the catalog: a playbook, a schema, a schedule or a trigger (LANGUAGE §15)."""
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
     if source is not None and kind_in(source.root) == "Schedule":
         return _checked_schedule(source.root, digest, limits, problems)
+    if source is not None and kind_in(source.root) == "Trigger":
+        return _checked_trigger(source, digest, limits, problems)
     if source is None or kind_in(source.root) != "Schema":
         return _checked(_Text(source, digest), kinds, limits, schemas, problems, proves=proves)
     schema = None
@@ -152,6 +156,16 @@ def _checked_schedule(root: Node, digest: str, limits: Limits, problems: Problem
         schedule = read_schedule(root, digest, limits, problems)
     calls = (schedule.call,) if schedule is not None else ()
     return CheckResult(None, problems.sorted(), calls, schedule=schedule)
+
+
+def _checked_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:
+    from noetl_stream.playbook.trigger.document import read_trigger
+
+    trigger = None
+    with suppress(TooManyProblems):
+        trigger = read_trigger(source, digest, limits, problems)
+    calls = (trigger.call,) if trigger is not None else ()
+    return CheckResult(None, problems.sorted(), calls, trigger=trigger)
 
 
 class _Text(NamedTuple):

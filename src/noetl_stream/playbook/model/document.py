@@ -49,6 +49,7 @@ _OTHER_KINDS: Final = {
     "Schema": "register it, and name it in a task: spec: { result: { schema: { path: … } } }",
     "PlaybookTest": "`noetl-stream playbook test` runs it",
     "Schedule": "`noetl-stream schedule preview` shows when it is due",
+    "Trigger": "`noetl-stream trigger test` shows what it makes of an event",
 }
 """What is done with documents of other kinds."""
 

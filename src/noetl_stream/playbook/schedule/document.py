@@ -125,7 +125,7 @@ def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -
     spec = read_section(node, ScheduleSpec, problems)
     if not isinstance(node, Mapping):
         return None
-    _check_playbook(spec.playbook, node, problems)
+    check_playbook(spec.playbook, node, problems)
     workload = read_workload(spec.workload, limits, problems)
     if spec.workload is not None and holds_template(spec.workload):
         problems.error(
@@ -161,7 +161,8 @@ def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -
     )
 
 
-def _check_playbook(path: str, node: Mapping, problems: Problems) -> None:
+def check_playbook(path: str, node: Mapping, problems: Problems) -> None:
+    """Reports a ``playbook`` that is not the path of one."""
     path = path.removeprefix("/")
     at = node.get("playbook")
     if at is None or not isinstance(at.plain(), str):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.schedules import Schedules
     from noetl_stream.ports.operations.selections import Selections
+    from noetl_stream.ports.operations.triggers import Triggers
     from noetl_stream.ports.operations.views import Views
 
 
@@ -56,6 +57,9 @@ class Operations(Protocol):
     @property
     def schedules(self) -> Schedules: ...
 
+    @property
+    def triggers(self) -> Triggers: ...
+
 
 class OperationParts(msgspec.Struct, frozen=True):
     """:class:`Operations` of parts that are there."""
@@ -70,3 +74,4 @@ class OperationParts(msgspec.Struct, frozen=True):
     views: Views
     selections: Selections
     schedules: Schedules
+    triggers: Triggers

@@ -1,0 +1,222 @@
+"""Triggers: each event starts an execution once, or is ignored with a reason (LANGUAGE §15 *Trigger*).
+
+An event gets a number when it is folded, and an entry of that number in the history, with the event itself, so that it
+can be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.engine.aggregates.contract import Folded, Given, HistoryEntry, Lookup
+from noetl_stream.errors import UsageError
+from noetl_stream.model.aggregates import (
+    TRIGGER,
+    AggregateFact,
+    EventReceived,
+    ExecutionEnded,
+    Family,
+    TriggerDeleted,
+    TriggerPaused,
+    TriggerRegistered,
+    TriggerResumed,
+    TriggerTerms,
+)
+from noetl_stream.model.events import ExecutionRequested, Origin
+from noetl_stream.model.ids import derive, uuid7
+from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
+from noetl_stream.model.status import Rejection
+from noetl_stream.playbook.trigger.matching import Ignored, Rules, Starts, match, read_event
+
+MAX_DEPTH: Final = 10
+"""How many triggers may lead to an execution one after another, by the ends of executions."""
+
+MAX_KEYS: Final = 500
+"""So many keys are remembered, those that came last."""
+
+
+class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """
+    Attributes:
+        path: Where it is registered.
+        by: Who has registered it: it acts with their rights.
+        created_ms: When there was none at its path before; ids of what it starts derive from it.
+        number: Of the last event.
+        paused: Why it starts nothing; empty if it does.
+        keys: The executions started for the keys that came last, by a digest of the key, oldest first.
+    """
+
+    path: str
+    terms: TriggerTerms
+    by: str
+    revision: int
+    digest: str
+    created_ms: int
+    registered_ms: int
+    number: int = 0
+    paused: str = ""
+    paused_ms: int = 0
+    keys: dict[str, str] = {}
+
+
+class TriggerKind:
+    """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
+
+    name: Final = TRIGGER
+    family: Final[Family] = "starter"
+    state_type: Final = TriggerState
+
+    def timers(self, state: TriggerState) -> Mapping[str, int]:
+        return {}
+
+    def lookups(self, state: TriggerState | None, fact: AggregateFact) -> Collection[Lookup]:
+        if isinstance(fact, TriggerRegistered):
+            watched = [] if fact.terms.execution is None else [_watching(fact.terms.execution.path, fact.principal)]
+            return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal), *watched]
+        if state is None or not isinstance(fact, EventReceived | ExecutionEnded | TriggerResumed):
+            return []
+        watched = [_watching(fact.ended.path, state.by)] if isinstance(fact, ExecutionEnded) else []
+        return [_lookup(state), *watched]
+
+    def fold(self, state: TriggerState | None, given: Given) -> Folded[TriggerState]:
+        fact = given.fact
+        if isinstance(fact, TriggerRegistered):
+            return _registered(state, given, fact)
+        if state is None:
+            return Folded(None, answer=Rejection("unknown_aggregate", f"there is no trigger at {given.key}"))
+        match fact:
+            case TriggerPaused():
+                return _paused(state, given, fact)
+            case TriggerResumed():
+                return _resumed(state, given)
+            case TriggerDeleted():
+                return Folded(None, answer={"path": state.path})
+            case EventReceived(event=event, resent=resent):
+                return _arrived(state, given, event, {"resent": resent} if resent else {})
+            case ExecutionEnded(ended=ended, depth=depth):
+                if given.found[_watching(ended.path, state.by)].forbidden:
+                    return Folded(state)  # nobody is told that it ended who may not see it
+                return _arrived(state, given, msgspec.to_builtins(ended), {"depth": depth}, depth)
+        return Folded(state)
+
+
+def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistered) -> Folded[TriggerState]:
+    found = given.found[Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
+    if found.missing:
+        return Folded(state, answer=Rejection("unknown_playbook", found.missing))
+    if found.forbidden:
+        return Folded(state, answer=Rejection("forbidden", found.forbidden))
+    watched = fact.terms.execution
+    if watched is not None and (hidden := given.found[_watching(watched.path, fact.principal)].forbidden):
+        return Folded(state, answer=Rejection("forbidden", f"{hidden}, and cannot be told of its executions"))
+    answer = {"path": given.key, "revision": fact.revision}
+    if state is not None and (state.revision, state.terms, state.by) == (fact.revision, fact.terms, fact.principal):
+        return Folded(state, answer={**answer, "already": True})
+    before = state or TriggerState(
+        path=given.key,
+        terms=fact.terms,
+        by=fact.principal,
+        revision=fact.revision,
+        digest=fact.digest,
+        created_ms=given.at_ms,
+        registered_ms=given.at_ms,
+    )
+    after = replace(
+        before,
+        terms=fact.terms,
+        by=fact.principal,
+        revision=fact.revision,
+        digest=fact.digest,
+        registered_ms=given.at_ms,
+    )
+    return Folded(after, answer=answer)
+
+
+def _paused(state: TriggerState, given: Given, fact: TriggerPaused) -> Folded[TriggerState]:
+    if state.paused:
+        return Folded(state, answer={"path": state.path, "already": True})
+    after = replace(state, paused=fact.reason or "on request", paused_ms=given.at_ms)
+    return Folded(after, answer={"path": state.path})
+
+
+def _resumed(state: TriggerState, given: Given) -> Folded[TriggerState]:
+    if not state.paused:
+        return Folded(state, answer={"path": state.path, "already": True})
+    if forbidden := given.found[_lookup(state)].forbidden:
+        return Folded(state, answer=Rejection("forbidden", forbidden))
+    return Folded(replace(state, paused="", paused_ms=0), answer={"path": state.path})
+
+
+def _arrived(
+    state: TriggerState, given: Given, event: Mapping[str, Any], more: Mapping[str, Any], depth: int = 0
+) -> Folded[TriggerState]:
+    """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
+    number = state.number + 1
+    state = replace(state, number=number)
+    found = given.found[_lookup(state)]
+    made = _made_of(state, event, depth)
+    if isinstance(made, Starts):
+        if found.forbidden:
+            state = replace(state, paused=found.forbidden, paused_ms=given.at_ms)
+        if reason := found.forbidden or found.missing:
+            made = Ignored(reason)
+    body: dict[str, Any] = {"event": event, **more}
+    if isinstance(made, Ignored):
+        entry = HistoryEntry(number, given.at_ms, "ignored", body={**body, "reason": made.reason})
+        return Folded(state, history=(entry,), answer=_told(state, entry))
+    digest = derive("key", made.key) if made.key else ""
+    body |= {"key": made.key} if made.key else {}
+    if digest in state.keys:
+        body["reason"] = "its key has started this execution before"
+        entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
+        return Folded(state, history=(entry,), answer=_told(state, entry))
+    execution_id = uuid7(given.at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, number)))
+    if digest:
+        kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
+        state = replace(state, keys={**dict(kept), digest: execution_id})
+    request = ExecutionRequested(
+        derive(execution_id, "request"),
+        found.digest,
+        state.terms.playbook,
+        made.workload,
+        principal=state.by,
+        trace_id=execution_id.replace("-", ""),
+        reason=f"trigger {state.path}, event {number}",
+        origin=Origin(given.aggregate_id, TRIGGER, state.path, number, depth),
+    )
+    entry = HistoryEntry(number, given.at_ms, "started", execution_id, body)
+    message = InboxMessage(execution_id, request, AGGREGATES_FORMAT)
+    return Folded(state, (message,), (entry,), _told(state, entry))
+
+
+def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Starts | Ignored:
+    if state.paused:
+        return Ignored(f"the trigger is paused: {state.paused}")
+    if depth > MAX_DEPTH:
+        return Ignored(f"{MAX_DEPTH} triggers have led to it, one after another: no more may")
+    terms = state.terms
+    try:
+        read = read_event(terms.source, event)
+    except UsageError as error:
+        return Ignored(error.message)
+    return match(Rules.of(terms), read)
+
+
+def _told(state: TriggerState, entry: HistoryEntry) -> dict[str, Any]:
+    """What the client is told of an event. ``started``: its execution, for the id of the aggregate stands beside it."""
+    reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
+    started = {"execution_id": entry.execution_id} if entry.execution_id else {}
+    return {"path": state.path, "number": entry.number, "status": entry.status, **started, **reason}
+
+
+def _watching(path: str, principal: str) -> Lookup:
+    """Whether a principal may be told of the ends of executions at a path, or below it."""
+    return Lookup(path.removesuffix("/*"), None, principal)
+
+
+def _lookup(state: TriggerState) -> Lookup:
+    return Lookup(state.terms.playbook, state.terms.version, state.by)

@@ -1,0 +1,136 @@
+"""What triggers are asked and told: see :mod:`noetl_stream.engine.aggregates.triggers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+
+from noetl_stream.model.aggregates.parts import AggregateFact, AggregateRequested
+from noetl_stream.model.status import EndStatus
+
+TRIGGER: Final = "Trigger"
+
+EventSource = Literal["webhook", "execution"]
+SignatureForm = Literal["github", "stripe", "slack", "hmac", "token", "none"]
+SignatureAlgorithm = Literal["sha256", "sha512"]
+SignatureEncoding = Literal["hex", "base64"]
+
+DEFAULT_TOLERANCE_S: Final = 300
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How deliveries show who sent them.
+
+    Attributes:
+        credential: The name of the stored credential that holds the secret; empty with ``none``.
+        header: Of the signature (``hmac``) or the token (``token``), lower-case.
+        timestamp_header: Of the time that is signed with the body (``hmac``), lower-case; empty if there is none.
+        prefix: What stands before the signature, such as ``sha256=``.
+        tolerance_s: How far the signed time may be from now, either way.
+    """
+
+    form: SignatureForm
+    credential: str = ""
+    header: str = ""
+    algorithm: SignatureAlgorithm = "sha256"
+    encoding: SignatureEncoding = "hex"
+    prefix: str = ""
+    timestamp_header: str = ""
+    tolerance_s: int = DEFAULT_TOLERANCE_S
+
+
+class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which ends of executions count. ``path`` ends with ``/*`` for all below it; empty: any path, any status."""
+
+    path: str = ""
+    labels: Mapping[str, Any] = {}
+    status: tuple[EndStatus, ...] = ()
+
+
+class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a trigger starts, and on which events: a registered document, read.
+
+    Exactly one of ``webhook`` and ``execution`` is given. ``version`` is the version of the playbook, ``None`` for the
+    one registered last. ``when``, ``workload`` and ``key`` are as written: templates over ``event``.
+    """
+
+    playbook: str
+    version: str | None = None
+    when: str | bool = True
+    workload: Mapping[str, Any] = {}
+    key: str | None = None
+    webhook: Verification | None = None
+    execution: EndedExecutions | None = None
+
+    @property
+    def source(self) -> EventSource:
+        return "webhook" if self.webhook is not None else "execution"
+
+
+class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of an execution, as triggers see it. ``error`` is ``{kind}`` of a failed one: what else it says, only
+    readers of the execution are shown.
+    """
+
+    execution_id: str
+    path: str
+    status: EndStatus
+    version: str | None = None
+    labels: Mapping[str, Any] = {}
+    error: dict[str, str] | None = None
+
+
+class TriggerRegistered(AggregateRequested, frozen=True, tag="trigger.registered"):
+    """The trigger at the path ``key`` is from now on as ``terms`` say.
+
+    ``revision`` and ``digest`` are those of the document in the catalog; the same revision again changes nothing.
+    """
+
+    of: ClassVar = TRIGGER
+
+    terms: TriggerTerms = TriggerTerms(playbook="")
+    revision: int = 0
+    digest: str = ""
+
+
+class TriggerPaused(AggregateRequested, frozen=True, tag="trigger.paused"):
+    of: ClassVar = TRIGGER
+
+
+class TriggerResumed(AggregateRequested, frozen=True, tag="trigger.resumed"):
+    """From now on events start executions again. Those that came while it was paused can be sent again."""
+
+    of: ClassVar = TRIGGER
+
+
+class EventReceived(AggregateRequested, frozen=True, tag="trigger.event_received"):
+    """An event that a webhook received and a server verified, or that is sent again.
+
+    ``event`` describes it (:func:`noetl_stream.playbook.trigger.matching.read_event`). ``resent`` is the number of the
+    one that is sent again; 0: it is new.
+    """
+
+    of: ClassVar = TRIGGER
+
+    event: dict[str, Any] = msgspec.field(default_factory=dict)
+    resent: int = 0
+
+
+class TriggerDeleted(AggregateRequested, frozen=True, tag="trigger.deleted"):
+    """It is forgotten, with its history; what it has started goes on."""
+
+    of: ClassVar = TRIGGER
+
+
+class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
+    """An execution has ended that the trigger waits for. ``depth``: how many triggers led to it, one after another."""
+
+    of: ClassVar = TRIGGER
+
+    ended: EndedExecution
+    depth: int = 0
+
+
+TriggerFact = TriggerRegistered | TriggerPaused | TriggerResumed | EventReceived | TriggerDeleted

@@ -1,0 +1,1 @@
+"""Documents of ``kind: Trigger`` (LANGUAGE §15 *Trigger*)."""

@@ -1,0 +1,56 @@
+"""Triggers on ends of executions that start one another in a circle (LANGUAGE §15 *Trigger*)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from noetl_stream.model.aggregates import TriggerTerms
+from noetl_stream.playbook.check.calls import PlaybookCall
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.playbook.trigger.matching import concerns
+
+CIRCLE = "trigger_circle"
+"""The code of the warning about it."""
+
+
+def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
+    """The paths of triggers, the one at ``path`` first, each of which waits for the end of what the one before starts,
+    and the first for what the last does; the shortest such. Empty if there is none.
+
+    Labels, status and ``when`` are not looked at: they may break the circle.
+    """
+    ways = [[path]]
+    seen = {path}
+    while ways:
+        way = ways.pop(0)
+        for found in _told_by(triggers[way[-1]].playbook, triggers):
+            if found == path:
+                return way
+            if found not in seen:
+                seen.add(found)
+                ways.append([*way, found])
+    return []
+
+
+def warning_of(circle: Sequence[str], call: PlaybookCall, file: str) -> Diagnostic:
+    """The warning about a circle, at the playbook that the first trigger starts."""
+    through = f" through {', '.join(circle[1:])}" if circle[1:] else ""
+    return Diagnostic(
+        severity="warning",
+        code=CIRCLE,
+        message=f"the end of `{call.path}` may start it again{through}, without end",
+        hint="let `labels`, `status` or `when` break the circle; ten triggers in a row are the most",
+        file=file,
+        line=call.at.mark.line,
+        column=call.at.mark.column,
+        pointer=call.at.pointer,
+    )
+
+
+def _told_by(playbook: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
+    """The triggers that may be told of the end of an execution of this playbook."""
+    waiting = {path: terms.execution for path, terms in triggers.items() if terms.execution is not None}
+    anyhow = {path: replace(wanted, labels={}, status=()) for path, wanted in waiting.items()}
+    return [path for path, wanted in anyhow.items() if concerns(wanted, playbook, {}, "")]

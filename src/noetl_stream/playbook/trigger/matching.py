@@ -1,0 +1,197 @@
+"""Events as templates of triggers read them, and what a trigger makes of one. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from noetl_stream.errors import PayloadRefused, UsageError
+from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, TriggerTerms
+from noetl_stream.model.codec import decode_json, encode
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.trigger.document import visible_in
+from noetl_stream.template import (
+    ABSENT,
+    Budget,
+    ExpressionError,
+    Guard,
+    OverBudget,
+    Scope,
+    Template,
+    compile_guard,
+    compile_template,
+    holds,
+    render,
+)
+from noetl_stream.template.runtime.scope import OutcomeEnvelope
+from noetl_stream.trigger.signatures import WebhookDelivery
+
+MAX_KEY_CHARS: Final = 256
+MAX_FIELDS: Final = 1000
+"""Fields of a form or of the query of an address."""
+
+_FORM: Final = "application/x-www-form-urlencoded"
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a trigger makes of events, as written: templates over ``event``."""
+
+    source: EventSource
+    when: str | bool
+    workload: Any
+    key: str | None
+
+    @classmethod
+    def of(cls, terms: TriggerTerms) -> Rules:
+        """Those of a trigger."""
+        return cls(terms.source, terms.when, terms.workload, terms.key)
+
+
+class Starts(NamedTuple):
+    """``key`` is empty if the trigger has none."""
+
+    workload: dict[str, Any]
+    key: str
+
+
+class Ignored(NamedTuple):
+    reason: str
+
+
+def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
+    """``event`` of a webhook. ``json`` and ``form`` are absent if the body is none; of a repeated field the last
+    counts.
+    """
+    try:
+        text: Any = delivery.body.decode()
+    except UnicodeDecodeError:
+        text = ABSENT
+    is_form = delivery.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
+    return OutcomeEnvelope(
+        method=delivery.method,
+        headers=dict(delivery.headers),
+        query=_fields(delivery.query),
+        body=text,
+        json=_json(delivery.body),
+        form=_fields(text) if is_form and isinstance(text, str) else ABSENT,
+    )
+
+
+def execution_event(ended: EndedExecution) -> Mapping[str, Any]:
+    """``event`` of the end of an execution."""
+    fields = msgspec.structs.asdict(ended)
+    return OutcomeEnvelope({**fields, "error": ABSENT if ended.error is None else ended.error})
+
+
+def concerns(wanted: EndedExecutions, path: str, labels: Mapping[str, Any], status: str) -> bool:
+    """Whether an end of an execution is one that the trigger waits for, before its templates are asked."""
+    below = wanted.path.removesuffix("*") if wanted.path.endswith("/*") else None
+    is_there = not wanted.path or path == wanted.path or (below is not None and path.startswith(below))
+    is_labelled = all(name in labels and labels[name] == value for name, value in wanted.labels.items())
+    return is_there and is_labelled and (not wanted.status or status in wanted.status)
+
+
+def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Starts | Ignored:
+    """What the trigger makes of an event. Never raises for what is in the event."""
+    when, workload, key = _compiled(encode(rules))
+    scope = Scope({"event": event}, limits=limits, budget=Budget(limits.max_inline_operations))
+    try:
+        if not holds(when, scope):
+            return Ignored(f"`when` does not hold: {when.source}")
+        return _checked(render(workload, scope), None if key is None else render(key, scope), limits)
+    except ExpressionError as error:
+        return Ignored(f"cannot be evaluated: {error}")
+    except OverBudget:
+        return Ignored(
+            f"its templates cost more than {limits.max_inline_operations:,} operations (limits.max_inline_operations)"
+        )
+    except PayloadRefused as error:
+        return Ignored(f"the workload cannot be stored: {error.message}")
+
+
+def _checked(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
+    size = len(encode(workload))
+    if size > limits.max_workload_bytes:
+        most = limits.max_workload_bytes
+        return Ignored(f"the workload has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)")
+    if key is None:
+        return Starts(workload, "")
+    text = key if isinstance(key, str) else encode(key).decode() if isinstance(key, int) else ""
+    if not text or len(text) > MAX_KEY_CHARS:
+        return Ignored(f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters")
+    return Starts(workload, text)
+
+
+@lru_cache(maxsize=256)
+def _compiled(rules: bytes) -> tuple[Guard, Template, Template | None]:
+    read = msgspec.json.decode(rules, type=Rules)
+    names = visible_in(read.source).namespaces
+    key = read.key
+    return (
+        compile_guard(read.when, namespaces=names, bindings={}),
+        compile_template(read.workload, namespaces=names, bindings={}, expressions_only=True),
+        None if key is None else compile_template(key, namespaces=names, bindings={}, expressions_only=True),
+    )
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return decode_json(body)
+    except PayloadRefused:
+        return ABSENT
+
+
+def _fields(text: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        return {}
+
+
+class _GivenDelivery(msgspec.Struct, forbid_unknown_fields=True):
+    method: str = "POST"
+    headers: dict[str, str] = {}
+    query: str = ""
+    body: str = ""
+    base64: str | None = None
+    json: Any = msgspec.UNSET
+
+
+class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+def described(delivery: WebhookDelivery) -> dict[str, Any]:
+    """A delivery as :func:`read_event` takes it: plain JSON values."""
+    try:
+        body = {"body": delivery.body.decode()}
+    except UnicodeDecodeError:
+        body = {"base64": b64encode(delivery.body).decode()}
+    query = {"query": delivery.query} if delivery.query else {}
+    return {"method": delivery.method, "headers": dict(delivery.headers), **query, **body}
+
+
+def read_event(source: EventSource, given: Any) -> Mapping[str, Any]:
+    """``event`` from a description of one: the keys of a delivery, with ``json`` or ``base64`` in place of ``body``,
+    or of an end.
+
+    Raises:
+        UsageError: it is no such description.
+    """
+    try:
+        if source == "execution":
+            return execution_event(msgspec.convert(given, _GivenEnd))
+        found = msgspec.convert(given, _GivenDelivery)
+    except msgspec.ValidationError as error:
+        example = "json: { … }" if source == "webhook" else "{ execution_id: …, path: …, status: failed }"
+        raise UsageError(f"not an event of `{source}`: {error}", hint=f"write {example}") from None
+    body = found.body.encode() if found.json is msgspec.UNSET else encode(found.json)
+    if found.base64 is not None:
+        body = b64decode(found.base64)
+    headers = {name.lower(): value for name, value in found.headers.items()}
+    return webhook_event(WebhookDelivery(method=found.method, headers=headers, query=found.query, body=body))

@@ -1,0 +1,72 @@
+"""JSON Schema (draft 2020-12) of triggers: ``noetl-stream trigger schema``."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, SignatureForm
+from noetl_stream.model.status import EndStatus
+from noetl_stream.playbook.model.document import API_VERSION
+from noetl_stream.playbook.results.schema import DIALECT
+from noetl_stream.playbook.schedule.schema import MAPPING, METADATA, NAME, TEXT, described, object_of, or_null
+from noetl_stream.playbook.schedule.times import DURATION
+from noetl_stream.playbook.trigger.document import MAX_LABELS
+
+Schema = dict[str, Any]
+
+_HEADER: Final[Schema] = or_null({"type": "string", "minLength": 1, "maxLength": 128})
+_WEBHOOK: Final = object_of(
+    ["verify"],
+    {
+        "verify": described("How deliveries show who sent them.", {"enum": list(get_args(SignatureForm))}),
+        "credential": described("The stored credential that holds the secret.", or_null({**TEXT, "maxLength": 128})),
+        "header": described("The header of the signature (hmac) or token.", _HEADER),
+        "algorithm": described(
+            "Of the signature (hmac). Default: sha256.", {"enum": [*get_args(SignatureAlgorithm), None]}
+        ),
+        "encoding": described("Of the signature (hmac). Default: hex.", {"enum": [*get_args(SignatureEncoding), None]}),
+        "prefix": described("What stands before the signature (hmac), such as sha256=.", or_null(TEXT)),
+        "timestamp_header": described("The header of the time that is signed with the body (hmac).", _HEADER),
+        "tolerance": described(
+            "How far the signed time may be from now. Default: 5m.", or_null({"type": "string", "pattern": DURATION})
+        ),
+    },
+)
+_EXECUTION: Final = object_of(
+    [],
+    {
+        "path": described("The path of the playbook, or all below one: shop/*.", or_null(NAME)),
+        "labels": described("Labels that the execution must have.", {**MAPPING, "maxProperties": MAX_LABELS}),
+        "status": described("How it ended.", or_null({"type": "array", "items": {"enum": list(get_args(EndStatus))}})),
+    },
+)
+
+
+def _sources() -> Schema:
+    sources = {
+        "webhook": described("Requests to the address of the trigger.", _WEBHOOK),
+        "execution": described("Ends of executions.", _EXECUTION),
+    }
+    return object_of([], sources, oneOf=[{"required": [name]} for name in sources])
+
+
+def trigger_schema() -> Schema:
+    """The schema of a trigger."""
+    spec = {
+        "on": described("The events.", _sources()),
+        "when": described(
+            "Whether an event starts an execution: one expression over event.", {"type": ["string", "boolean", "null"]}
+        ),
+        "playbook": described("The path of the playbook to start.", NAME),
+        "version": described("Its version. Default: the one registered last.", or_null(TEXT)),
+        "workload": described("What executions are started with: templates over event.", MAPPING),
+        "key": described("Events with the same key start one execution: a template over event.", or_null(TEXT)),
+    }
+    properties = {
+        "apiVersion": described("The version of the language.", {"const": API_VERSION}),
+        "kind": described("What the document is.", {"const": "Trigger"}),
+        "metadata": described("Its name, and its place in the catalog.", METADATA),
+        "spec": described("What is started, and on which events.", object_of(["on", "playbook"], spec)),
+    }
+    root = object_of(list(properties), properties)
+    return {"$schema": DIALECT, "title": "NoETL trigger", **root}

@@ -1,0 +1,139 @@
+"""Triggers: what starts executions on events (LANGUAGE §15 *Trigger*)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from noetl_stream.model.aggregates import EventSource
+from noetl_stream.model.envelope import Time
+from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.operations.http import http
+from noetl_stream.trigger.signatures import WebhookDelivery
+
+EventStatus = Literal["started", "repeated", "ignored"]
+
+
+class TriggerStateDocument(Document, frozen=True, kw_only=True):
+    """A trigger as it is now.
+
+    `on`: what it is on, as registered. `address`: where its events are sent, of a webhook. `paused`: why it starts
+    nothing; null if it does. `events`: how many there were. It acts with the rights of `registered_by`.
+    """
+
+    path: str
+    source: EventSource
+    on: dict[str, Any]
+    address: str | None
+    playbook: str
+    version: str | None
+    when: str | bool
+    workload: dict[str, Any]
+    key: str | None
+    revision: int
+    digest: str
+    registered: Time
+    registered_by: str
+    paused: str | None
+    events: int
+
+
+class TriggerPage(DocumentPage[TriggerStateDocument], frozen=True):
+    """Triggers by path."""
+
+
+class TriggerEventDocument(Document, frozen=True, kw_only=True):
+    """An event and what became of it: it started an execution; its key had started one before; or it was ignored, for
+    a reason. `event` is what it was, in full; null in lists. `resent` is the number of the one that it repeats.
+    """
+
+    number: int
+    at: Time
+    status: EventStatus
+    execution_id: str | None
+    reason: str | None
+    key: str | None
+    resent: int | None
+    depth: int | None
+    event: dict[str, Any] | None = None
+
+
+class TriggerEventPage(DocumentPage[TriggerEventDocument], frozen=True):
+    """Events, newest first."""
+
+
+class DeliveredDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
+    """What its sender is told of an event. `challenge` is all that an answer to a challenge has."""
+
+    number: int | None = None
+    status: EventStatus | None = None
+    execution_id: str | None = None
+    execution_status: ExecutionStatus | None = None
+    challenge: str | None = None
+
+
+class Triggers(Protocol):
+    """A path that has no trigger raises NotFound."""
+
+    @http("POST", "/triggers")
+    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
+        """Registers a document of ``kind: Trigger``, and has it start executions from now on. Repeating it is harmless.
+
+        Args:
+            name: What diagnostics call the text.
+
+        Raises:
+            PlaybookRefused: it has errors.
+            UsageError: it is another document.
+            Conflict: its version has another text; another kind of document is registered at its path; or an older
+                server still runs.
+            NotFound: its playbook is not registered.
+            Forbidden: ``by`` may not start its playbook.
+        """
+        ...
+
+    @http("GET", "/triggers")
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage: ...
+
+    @http("GET", "/triggers/{path}")
+    async def get(self, path: str) -> TriggerStateDocument: ...
+
+    @http("POST", "/triggers/{path}/pause")
+    async def pause(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
+        """Until it is resumed, events are ignored."""
+        ...
+
+    @http("POST", "/triggers/{path}/resume")
+    async def resume(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
+        """Raises, besides NotFound: Forbidden, who registered it may not start its playbook."""
+        ...
+
+    @http("GET", "/triggers/{path}/events")
+    async def history(
+        self, path: str, status: EventStatus | None, limit: int, cursor: str | None
+    ) -> TriggerEventPage: ...
+
+    @http("GET", "/triggers/{path}/events/{number}")
+    async def event(self, path: str, number: int) -> TriggerEventDocument:
+        """One event, in full."""
+        ...
+
+    @http("POST", "/triggers/{path}/events/{number}/resend")
+    async def resend(self, path: str, number: int, by: str, reason: str = "") -> TriggerEventDocument:
+        """Sends an event again, as a new one."""
+        ...
+
+    @http("DELETE", "/triggers/{path}")
+    async def delete(self, path: str, by: str, reason: str = "") -> None:
+        """Forgets it, with its events. Its document stays in the catalog, and what it has started goes on."""
+        ...
+
+    async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
+        """Takes an event for a webhook, once its sender is known.
+
+        Raises:
+            NotFound: there is no such webhook, or the delivery is not believed: nobody is told which.
+            Unreachable: no server answers.
+        """
+        ...

@@ -1,0 +1,81 @@
+"""Who is told that an execution has ended: triggers on ends of executions, in the tick in which it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from noetl_stream.engine.aggregates.triggers import TriggerState
+from noetl_stream.engine.state import Execution
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, ExecutionEnded
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
+from noetl_stream.model.status import ENDED
+from noetl_stream.playbook.trigger.matching import concerns
+from noetl_stream.ports.aggregates import AggregateStore
+
+READ_EVERY_S: Final = 2.0
+"""How long after its registration a trigger may miss an end."""
+
+PAGE: Final = 500
+MOST: Final = 1_000
+"""Of triggers on ends, those with the first paths: each end is held against all of them."""
+
+
+class EndTrigger(NamedTuple):
+    aggregate_id: str
+    wanted: EndedExecutions
+
+
+class EndTriggers:
+    """The triggers on ends of executions, as last read."""
+
+    def __init__(self, store: AggregateStore) -> None:
+        self._store = store
+        self._known: list[EndTrigger] = []
+        self._read_s = float("-inf")
+
+    async def refresh(self, now_s: float) -> None:
+        """Reads them again if it is time.
+
+        Raises:
+            Unreachable: the database is away.
+        """
+        if now_s - self._read_s < READ_EVERY_S:
+            return
+        self._read_s = now_s
+        known: list[EndTrigger] = []
+        after: str | None = None
+        while len(known) < MOST and (rows := await self._store.list_aggregates(TRIGGER, "", PAGE, after)):
+            states = [(row.id, codec.decode_as(TriggerState, row.state)) for row in rows]
+            known += [EndTrigger(id, state.terms.execution) for id, state in states if state.terms.execution]
+            if len(rows) < PAGE:
+                break
+            after = rows[-1].key
+        self._known = known[:MOST]
+
+    def told(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[AggregateMessage]:
+        """What triggers are told of an execution that has just ended. One that another has called counts as a part of
+        its caller.
+        """
+        if not self._known or after.parent is not None:
+            return
+        status = next(one for one in ENDED if one == after.status)
+        ended: EndedExecution | None = None
+        for aggregate_id, wanted in self._known:
+            if concerns(wanted, after.path, labels, status):
+                ended = ended or _ended(after, labels)
+                depth = 1 if after.origin is None else after.origin.depth + 1
+                yield AggregateMessage(aggregate_id, ExecutionEnded(ended, depth), AGGREGATES_FORMAT)
+
+
+def _ended(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
+    error = after.outcome.error if after.outcome is not None else None
+    return EndedExecution(
+        execution_id=after.execution_id,
+        path=after.path,
+        status=next(one for one in ENDED if one == after.status),
+        version=after.version,
+        labels=dict(labels),
+        error=None if error is None else {"kind": error.kind},
+    )

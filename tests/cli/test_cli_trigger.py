@@ -1,0 +1,112 @@
+"""``noetl-stream trigger``: what a file makes of an event, without a stack."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
+from cli_program import one_clear_line, only_json
+from warm_program import noetl
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "triggers.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "start-on-events.md").read_text(encoding="utf-8")
+EXAMPLE = ROOT / "playbooks" / "greet_on_push.trigger.yaml"
+TRIGGER = """\
+apiVersion: noetl.io/v2
+kind: Trigger
+metadata: { name: pushes, path: shop/pushes }
+spec:
+  on: { webhook: { verify: github, credential: github_webhook } }
+  when: "{{ event.json.ref == 'refs/heads/main' }}"
+  playbook: shop/build
+  version: '1'
+  workload: { commit: "{{ event.json.after }}" }
+  key: "{{ event.json.after }}"
+"""
+FAILURES = TRIGGER.replace("webhook: { verify: github, credential: github_webhook }", "execution: { path: shop/* }")
+ENDED = "{ execution_id: e, path: shop/orders, status: failed }"
+
+
+def test_an_event_says_what_it_would_start(playbook: Callable[..., Path]) -> None:
+    file, event = playbook(TRIGGER), playbook("json: { ref: refs/heads/main, after: 61137 }", "event.yaml")
+    found = only_json(noetl("trigger", "test", file, "--event", event, "-o", "json"))
+    assert found == {
+        "starts": True,
+        "playbook": "shop/build@1",
+        "workload": {"commit": 61137},
+        "key": "61137",
+        "reason": None,
+    }
+    assert noetl("trigger", "test", file, "--event", event).stdout.startswith("starts: true\n")
+
+
+def test_an_event_that_starts_nothing_says_why(playbook: Callable[..., Path]) -> None:
+    file, event = playbook(TRIGGER), playbook(json.dumps({"json": {"ref": "dev"}}), "event.json")
+    found = noetl("trigger", "test", file, "--event", event)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "`when` does not hold" in found.stdout
+    assert noetl("trigger", "test", file, "--event", event, "-o", "name").stdout == "ignored\n"
+
+
+def test_an_end_of_another_playbook_starts_nothing(playbook: Callable[..., Path]) -> None:
+    text = FAILURES.partition("  when:")[0] + "  playbook: a\n"
+    file = playbook(text)
+    event = playbook(ENDED, "event.yaml")
+    assert only_json(noetl("trigger", "test", file, "--event", event, "-o", "json"))["starts"] is True
+    other = playbook(ENDED.replace("shop/orders", "other/orders"), "other.yaml")
+    found = only_json(noetl("trigger", "test", file, "--event", other, "-o", "json"))
+    assert (found["starts"], "path, labels or status" in found["reason"]) == (False, True)
+
+
+def test_a_wrong_trigger_event_or_document_is_refused(playbook: Callable[..., Path], one_step: Path) -> None:
+    event = playbook("{}", "event.yaml")
+    wrong = playbook(TRIGGER.replace("github,", "githb,"), "wrong.yaml")
+    found = noetl("trigger", "test", wrong, "--event", event)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"{wrong}:5:28: error[invalid_value]")
+    assert "not a trigger" in one_clear_line(noetl("trigger", "test", one_step, "--event", event))
+    strange = playbook("{ boddy: x }", "strange.yaml")
+    assert "not an event of `webhook`" in one_clear_line(
+        noetl("trigger", "test", playbook(TRIGGER), "--event", strange)
+    )
+
+
+def test_the_schema_is_a_json_schema() -> None:
+    found = json.loads(noetl("trigger", "schema").stdout)
+    Draft202012Validator.check_schema(found)
+    assert found["title"] == "NoETL trigger"
+
+
+def test_the_example_of_the_page_says_what_it_shows(playbook: Callable[..., Path], tmp_path: Path) -> None:
+    [(info, text), (_, event), (_, shown)] = re.findall(r"```(yaml|yaml event|text)\n(.*?)```", PAGE, re.DOTALL)[:3]
+    assert info == "yaml"
+    playbook(text, "pushes.yaml"), playbook(event, "push.yaml")
+    line, _, wanted = shown.partition("\n")
+    words = [str(tmp_path / word) if word.endswith(".yaml") else word for word in line.split()[2:]]
+    assert noetl(*words).stdout == wanted
+
+
+def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
+    sources = re.findall(r"```yaml on\n(.*?)```", PAGE, re.DOTALL)
+    assert len(sources) == 2
+    head = TRIGGER.partition("  on:")[0]
+    for number, source in enumerate(sources):
+        file = playbook(f"{head}  playbook: shop/build\n  on:\n    {source}", f"source{number}.yaml")
+        assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
+
+
+def test_every_trigger_of_the_guide_checks(playbook: Callable[..., Path]) -> None:
+    triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE, re.DOTALL)
+    assert len(triggers) == 2
+    for number, trigger in enumerate(triggers):
+        spec = "".join(f"  {line}\n" for line in trigger.splitlines())
+        file = playbook(TRIGGER.partition("  on:")[0] + spec, f"trigger{number}.yaml")
+        assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
+    assert [line.strip() for line in triggers[0].splitlines()] == [
+        line.strip() for line in EXAMPLE.read_text().partition("spec:\n")[2].splitlines()
+    ]

@@ -1,0 +1,165 @@
+"""Triggers in a server: each event starts once, whatever dies, and the ends of executions are events (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
+from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
+from noetl_stream.errors import NoetlError, OutcomeUnknown
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import (
+    EndedExecutions,
+    EventReceived,
+    RequestedFact,
+    TriggerDeleted,
+    TriggerRegistered,
+    TriggerTerms,
+    Verification,
+    aggregate_id,
+)
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.server.ends import READ_EVERY_S
+
+PATH = "tests/hook"
+OPEN = Verification(form="none")
+
+
+async def asked(stage: Stage, fact: RequestedFact) -> dict[str, Any] | str:
+    """The answer to a request, or the code with which it is refused."""
+    try:
+        return await ask_aggregate(stage.requests, stage.broker.bus, stage.clock, "starter", fact)
+    except RequestRefused as refused:
+        return refused.code
+
+
+async def registered(stage: Stage, path: str = PATH, **terms: Any) -> str:
+    """Registers a playbook of one step, and a trigger that starts it; returns the playbook's path."""
+    playbook = await stage.register(ONE_STEP)
+    given: dict[str, Any] = {"playbook": playbook, "webhook": OPEN, **terms}
+    if given.get("execution") is not None:
+        given["webhook"] = None
+    await asked(stage, TriggerRegistered("register", path, terms=TriggerTerms(**given), revision=1))
+    return playbook
+
+
+async def sent(stage: Stage, number: int, **event: Any) -> dict[str, Any] | str:
+    return await asked(stage, EventReceived(f"event-{number}", PATH, event={"json": {"n": number}, **event}))
+
+
+async def history(stage: Stage, path: str = PATH) -> list[tuple[int, str, str]]:
+    """Oldest first: number, status and reason."""
+    rows = await stage.store.real.aggregate_history(aggregate_id("starter", path), 1000, None)
+    return [(row.number, row.status, codec.decode_json(row.body).get("reason", "")) for row in reversed(rows)]
+
+
+async def started(stage: Stage) -> list[str]:
+    """The ids of all executions."""
+    return sorted(stage.store.real.tables.executions)
+
+
+async def test_an_event_starts_an_execution_once_however_often_it_is_sent(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage)
+    first = await sent(stage, 1)
+    assert isinstance(first, dict) and first["status"] == "started"
+    assert await sent(stage, 1) == first
+    row = await stage.ended(first["execution_id"])
+    assert (row.status, await history(stage)) == ("completed", [(1, "started", "")])
+
+
+@pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
+async def test_an_event_whose_server_dies_around_its_commit_starts_once_under_the_next(
+    stage: Stage, moment: str
+) -> None:
+    _, host, _ = stage.start_server()
+    await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
+    stage.start_worker()
+    await registered(stage)
+    dead = asyncio.Event()
+
+    def die(tick: Any) -> NoetlError | None:
+        if not tick.history or dead.is_set():
+            return None
+        dead.set()
+        return OutcomeUnknown("the connection broke")
+
+    setattr(stage.store, moment, die)
+    asking = asyncio.ensure_future(sent(stage, 1))
+    await stage.until(dead.is_set)
+    host.kill()
+    await stage.pass_time(10)
+    await stage.server()
+    answer = await asking
+    assert isinstance(answer, dict) and answer["status"] == "started"
+    await stage.ended(answer["execution_id"])
+    assert await history(stage) == [(1, "started", "")]
+    assert await started(stage) == [answer["execution_id"]]
+
+
+async def test_what_its_templates_cannot_read_is_ignored_with_the_reason(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage, workload={"n": "{{ event.json.n / 0 }}"})
+    await sent(stage, 1)
+    await sent(stage, 2, boddy="x")
+    [first, second] = await history(stage)
+    assert "division by zero" in first[2] and "not an event of `webhook`" in second[2]
+    assert await started(stage) == []
+
+
+async def test_a_key_starts_once_for_all_events_that_have_it(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage, key="{{ event.json.n % 2 }}")
+    for number in range(5):
+        await sent(stage, number)
+    assert [status for _, status, _ in await history(stage)] == ["started", "started", *["repeated"] * 3]
+    assert len(await started(stage)) == 2
+
+
+async def test_the_end_of_an_execution_that_it_waits_for_starts_another(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    other = await stage.register(ONE_STEP.replace("one", "other"))
+    watched = await registered(
+        stage,
+        execution=EndedExecutions(path="simulation/one", status=("completed",)),
+        playbook=other,
+        workload={"of": "{{ event.execution_id }}", "status": "{{ event.status }}"},
+    )
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(ONE_STEP)
+    assert (await stage.ended(first)).path == watched
+    await stage.pass_time(10)
+    [follower] = set(await started(stage)) - {first}
+    assert (await stage.ended(follower)).path == other
+    asked_for = (await stage.facts(follower))[0]
+    assert isinstance(asked_for, ExecutionRequested)
+    assert asked_for.workload == {"of": first, "status": "completed"}
+    assert await history(stage) == [(1, "started", "")]
+
+
+async def test_a_chain_of_triggers_ends(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    path = await registered(stage, execution=EndedExecutions(path="simulation/*"))
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(ONE_STEP)
+    assert (await stage.ended(first)).path == path
+    await stage.pass_time(60)
+    *chain, last = await history(stage)
+    assert [status for _, status, _ in chain] == ["started"] * MAX_DEPTH
+    assert last[1] == "ignored" and "no more may" in last[2]
+
+
+async def test_what_is_registered_again_or_deleted_keeps_nothing_twice(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage)
+    await sent(stage, 1)
+    await asked(stage, TriggerDeleted("delete", PATH))
+    assert (await history(stage), await stage.store.real.aggregates([aggregate_id("starter", PATH)])) == ([], {})
+    assert await sent(stage, 2) == "unknown_aggregate"

@@ -1,0 +1,46 @@
+"""Triggers that start one another in a circle are found by their paths, over the whole catalog."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.model.aggregates import EndedExecutions, TriggerTerms, Verification
+from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.playbook.trigger.chains import circle_of, warning_of
+
+
+def on_end(path: str, starts: str) -> TriggerTerms:
+    return TriggerTerms(playbook=starts, execution=EndedExecutions(path=path, status=("failed",), labels={"a": 1}))
+
+
+A_TO_B, B_TO_C, C_TO_A = on_end("p/a", "p/b"), on_end("p/b", "p/c"), on_end("p/c", "p/a")
+
+
+@pytest.mark.parametrize(
+    ("triggers", "circle"),
+    [
+        ({"t1": A_TO_B}, []),
+        ({"t1": A_TO_B, "t2": B_TO_C}, []),
+        ({"t1": on_end("p/a", "p/a")}, ["t1"]),
+        ({"t1": on_end("p/*", "p/a")}, ["t1"]),
+        ({"t1": on_end("", "p/a")}, ["t1"]),
+        ({"t1": A_TO_B, "t2": B_TO_C, "t3": C_TO_A}, ["t1", "t2", "t3"]),
+        ({"t1": A_TO_B, "t2": B_TO_C, "t3": C_TO_A, "t4": on_end("p/*", "p/a")}, ["t1", "t4"]),
+        ({"t1": on_end("p/a", "q/b"), "t2": on_end("q/b", "q/b")}, []),
+        ({"t1": TriggerTerms(playbook="p/a", webhook=Verification(form="none")), "t2": on_end("p/a", "p/b")}, []),
+    ],
+)
+def test_a_circle_is_found_wherever_it_goes_through(triggers: dict[str, TriggerTerms], circle: list[str]) -> None:
+    assert circle_of("t1", triggers) == circle
+
+
+def test_the_warning_stands_at_the_playbook_that_closes_the_circle() -> None:
+    text = (
+        "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: again, path: ops/again }\n"
+        "spec:\n  on: { execution: { path: ops/* } }\n  playbook: ops/report\n"
+    )
+    trigger = check_document(text, {}).trigger
+    assert trigger is not None
+    found = warning_of(circle_of(trigger.path, {trigger.path: trigger.terms}), trigger.call, "t.yaml")
+    assert (found.severity, found.line, found.column) == ("warning", 6, 13)
+    assert "`ops/report` may start it again" in found.message

@@ -1,0 +1,203 @@
+"""Documents of ``kind: Trigger``: what is read, refused, and in their JSON Schema (LANGUAGE §15 *Trigger*)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.playbook.diagnostics import Diagnostic, Problems
+from noetl_stream.playbook.model.sections import Section, keys_of
+from noetl_stream.playbook.trigger.document import (
+    EndedExecutions,
+    EndSource,
+    TriggerDocument,
+    TriggerRoot,
+    TriggerSources,
+    TriggerSpec,
+    WebhookSource,
+)
+from noetl_stream.playbook.trigger.schema import trigger_schema
+from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.trigger.signatures import Verification
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: pushes, path: /shop/pushes, version: '2' }\nspec:\n"
+PUSHES = "playbook: shop/build\non: { webhook: { verify: github, credential: hook } }"
+FAILED = "playbook: ops/report\non: { execution: { path: shop/*, status: [ failed ] } }"
+ALL = """on: { webhook: { verify: github, credential: hook } }
+when: "{{ event.headers['x-github-event'] == 'push' and event.json.ref == 'refs/heads/main' }}"
+playbook: /shop/build
+version: '1.0'
+workload: { commit: "{{ event.json.after }}", full: true }
+key: "{{ event.json.after }}\""""
+SCHEMA = Draft202012Validator(trigger_schema())
+
+
+def text_of(spec: str) -> str:
+    return HEAD + "".join(f"  {line}\n" for line in spec.splitlines())
+
+
+def plain(text: str) -> Any:
+    source = read_source(text, Problems("file"))
+    assert source is not None
+    return source.root.plain()
+
+
+def webhook(keys: str) -> str:
+    return f"playbook: a\non: {{ webhook: {{ {keys} }} }}"
+
+
+def read(spec: str) -> TriggerDocument:
+    found = check_document(text_of(spec), {})
+    assert found.trigger is not None and found.document is found.trigger, found.diagnostics
+    return found.trigger
+
+
+def found_in(spec: str) -> list[Diagnostic]:
+    return list(check_document(text_of(spec), {}, file="t.yaml").diagnostics)
+
+
+def test_every_key_of_a_trigger_is_read() -> None:
+    one = read(ALL)
+    assert (one.name, one.path, one.version, one.source) == ("pushes", "shop/pushes", "2", "webhook")
+    assert (one.call.path, one.call.version) == ("shop/build", "1.0")
+    assert one.webhook == Verification(form="github", credential="hook")
+    assert (one.workload["full"], one.key) == (True, "{{ event.json.after }}")
+    assert str(one.when).startswith("{{ event.headers")
+
+
+def test_without_when_and_workload_every_event_starts_with_nothing() -> None:
+    one = read(PUSHES)
+    assert (one.when, one.workload, one.key) == (True, {}, None)
+
+
+def test_a_plain_signature_says_where_and_how_it_is_written() -> None:
+    keys = "verify: hmac, credential: h, header: X-Sig, prefix: v1=, algorithm: sha512, encoding: base64"
+    assert read(webhook(f"{keys}, timestamp_header: X-Time, tolerance: 1m")).webhook == Verification(
+        form="hmac",
+        credential="h",
+        header="x-sig",
+        algorithm="sha512",
+        encoding="base64",
+        prefix="v1=",
+        timestamp_header="x-time",
+        tolerance_s=60,
+    )
+    assert read(webhook("verify: none")).webhook == Verification(form="none")
+
+
+def test_ends_of_executions_are_chosen_by_path_labels_and_status() -> None:
+    ended = "path: /shop/*, labels: { team: red }, status: [ failed, failed, cancelled ]"
+    one = read(f"playbook: a\non: {{ execution: {{ {ended} }} }}")
+    assert one.source == "execution"
+    assert one.execution == EndedExecutions(path="shop/*", labels={"team": "red"}, status=("failed", "cancelled"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "code", "words"),
+    [
+        ("playbook: a", (5, 3), "missing_key", "needs `on`"),
+        ("playbook: a\non: {}", (6, 7), "missing_key", "needs `webhook` or `execution`"),
+        ("on: { webhook: { verify: none } }", (5, 3), "missing_key", "needs `playbook`"),
+        (PUSHES.replace(" } }", " }, execution: { path: a } }"), (6, 56), "conflicting_keys", "beside `webhook`"),
+        (PUSHES.replace("webhook", "webhok"), (6, 9), "unknown_key", "did you mean `webhook`?"),
+        (PUSHES.replace("credential", "credentials"), (6, 36), "unknown_key", "did you mean `credential`?"),
+        (PUSHES.replace("verify", "verfy"), (6, 20), "unknown_key", "did you mean `verify`?"),
+        (PUSHES.replace("verify: github", "verify: githb"), (6, 28), "invalid_value", "did you mean `github`?"),
+        (webhook("verify: github"), (6, 18), "missing_key", "needs `credential`"),
+        (webhook("credential: a"), (6, 18), "missing_key", "needs `verify`"),
+        (webhook("verify: none, credential: a"), (6, 34), "no_effect", "verify: none"),
+        (webhook("verify: github, credential: 'a b'"), (6, 48), "invalid_value", "not the name of a credential"),
+        (webhook("verify: github, credential: a, header: X"), (6, 51), "no_effect", "`header`"),
+        (webhook("verify: hmac, credential: a"), (6, 18), "missing_key", "write header: X-Signature"),
+        (webhook("verify: token, credential: a"), (6, 18), "missing_key", "write header: Authorization"),
+        (webhook("verify: token, credential: a, header: 'a b'"), (6, 58), "invalid_value", "not the name of a header"),
+        (webhook("verify: slack, credential: a, tolerance: 2h"), (6, 61), "invalid_value", "at most an hour"),
+        (webhook("verify: slack, credential: a, tolerance: soon"), (6, 61), "invalid_value", "at most an hour"),
+        (
+            webhook("verify: hmac, credential: a, header: X, tolerance: 1m"),
+            (6, 60),
+            "no_effect",
+            "`timestamp_header`",
+        ),
+        ("playbook: a\non: { execution: {} }", (6, 20), "missing_key", "`path`, `labels` or `status`"),
+        (FAILED.replace("shop/*", "shop/*/a"), (6, 28), "invalid_value", "all below one: shop/*"),
+        (FAILED.replace("failed", "fail"), (6, 46), "invalid_value", "did you mean `failed`?"),
+        (FAILED.replace("path", "pth"), (6, 22), "unknown_key", "did you mean `path`?"),
+        (PUSHES + "\nwhen: event.json.a", (7, 9), "guard_not_expression", "single `{{ expression }}`"),
+        (PUSHES + "\nwhen: '{{ json.a }}'", (7, 13), "unbound_name", "event.json"),
+        (PUSHES + "\nwhen: '{{ event.jsn.a }}'", (7, 13), "unknown_name", "did you mean `json`?"),
+        (FAILED + "\nwhen: '{{ event.json.a }}'", (7, 13), "unknown_name", "known: "),
+        (PUSHES + "\nworkload: { a: '{{ workload.b }}' }", (7, 22), "namespace_not_here", "workload"),
+        (PUSHES + "\nworkload: '{{ event.json }}'", (7, 13), "wrong_type", "must be a mapping"),
+        (
+            PUSHES + "\nworkload: { a: '{% if event.json %}{% endif %}' }",
+            (7, 22),
+            "statement_not_allowed",
+            "the server renders this",
+        ),
+        (PUSHES + "\nkey: [ a ]", (7, 8), "wrong_type", "`key` must be text"),
+        (PUSHES + "\nkey: a", (7, 8), "constant_key", "only the first one starts"),
+        (PUSHES.replace("shop/build", "shop/build@1"), (5, 13), "invalid_value", "goes to `version`"),
+        (PUSHES + "\nwehn: true", (7, 3), "unknown_key", "did you mean `when`?"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(spec: str, place: tuple[int, int], code: str, words: str) -> None:
+    found = [one for one in found_in(spec) if one.code == code]
+    assert [(one.line, one.column) for one in found] == [place], found_in(spec)
+    assert words in found[0].render()
+
+
+def test_a_trigger_without_a_spec_is_refused_at_the_top() -> None:
+    for spec in ("", "spec: text\n"):
+        found = check_document(HEAD.replace("spec:\n", spec), {})
+        assert not found.ok and found.diagnostics[0].code in ("missing_key", "wrong_type")
+
+
+def test_a_check_looks_up_the_playbook_that_it_starts() -> None:
+    [call] = check_document(text_of(PUSHES), {}).calls
+    assert (call.path, call.version, call.missing("t.yaml").line) == ("shop/build", None, 5)
+
+
+@pytest.mark.parametrize("spec", [PUSHES, FAILED, ALL, webhook("verify: none")])
+def test_the_json_schema_accepts_what_the_checker_accepts(spec: str) -> None:
+    assert read(spec)
+    assert [error.message for error in SCHEMA.iter_errors(plain(text_of(spec)))] == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "playbook: a",
+        "playbook: a\non: {}",
+        "on: { webhook: { verify: none } }",
+        PUSHES.replace(" } }", " }, execution: { path: a } }"),
+        PUSHES.replace("github", "githb"),
+        webhook("credential: a"),
+        FAILED.replace("failed", "fail"),
+        PUSHES + "\nwehn: true",
+        PUSHES + "\nworkload: text",
+        PUSHES + "\nkey: [ a ]",
+    ],
+)
+def test_the_json_schema_refuses_what_the_checker_refuses(spec: str) -> None:
+    assert any(one.severity == "error" for one in found_in(spec))
+    assert not SCHEMA.is_valid(plain(text_of(spec)))
+
+
+def test_the_json_schema_describes_every_key() -> None:
+    root = trigger_schema()
+    spec = root["properties"]["spec"]
+    on = spec["properties"]["on"]
+    models: list[tuple[type[Section], dict[str, Any]]] = [
+        (TriggerRoot, root),
+        (TriggerSpec, spec),
+        (TriggerSources, on),
+        (WebhookSource, on["properties"]["webhook"]),
+        (EndSource, on["properties"]["execution"]),
+    ]
+    for model, schema in models:
+        assert list(schema["properties"]) == keys_of(model)
+        assert all(key["description"] for key in schema["properties"].values())

@@ -1,0 +1,174 @@
+"""What a trigger decides about each thing that it is asked or told: pure, the same however often it is decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from noetl_stream.engine.aggregates.contract import Folded, Found, Given, Lookup
+from noetl_stream.engine.aggregates.triggers import MAX_DEPTH, MAX_KEYS, TriggerKind, TriggerState
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import (
+    AggregateFact,
+    EndedExecution,
+    EndedExecutions,
+    EventReceived,
+    ExecutionEnded,
+    StartedEnded,
+    TriggerDeleted,
+    TriggerPaused,
+    TriggerRegistered,
+    TriggerResumed,
+    TriggerTerms,
+    Verification,
+    aggregate_id,
+)
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import is_uuid7
+from noetl_stream.model.status import Rejection
+
+PATH, BY = "shop/pushes", "token:ann"
+ID = aggregate_id("starter", PATH)
+TERMS = TriggerTerms(playbook="shop/build", webhook=Verification(form="none"), workload={"n": "{{ event.json.n }}"})
+ENDS = TriggerTerms(playbook="shop/build", execution=EndedExecutions(path="shop/*"))
+KIND = TriggerKind()
+NOW_MS = 1_800_000_000_000
+REVOKED = "token:ann is revoked or has expired"
+
+
+def fold(
+    state: TriggerState | None, fact: AggregateFact, found: Found | None = None, hidden: str = ""
+) -> Folded[TriggerState]:
+    """Folds a fact; ``hidden`` is why the watched paths may not be seen."""
+    wanted = KIND.lookups(state, fact)
+    given = {one: found or Found("d" * 64) for one in wanted}
+    given |= {one: Found(forbidden=hidden) for one in wanted if one.path != "shop/build" and hidden}
+    return KIND.fold(state, Given(ID, PATH, fact, NOW_MS, given))
+
+
+def registered(terms: TriggerTerms = TERMS) -> TriggerState:
+    folded = fold(None, TriggerRegistered("r", PATH, BY, terms=terms, revision=1, digest="d"))
+    assert folded.state is not None
+    return folded.state
+
+
+def event(number: int = 1, **more: Any) -> EventReceived:
+    return EventReceived(f"e{number}", PATH, "webhook", event={"json": {"n": number}}, **more)
+
+
+def ended(depth: int = 1) -> ExecutionEnded:
+    return ExecutionEnded(EndedExecution(execution_id="e1", path="shop/orders", status="failed"), depth)
+
+
+def requested(folded: Folded[TriggerState]) -> ExecutionRequested:
+    [message] = folded.messages
+    assert isinstance(message.fact, ExecutionRequested)
+    return message.fact
+
+
+def test_an_event_starts_an_execution_in_the_name_of_who_registered_it() -> None:
+    state = registered()
+    folded = fold(state, event(7))
+    request = requested(folded)
+    assert (request.path, request.workload, request.principal) == ("shop/build", {"n": 7}, BY)
+    assert request.origin is not None
+    assert (request.origin.kind, request.origin.path, request.origin.number) == ("Trigger", PATH, 1)
+    [entry] = folded.history
+    assert (entry.number, entry.status, entry.body["event"]) == (1, "started", {"json": {"n": 7}})
+    assert is_uuid7(str(entry.execution_id))
+    assert folded.answer == {"path": PATH, "number": 1, "status": "started", "execution_id": entry.execution_id}
+    assert fold(state, event(7)) == folded, "deciding twice decides alike"
+
+
+def test_its_state_is_what_is_stored() -> None:
+    state = fold(registered(replace(TERMS, key="{{ event.json.n }}")), event(7)).state
+    assert codec.decode_as(TriggerState, codec.encode(state)) == state
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "paused"),
+    [
+        (Found(missing="playbook shop/build is not registered"), "is not registered", ""),
+        (Found(forbidden=REVOKED), REVOKED, REVOKED),
+    ],
+)
+def test_what_cannot_be_started_is_ignored_and_lost_rights_pause(found: Found, reason: str, paused: str) -> None:
+    folded = fold(registered(), event(), found)
+    assert folded.state is not None
+    assert (folded.messages, folded.state.paused, folded.state.number) == ((), paused, 1)
+    [entry] = folded.history
+    assert entry.status == "ignored" and reason in entry.body["reason"]
+    assert isinstance(fold(folded.state, TriggerResumed("u", PATH), found).answer, Rejection) == bool(paused)
+
+
+def test_a_paused_trigger_ignores_events_and_says_since_when_it_was_asked() -> None:
+    paused = fold(registered(), TriggerPaused("p", PATH, BY, "holidays")).state
+    assert paused is not None
+    assert fold(paused, TriggerPaused("p2", PATH)).state is paused
+    [entry] = fold(paused, event()).history
+    assert entry.body["reason"] == "the trigger is paused: holidays"
+    resumed = fold(paused, TriggerResumed("u", PATH)).state
+    assert resumed is not None and requested(fold(resumed, event()))
+    assert fold(resumed, TriggerResumed("u2", PATH)).state is resumed
+
+
+def test_a_key_is_remembered_until_many_others_have_come() -> None:
+    state: TriggerState | None = registered(replace(TERMS, key="k{{ event.json.n }}"))
+    first = fold(state, event(0))
+    state = first.state
+    again = fold(state, event(0))
+    assert (again.messages, again.history[0].status) == ((), "repeated")
+    assert again.history[0].execution_id == first.history[0].execution_id
+    for number in range(1, MAX_KEYS + 1):
+        state = fold(state, event(number)).state
+    assert state is not None and len(state.keys) == MAX_KEYS
+    assert fold(state, event(0)).history[0].status == "started"
+
+
+def test_a_resent_event_is_a_new_one_that_names_the_one_before() -> None:
+    [entry] = fold(registered(), event(resent=3)).history
+    assert (entry.number, entry.body["resent"]) == (1, 3)
+
+
+def test_an_end_starts_an_execution_that_knows_how_many_triggers_led_to_it() -> None:
+    state = registered(ENDS)
+    origin = requested(fold(state, ended(3))).origin
+    assert origin is not None and origin.depth == 3
+    [entry] = fold(state, ended(MAX_DEPTH + 1)).history
+    assert entry.status == "ignored" and "no more may" in entry.body["reason"]
+
+
+def test_who_may_not_see_executions_is_not_told_of_their_ends() -> None:
+    hidden = "token:ann has no access to shop"
+    refused = fold(None, TriggerRegistered("r", PATH, BY, terms=ENDS), hidden=hidden)
+    assert (refused.state, isinstance(refused.answer, Rejection)) == (None, True)
+    state = registered(ENDS)
+    assert fold(state, ended(), hidden=hidden) == Folded(state)
+
+
+def test_registering_again_changes_what_it_does_and_keeps_what_it_knows() -> None:
+    state = fold(registered(), event()).state
+    assert state is not None
+    again = TriggerRegistered("r2", PATH, BY, terms=TERMS, revision=1, digest="d")
+    assert fold(state, again).state is state
+    changed = fold(state, replace(again, terms=replace(TERMS, when=False), revision=2)).state
+    assert changed is not None
+    assert (changed.number, changed.created_ms, changed.terms.when) == (1, state.created_ms, False)
+    assert [one.status for one in fold(changed, event(2)).history] == ["ignored"]
+
+
+@pytest.mark.parametrize("found", [Found(missing="nowhere"), Found(forbidden=REVOKED)])
+def test_what_may_not_be_started_is_not_registered(found: Found) -> None:
+    folded = fold(None, TriggerRegistered("r", PATH, BY, terms=TERMS), found)
+    assert (folded.state, isinstance(folded.answer, Rejection)) == (None, True)
+
+
+def test_what_is_gone_or_not_its_own_changes_nothing() -> None:
+    state = registered()
+    assert fold(state, TriggerDeleted("d", PATH)).state is None
+    assert isinstance(fold(None, event()).answer, Rejection)
+    assert fold(state, StartedEnded("e", 1, "completed")).state is state
+    assert KIND.timers(state) == {}
+    assert KIND.lookups(state, event()) == [Lookup("shop/build", None, BY)]

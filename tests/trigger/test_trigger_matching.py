@@ -1,0 +1,131 @@
+"""What a trigger makes of an event: a start with a workload and a key, or the reason why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from noetl_stream.errors import UsageError
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.playbook.trigger.document import EndedExecutions
+from noetl_stream.playbook.trigger.matching import (
+    EndedExecution,
+    Ignored,
+    Rules,
+    Starts,
+    concerns,
+    execution_event,
+    match,
+    read_event,
+    webhook_event,
+)
+from noetl_stream.trigger.signatures import WebhookDelivery
+
+JSON = {"content-type": "application/json"}
+
+
+def rules(when: str | bool = True, workload: Any = None, key: str | None = None) -> Rules:
+    return Rules("webhook", when, workload or {}, key)
+
+
+def delivered(body: bytes = b'{"ref": "main", "n": 7}', query: str = "", **headers: str) -> Any:
+    return webhook_event(WebhookDelivery(method="POST", headers=headers or JSON, body=body, query=query))
+
+
+def test_a_workload_takes_native_values_from_the_event() -> None:
+    wanted = rules(
+        "{{ event.json.ref == 'main' }}", {"n": "{{ event.json.n }}", "at": "{{ event.method }}!"}, "{{ event.json.n }}"
+    )
+    assert match(wanted, delivered()) == Starts({"n": 7, "at": "POST!"}, "7")
+
+
+def test_a_value_from_outside_is_never_a_template() -> None:
+    sent = delivered(b'{"name": "{{ event.headers }}"}')
+    assert match(rules(workload={"name": "{{ event.json.name }}"}), sent) == Starts({"name": "{{ event.headers }}"}, "")
+
+
+def test_the_raw_body_the_query_and_the_headers_are_data() -> None:
+    workload = {"raw": "{{ event.body }}", "q": "{{ event.query.q }}", "type": "{{ event.headers['content-type'] }}"}
+    found = match(rules(workload=workload), delivered(b"not json", "q=a%20b&q=c", **{"content-type": "text/plain"}))
+    assert found == Starts({"raw": "not json", "q": "c", "type": "text/plain"}, "")
+
+
+def test_a_form_is_read_by_field() -> None:
+    sent = delivered(b"command=%2Fdeploy&text=", **{"content-type": "application/x-www-form-urlencoded; charset=utf-8"})
+    assert match(rules(workload={"do": "{{ event.form.command }}"}), sent) == Starts({"do": "/deploy"}, "")
+    assert match(rules("{{ event.form is defined }}"), delivered()) == Ignored(
+        "`when` does not hold: {{ event.form is defined }}"
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"a": NaN}'])
+def test_a_body_that_is_no_json_is_absent(body: bytes) -> None:
+    found = match(rules("{{ event.json is none }}", {"a": "{{ event.json | default('none') }}"}), delivered(body))
+    assert found == Starts({"a": "none"}, "")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (rules("{{ event.json.ref == 'dev' }}"), "`when` does not hold: {{ event.json.ref == 'dev' }}"),
+        (rules("{{ event.json.nope }}"), "cannot be evaluated"),
+        (rules(workload={"a": "{{ event.json.n / 0 }}"}), "division by zero"),
+        (rules(key="{{ event.json.nope | default('') }}"), "`key` must be text or a whole number"),
+        (rules(key="{{ 'x' * 257 }}"), "of 1 to 256 characters"),
+        (rules(key="{{ event.json }}"), "`key` must be text or a whole number"),
+        (rules(workload={"a": "{{ range(99999) | list }}"}), "operations (limits.max_inline_operations)"),
+    ],
+)
+def test_what_does_not_start_says_why(wanted: Rules, words: str) -> None:
+    found = match(wanted, delivered())
+    assert isinstance(found, Ignored) and words in found.reason
+
+
+def test_a_workload_that_is_too_large_starts_nothing() -> None:
+    low = DEFAULT_LIMITS.lowered({"max_workload_bytes": 100}).limits
+    found = match(rules(workload={"a": "{{ event.body }}"}), delivered(b"x" * 200), low)
+    assert isinstance(found, Ignored) and "the limit is 100" in found.reason
+
+
+ENDED = EndedExecution(execution_id="e1", path="shop/orders/eu", status="failed", labels={"team": "red", "n": 1})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_wanted"),
+    [
+        (EndedExecutions(path="shop/orders/eu"), True),
+        (EndedExecutions(path="shop/*"), True),
+        (EndedExecutions(path="shop/orders/*"), True),
+        (EndedExecutions(path="shop/orders"), False),
+        (EndedExecutions(path="shop/order/*"), False),
+        (EndedExecutions(path="sho/*"), False),
+        (EndedExecutions(labels={"team": "red"}), True),
+        (EndedExecutions(labels={"team": "red", "n": 1}), True),
+        (EndedExecutions(labels={"team": "blue"}), False),
+        (EndedExecutions(labels={"other": None}), False),
+        (EndedExecutions(status=("failed", "cancelled")), True),
+        (EndedExecutions(status=("completed",)), False),
+        (EndedExecutions(path="shop/*", status=("completed",)), False),
+    ],
+)
+def test_an_end_concerns_a_trigger_by_path_labels_and_status(wanted: EndedExecutions, is_wanted: bool) -> None:
+    assert concerns(wanted, ENDED.path, ENDED.labels, ENDED.status) is is_wanted
+
+
+def test_an_end_is_an_event_with_the_error_if_there_is_one() -> None:
+    wanted = Rules("execution", "{{ event.error.kind == 'timeout' }}", {"id": "{{ event.execution_id }}"}, None)
+    assert isinstance(match(wanted, execution_event(ENDED)), Ignored)
+    timed_out = EndedExecution(
+        execution_id="e2", path="a", status="failed", error={"kind": "timeout", "message": "late"}
+    )
+    assert match(wanted, execution_event(timed_out)) == Starts({"id": "e2"}, "")
+
+
+def test_an_event_is_described_in_a_file() -> None:
+    assert read_event("webhook", {"json": {"a": 1}, "headers": {"X-A": "b"}})["headers"] == {"x-a": "b"}
+    assert read_event("webhook", {"body": "a=1"})["body"] == "a=1"
+    assert read_event("execution", {"execution_id": "e", "path": "a", "status": "failed"})["labels"] == {}
+    for source, wrong in (("webhook", {"jsn": 1}), ("webhook", []), ("execution", {"path": "a"})):
+        with pytest.raises(UsageError, match=f"not an event of `{source}`"):
+            read_event(source, wrong)  # type: ignore[arg-type]
