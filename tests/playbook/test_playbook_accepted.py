@@ -12,6 +12,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook
 from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.model.events import Rate
 from noetl_stream.playbook.plan import Plan, Timeouts, WaitPlan
 
 FOLDER = Path(__file__).with_name("accepted")
@@ -270,6 +271,15 @@ def test_rules_and_tasks_remember_their_lines() -> None:
     assert text.splitlines()[task.line - 1].strip() == "- name: one"
     assert task.policy is not None
     assert text.splitlines()[task.policy.rules[0].line - 1].strip().startswith("- else")
+
+
+def test_limits_by_key_are_in_the_plan() -> None:
+    plan = load("everything")
+    whole, step = plan.concurrency, plan.steps["gather"].limit
+    assert whole is not None and step is not None
+    assert (whole.key.source, whole.concurrency, whole.rate, whole.on_limit) == ("{{ workload.base }}", 2, None, "reject")
+    assert (step.concurrency, step.rate, step.on_limit) == (5, Rate(0.5, 3), "queue")
+    assert not plan.steps["gather"].admits_at_once
 
 
 def test_neutral_placeholders_are_accepted() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.engine.decide.slots import keys_shared_by
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer
@@ -20,6 +21,7 @@ from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step
 from noetl_stream.model.messages import FORMAT, ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.model.slots import LimitFact, SlotAsked, SlotReturned, limit_of
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
 
@@ -39,10 +41,13 @@ class StopWorkers(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False):
-    """Send to another execution through the inbox. ``position`` is that of the decision that sends it."""
+    """Send to another execution, or to a limit, through the inbox. ``position`` is that of the decision that sends it,
+    ``part`` tells apart what one decision sends.
+    """
 
     position: int
     message: InboxMessage
+    part: int = 0
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
@@ -167,6 +172,33 @@ def _finished(plan: Plan | None, state: Execution, fact: events.ExecutionFinishe
     if fact.outcome.error is not None:
         yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
     yield from _message(plan, state, fact, position)
+    for part, (step_run_id, slot) in enumerate(state.slots.items(), start=1):
+        yield _to_limit(SlotReturned(slot.key, state.execution_id, step_run_id), position, part)
+
+
+def _slot_requested(
+    plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int
+) -> Iterator[Effect]:
+    run = state.runs.get(fact.step_run_id)
+    asked = SlotAsked(
+        key=fact.key,
+        execution_id=state.execution_id,
+        step_run_id=fact.step_run_id,
+        step=run.step if run is not None else "",
+        path=state.path,
+        concurrency=fact.concurrency,
+        rate=fact.rate,
+        on_limit=fact.on_limit,
+    )
+    yield _to_limit(asked, position)
+
+
+def _to_limit(fact: LimitFact, position: int, part: int = 0) -> Effect:
+    return SendMessage(position, InboxMessage(limit_of(fact.key), fact, FORMAT), part)
+
+
+def _slot_released(_plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int) -> Iterator[Effect]:
+    yield _to_limit(SlotReturned(fact.key, state.execution_id, fact.step_run_id), position)
 
 
 def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
@@ -221,6 +253,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             trace_id=trace_id,
             parent=caller,
             caller_span=state.caller_span,
+            shared_keys=keys_shared_by(state, fact.step_run_id) if state.slots or state.shared_keys else [],
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -248,6 +281,8 @@ _RULES: Final[dict[type[events.Fact], _Rule]] = {
     events.ChildOrdered: _message,
     events.ChildFinished: _child_finished,
     events.ExecutionReused: _reused,
+    events.SlotRequested: _slot_requested,
+    events.SlotReleased: _slot_released,
 }
 
 

@@ -14,6 +14,7 @@ from noetl_stream.model import messages
 from noetl_stream.model.composite import Composite
 from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.outcome import ErrorInfo, Payload
+from noetl_stream.model.slots import LimitSlot, LimitState
 from noetl_stream.model.task_log import LogBatch
 
 Value = TypeVar("Value")
@@ -87,6 +88,8 @@ decode_catalog_question: Final[Decode[messages.CatalogQuestion]] = _decoder(mess
 decode_secret_answer: Final[Decode[messages.SecretAnswer]] = _decoder(messages.SecretAnswer)
 decode_hide_answer: Final[Decode[messages.HideAnswer]] = _decoder(messages.HideAnswer)
 decode_log_batch: Final[Decode[LogBatch]] = _decoder(LogBatch)
+decode_limit: Final[Decode[LimitState]] = _decoder(LimitState)
+decode_limit_slot: Final[Decode[LimitSlot]] = _decoder(LimitSlot)
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])

@@ -14,6 +14,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.slots import SlotAsked, SlotReturned
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference, StepValue
 from noetl_stream.sealing.keys import Key
 
@@ -316,8 +317,12 @@ InboxFact = (
     | events.PauseRequested
     | events.ResumeRequested
     | events.ChildFinished
+    | events.SlotGranted
+    | events.SlotRefused
+    | SlotAsked
+    | SlotReturned
 )
-"""Facts that one execution sends to another."""
+"""Facts that one execution sends to another, or to a limit, and a limit to executions."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):

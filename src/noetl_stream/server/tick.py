@@ -242,9 +242,9 @@ class PendingTick:
                     self.withdrawn.append((execution_id, command_id))
                 case StopWorkers(stop):
                     self.stops.append(stop)
-                case SendMessage(position, message):
+                case SendMessage(position, message, part):
                     receiver = message.execution_id
-                    identity = derive(execution_id, "inbox", position)
+                    identity = derive(execution_id, "inbox", position, *([part] if part else []))
                     self.inbox.append(
                         InboxRow(
                             id=identity,
