@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noetl_stream.engine.limit import LimitFolded, fold_limit
+from noetl_stream.engine.aggregates.limits import LimitFolded, fold_limit
 from noetl_stream.model import events
-from noetl_stream.model.slots import LimitFact, LimitSlot, LimitState
+from noetl_stream.model.aggregates import LimitFact, LimitSlot, LimitState
 
 
 class StoredLimit:

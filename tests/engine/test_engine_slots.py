@@ -15,7 +15,7 @@ from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact, Parent, Rate
-from noetl_stream.model.slots import SlotAsked, SlotReturned, limit_of
+from noetl_stream.model.aggregates import SlotAsked, SlotReturned, aggregate_id
 from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
 from tests.engine.engine_scenarios import given, started
 
@@ -54,7 +54,7 @@ def told(scenario: Scenario) -> list[SlotAsked | SlotReturned]:
         state = advanced.state
         for effect in advanced.effects:
             if isinstance(effect, SendMessage) and isinstance(effect.message.fact, SlotAsked | SlotReturned):
-                assert effect.message.execution_id == limit_of(effect.message.fact.key)
+                assert effect.message.execution_id == aggregate_id("limit", effect.message.fact.key)
                 found.append(effect.message.fact)
     return found
 

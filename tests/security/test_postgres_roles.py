@@ -104,6 +104,10 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "living_by_status": EVERYONE,
     "timers": EVERYONE,
     "timers_in": EVERYONE,
+    # Aggregates.
+    "aggregates": EVERYONE,
+    "aggregate_history": EVERYONE,
+    "list_aggregates": EVERYONE,
     # Deleting executions, settling dead letters.
     "begin_deleting": (SERVER, GATEWAY),
     "dead_letter": PEOPLE,
@@ -162,6 +166,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "redeem_code": (GATEWAY,),
     "revoke_token": (GATEWAY,),
     "tokens": (GATEWAY,),
+    "token_rights": EVERYONE,
     "trim_audit": (GATEWAY,),
     "use_token": (GATEWAY,),
 }

@@ -29,7 +29,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.ids import RunId, digest_of, report_id
-from noetl_stream.model.messages import FORMAT, JournalRecord, Report, Request, StepCommand, Stop
+from noetl_stream.model.messages import AGGREGATES_FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -91,7 +91,7 @@ class Stage:
         return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or FaultInjector())
 
     def start_server(
-        self, host: SimulatedHost | None = None, *, reads: int = FORMAT, **times: float
+        self, host: SimulatedHost | None = None, *, reads: int = AGGREGATES_FORMAT, **times: float
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
@@ -100,7 +100,9 @@ class Stage:
         self.running.append(task)
         return server, host, task
 
-    def new_server(self, host: SimulatedHost | None = None, *, reads: int = FORMAT, **times: float) -> Server:
+    def new_server(
+        self, host: SimulatedHost | None = None, *, reads: int = AGGREGATES_FORMAT, **times: float
+    ) -> Server:
         """A server that does not run. It reads formats up to ``reads``."""
         return server_on(
             host or self.host("server"),
@@ -116,7 +118,7 @@ class Stage:
             tracing=self.tracing,
         )
 
-    async def server(self, *, reads: int = FORMAT, **times: float) -> Server:
+    async def server(self, *, reads: int = AGGREGATES_FORMAT, **times: float) -> Server:
         """A server that owns its share of the partitions."""
         server, _, task = self.start_server(reads=reads, **times)
         await self.until(lambda: len(server.ownership) > 0 or task.done())

@@ -10,14 +10,14 @@ from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.events import CancelRequested, ExecutionRequested, ExecutionStarted
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
-from noetl_stream.model.messages import FORMAT, InboxMessage, Request
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, InboxMessage, Request
 from noetl_stream.ports.store import InboxRow
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.formats import LOWEST_WRITTEN
 from noetl_stream.server.partitions import LEFT_S
 from noetl_stream.testing.keys import SIGNER
 
-NEWER = FORMAT + 1
+NEWER = AGGREGATES_FORMAT + 1
 PARTITION = partition_of(EXECUTION)
 OTHER = next(name for name in map("other-{}".format, range(99)) if partition_of(name) != PARTITION)
 
@@ -56,7 +56,7 @@ async def test_a_message_of_a_format_that_no_server_reads_waits_as_a_dead_letter
     await stage.broker.event_log.publish_request(EXECUTION, "request-1", body)
     await stage.pass_time(1)
     (letter,) = await stage.store.real.dead_letters.page(10, None)
-    reads = f"it has format {NEWER}, this server reads up to {FORMAT}: put it back after an upgrade"
+    reads = f"it has format {NEWER}, this server reads up to {AGGREGATES_FORMAT}: put it back after an upgrade"
     assert letter.row.reason == reads
 
 

@@ -16,12 +16,23 @@ from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer
 from noetl_stream.model import events
+from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded, aggregate_id
 from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
-from noetl_stream.model.messages import FORMAT, ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
+from noetl_stream.model.messages import (
+    AGGREGATES_FORMAT,
+    FORMAT,
+    AggregateMessage,
+    ClaimAnswer,
+    Drop,
+    Go,
+    InboxMessage,
+    StepCommand,
+    Stop,
+)
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.search_terms import error_terms, label_terms
-from noetl_stream.model.slots import LimitFact, SlotAsked, SlotReturned, limit_of
+from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
 
@@ -41,12 +52,12 @@ class StopWorkers(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False):
-    """Send to another execution, or to a limit, through the inbox. ``position`` is that of the decision that sends it,
-    ``part`` tells apart what one decision sends.
+    """Send to an execution or aggregate through the inbox. ``position`` is that of the decision that sends it, ``part``
+    tells apart what one decision sends.
     """
 
     position: int
-    message: InboxMessage
+    message: InboxMessage | AggregateMessage
     part: int = 0
 
 
@@ -93,6 +104,9 @@ Effect = (
 
 
 QUARANTINED: Final = "the execution is quarantined"
+
+MAX_ERROR_CHARS: Final = 500
+"""Of an error that an aggregate is told."""
 
 Value = TypeVar("Value")
 _Rule = Callable[[Plan | None, Execution, Any, int], Iterable[Effect]]
@@ -193,8 +207,8 @@ def _slot_requested(
     yield _to_limit(asked, position)
 
 
-def _to_limit(fact: LimitFact, position: int, part: int = 0) -> Effect:
-    return SendMessage(position, InboxMessage(limit_of(fact.key), fact, FORMAT), part)
+def _to_limit(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> Effect:
+    return SendMessage(position, AggregateMessage(aggregate_id("limit", fact.key), fact, AGGREGATES_FORMAT), part)
 
 
 def _slot_released(_plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int) -> Iterator[Effect]:
@@ -205,6 +219,18 @@ def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: 
     message = child_message(state, fact, position)
     if message is not None:
         yield SendMessage(position, message)
+    origin = state.origin
+    if origin is not None and isinstance(fact, events.ExecutionFinished):
+        yield SendMessage(position, ended_message(state.execution_id, origin, fact.status, fact.outcome.error))
+
+
+def ended_message(
+    execution_id: str, origin: events.Origin, status: EndStatus, error: ErrorInfo | None
+) -> AggregateMessage:
+    """What the aggregate that has started an execution is told of its end."""
+    text = "" if error is None else f"{error.kind}: {error.message}"[:MAX_ERROR_CHARS]
+    ended = StartedEnded(execution_id, origin.number, status, text)
+    return AggregateMessage(origin.aggregate_id, ended, AGGREGATES_FORMAT)
 
 
 def _child_finished(

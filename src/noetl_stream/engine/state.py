@@ -7,7 +7,17 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.model import events
-from noetl_stream.model.events import Fact, OnLimit, Parent, Path, SharedValue, TimerPurpose, Token, Wait
+from noetl_stream.model.events import (
+    Fact,
+    OnLimit,
+    Origin,
+    Parent,
+    Path,
+    SharedValue,
+    TimerPurpose,
+    Token,
+    Wait,
+)
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
@@ -279,6 +289,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     request: events.ExecutionRequested | None = None
     reused_pages: int = 0
     caller_span: str = ""
+    origin: Origin | None = None
     slots: dict[str, Slot] = {}
     shared_keys: tuple[str, ...] = ()
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from noetl_stream.model.aggregates import AggregateRequested
 from noetl_stream.model.events import ClientFact, ExecutionRequested
 from noetl_stream.model.paths import MAX_PATH_CHARS
 
 MAX_CHARS: Final[Mapping[str, int]] = {
     "path": MAX_PATH_CHARS,
+    "key": MAX_PATH_CHARS,
     "trace_id": MAX_PATH_CHARS,
     "principal": MAX_PATH_CHARS,
     "reason": 4096,
@@ -22,7 +24,7 @@ MAX_CHARS: Final[Mapping[str, int]] = {
 """By the field of a request, or of the rerun in it."""
 
 
-def too_long(fact: ClientFact) -> str:
+def too_long(fact: ClientFact | AggregateRequested) -> str:
     """What about a request is too long, in words; ``""`` if nothing is."""
     for name, value in _texts(fact):
         if len(value) > MAX_CHARS[name]:
@@ -30,7 +32,7 @@ def too_long(fact: ClientFact) -> str:
     return ""
 
 
-def _texts(fact: ClientFact) -> Iterator[tuple[str, str]]:
+def _texts(fact: ClientFact | AggregateRequested) -> Iterator[tuple[str, str]]:
     parts: list[Any] = [fact]
     if isinstance(fact, ExecutionRequested) and fact.rerun is not None:
         parts.append(fact.rerun)

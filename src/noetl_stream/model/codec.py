@@ -14,7 +14,6 @@ from noetl_stream.model import messages
 from noetl_stream.model.composite import Composite
 from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.outcome import ErrorInfo, Payload
-from noetl_stream.model.slots import LimitSlot, LimitState
 from noetl_stream.model.task_log import LogBatch
 
 Value = TypeVar("Value")
@@ -74,6 +73,7 @@ decode_fact: Final[Decode[Fact]] = _decoder(AnyFact | Composite)
 decode_reported: Final[Decode[messages.ReportedBody]] = _decoder(messages.ReportedBody)
 decode_signed_request: Final[Decode[messages.SignedRequest]] = _decoder(messages.SignedRequest)
 decode_inbox: Final[Decode[messages.InboxMessage]] = _decoder(messages.InboxMessage)
+decode_aggregate_message: Final[Decode[messages.AggregateMessage]] = _decoder(messages.AggregateMessage)
 decode_record: Final[Decode[messages.JournalRecord]] = _decoder(messages.JournalRecord)
 decode_command: Final[Decode[messages.StepCommand]] = _decoder(messages.StepCommand)
 decode_claim_answer: Final[Decode[messages.ClaimAnswer]] = _decoder(messages.ClaimAnswer)
@@ -88,8 +88,6 @@ decode_catalog_question: Final[Decode[messages.CatalogQuestion]] = _decoder(mess
 decode_secret_answer: Final[Decode[messages.SecretAnswer]] = _decoder(messages.SecretAnswer)
 decode_hide_answer: Final[Decode[messages.HideAnswer]] = _decoder(messages.HideAnswer)
 decode_log_batch: Final[Decode[LogBatch]] = _decoder(LogBatch)
-decode_limit: Final[Decode[LimitState]] = _decoder(LimitState)
-decode_limit_slot: Final[Decode[LimitSlot]] = _decoder(LimitSlot)
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
@@ -98,6 +96,19 @@ decode_json: Final[Decode[Any]] = _decoder(Any)
 _decode_entry: Final[Decode[messages.FullEntry]] = _decoder(messages.FullEntry)
 _decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
 _decode_raws: Final[Decode[list[msgspec.Raw]]] = _decoder(list[msgspec.Raw])
+
+
+_decoder_of: Final[Callable[[Any], Decode[Any]]] = cache(_decoder)
+
+
+def decode_as(kind: type[Value], data: bytes) -> Value:
+    """The value of this type that the JSON bytes encode.
+
+    Raises:
+        PayloadRefused: they encode none.
+    """
+    found: Value = _decoder_of(kind)(data)
+    return found
 
 
 def decode_entry(data: msgspec.Raw) -> messages.FullEntry:

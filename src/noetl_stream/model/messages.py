@@ -10,16 +10,20 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.model import events
+from noetl_stream.model import aggregates, events
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.slots import SlotAsked, SlotReturned
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference, StepValue
 from noetl_stream.sealing.keys import Key
 
 FORMAT = 2
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
+
+AGGREGATES_FORMAT: Final = 3
+"""That of what aggregates are asked and told, and of starts by them: servers read it that know aggregates. All else is
+as it was, and written in :data:`FORMAT`.
+"""
 
 OLDEST_FORMAT: Final = 1
 """What a message without ``format`` has: version 0.2 left its own out. Writers give theirs, so it is always there."""
@@ -41,8 +45,22 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
     format: int = OLDEST_FORMAT
 
 
+class AggregateRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="aggregate"):
+    """A client's message to an aggregate, whose id is its ``execution_id``. Otherwise as :class:`Request`."""
+
+    execution_id: str
+    request_id: str
+    fact: aggregates.RequestedFact
+    signature: str = ""
+    format: int = OLDEST_FORMAT
+
+
+ClientMessage = Request | AggregateRequest
+"""A message that gateways and the local operator sign."""
+
+
 class SignedRequest(msgspec.Struct, frozen=True):
-    """A :class:`Request` as its signature sees it: the fact is the bytes that were sent."""
+    """A :data:`ClientMessage` as its signature sees it: the fact is the bytes that were sent."""
 
     execution_id: str
     request_id: str
@@ -88,7 +106,7 @@ class UnreadableCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag_fie
     format: int = OLDEST_FORMAT
 
 
-ReportedBody = Request | Report | UnreadableCommand
+ReportedBody = Request | Report | UnreadableCommand | AggregateRequest
 """What an input of EVENTS holds."""
 
 
@@ -319,10 +337,8 @@ InboxFact = (
     | events.ChildFinished
     | events.SlotGranted
     | events.SlotRefused
-    | SlotAsked
-    | SlotReturned
 )
-"""Facts that one execution sends to another, or to a limit, and a limit to executions."""
+"""Facts that one execution sends to another, or an aggregate to an execution."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -330,6 +346,14 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     execution_id: str
     fact: InboxFact
+    format: int = OLDEST_FORMAT
+
+
+class AggregateMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As :class:`InboxMessage`, to an aggregate, whose id is its ``execution_id``."""
+
+    execution_id: str
+    fact: aggregates.SentFact
     format: int = OLDEST_FORMAT
 
 

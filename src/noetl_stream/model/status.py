@@ -37,6 +37,14 @@ RejectionCode = Literal[
     "unsigned",  # neither a gateway nor the local operator has signed it
     "invalid_playbook",  # the playbook is unknown or has errors
     "invalid_workload",  # it does not match what the playbook declares
+    "unknown_playbook",  # the catalog has no such playbook or version
+    "unknown_aggregate",  # no schedule or other aggregate is registered there
+    "other_kind",  # an aggregate of another kind is registered there
+    "forbidden",  # who asks, or has registered it, may not start this playbook
+    "paused",  # the schedule is paused
+    "under_way",  # a backfill of the schedule is under way
+    "nothing_due",  # the schedule has no occurrence there
+    "older_servers",  # servers of an older version still run
 ]
 
 

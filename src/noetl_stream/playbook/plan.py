@@ -257,6 +257,11 @@ class Plan(msgspec.Struct, frozen=True):
     concurrency: LimitPlan | None = None
 
     @property
+    def has_limits(self) -> bool:
+        """Whether it is limited by a key, or one of its steps is."""
+        return self.concurrency is not None or any(step.limit is not None for step in self.steps.values())
+
+    @property
     def named_schemas(self) -> frozenset[str]:
         """The addresses of the schemas it names in the catalog."""
         return frozenset(address for step in self.steps.values() for address in step.schemas)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -101,6 +102,23 @@ class StoredToken(msgspec.Struct, frozen=True, gc=False):
     def holds(self, now_ms: int) -> bool:
         """Whether it is neither revoked nor expired."""
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
+
+
+class TokenRights(msgspec.Struct, frozen=True, gc=False):
+    """What an API token may do."""
+
+    role: Role
+    paths: tuple[str, ...] = ()
+
+
+class Rights(Protocol):
+    async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
+        """What those tokens may do, by name, that are neither revoked nor expired.
+
+        Raises:
+            Unreachable: the database is away.
+        """
+        ...
 
 
 class Tokens(Protocol):

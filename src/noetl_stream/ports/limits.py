@@ -15,7 +15,7 @@ class LimitSlotRow(Row, frozen=True, kw_only=True):
     """A slot of the limit ``limit_id``, held since ``granted_ms`` or waited for, by ``number`` in the order of asking.
 
     ``yields``: 1 if a newer execution may take its place. ``body`` is the whole slot
-    (:class:`~noetl_stream.model.slots.LimitSlot`), as JSON.
+    (:class:`~noetl_stream.model.aggregates.LimitSlot`), as JSON.
     """
 
     written_once = frozenset({"limit_id", "holder", "number", "execution_id"})

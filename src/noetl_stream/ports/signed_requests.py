@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.messages import Request
+from noetl_stream.model.messages import ClientMessage
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.signing import Signer
 
@@ -17,7 +17,7 @@ class RequestSigner:
     def __init__(self, access_keys: KeyRing) -> None:
         self._signer = Signer(access_keys, "request")
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: ClientMessage) -> bytes:
         """The request with its signature, as it is published.
 
         Raises:

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, AggregateStore, HistoryRow, HistoryTrim
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
+from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, LimitStore
 from noetl_stream.ports.rows import Json, Row
 from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 
@@ -227,6 +229,12 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
+    aggregates: Sequence[AggregateRow] = ()
+    aggregates_gone: Sequence[AggregateKey] = ()
+    history: Sequence[HistoryRow] = ()
+    history_gone: Sequence[HistoryTrim] = ()
+    limit_slots: Sequence[LimitSlotRow] = ()
+    limit_slots_gone: Sequence[LimitSlotKey] = ()
 
 
 class ListingFilter(msgspec.Struct, frozen=True, gc=False):
@@ -313,7 +321,7 @@ class KnownServer(msgspec.Struct, frozen=True, gc=False):
     live: bool
 
 
-class Store(Protocol):
+class Store(AggregateStore, LimitStore, Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     @property

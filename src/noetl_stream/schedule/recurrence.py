@@ -13,9 +13,10 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from hashlib import sha256
 from typing import Final
 
-import msgspec
 from cronsim import CronSim, CronSimError
+from msgspec.structs import asdict
 
+from noetl_stream.model.aggregates import Timetable
 from noetl_stream.schedule.zones import instant, midnight, wall_clock, zone_named
 
 DAY_S: Final = 86_400
@@ -29,27 +30,12 @@ class InvalidCron(ValueError):
     """A cron expression that cannot be read. The message says which field is bad."""
 
 
-class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule is due. Exactly one of ``cron``, ``every_s`` and ``at_ms`` is given.
+class Recurrence(Timetable, frozen=True, kw_only=True):
+    """A timetable that can be searched. The day from which whole days are counted is :data:`FIRST_DAY`."""
 
-    Attributes:
-        zone: The IANA name of the zone of its days and times.
-        cron: Expressions of five fields, or of six with seconds in front; due is what any of them names.
-        every_s: Whole days are calendar days from :data:`FIRST_DAY`, each at midnight. Anything else is elapsed time
-            from the midnight that begins that day, so the distance of two occurrences never changes.
-        at_ms: Instants, ascending.
-        from_ms: The first instant that may be one.
-        before_ms: The first instant that is too late.
-        exclude: Days without an occurrence.
-    """
-
-    zone: str = "UTC"
-    cron: tuple[str, ...] = ()
-    every_s: int = 0
-    at_ms: tuple[int, ...] = ()
-    from_ms: int = 0
-    before_ms: int = END_MS
-    exclude: frozenset[date] = frozenset()
+    @classmethod
+    def of(cls, timetable: Timetable) -> Recurrence:
+        return cls(**asdict(timetable))
 
     def next_after(self, after_ms: int) -> int | None:
         """The first occurrence after an instant; ``None`` if there is none any more."""
@@ -58,7 +44,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
     def occurrences(self, after_ms: int, through_ms: int = END_MS) -> Iterator[int]:
         """The occurrences after one instant, and up to another."""
         zone, ahead = zone_named(self.zone), dict[str, int | None]()
-        after_ms, end_ms = max(after_ms, self.from_ms - 1), min(self.before_ms, through_ms + 1)
+        after_ms, end_ms = max(after_ms, self.from_ms - 1), min(self.before_ms or END_MS, through_ms + 1)
         while (found := self._candidate(after_ms, zone, ahead)) is not None and found < end_ms:
             after_ms = found
             day = wall_clock(found, zone).date()

@@ -9,7 +9,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import ClientRequest, ExecutionRequested
 from noetl_stream.model.ids import is_valid_id, partition_of
-from noetl_stream.model.messages import ReportedBody, Request
+from noetl_stream.model.messages import AggregateRequest, ClientMessage, ReportedBody, Request
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.signed_requests import RequestSigner
@@ -29,7 +29,7 @@ def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
 
 def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
     """``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
-    return [one for one in bodies if not isinstance(one[1], Request) or signer.is_signed(one[0].body)]
+    return [one for one in bodies if not isinstance(one[1], ClientMessage) or signer.is_signed(one[0].body)]
 
 
 async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool = False) -> Bodies:
@@ -40,11 +40,11 @@ async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool
     """
     if not starts_may_repeat and not any(_is_request(body) for _, body in bodies):
         return bodies
-    requested = {(body.execution_id, body.request_id) for _, body in bodies if isinstance(body, Request)}
+    requested = {(body.execution_id, body.request_id) for _, body in bodies if isinstance(body, ClientMessage)}
     answered = await store.answered(requested)
     first = []
     for message, body in bodies:
-        if isinstance(body, Request):
+        if isinstance(body, ClientMessage):
             key = (body.execution_id, body.request_id)
             if key in answered:
                 continue
@@ -67,10 +67,10 @@ async def reject_unanswered(
     signed = {message.sequence for message, _ in folded}
     answered = {(row.execution_id, row.request_id) for row in tick.requests}
     for message, body in bodies:
-        if not isinstance(body, Request):
+        if not isinstance(body, ClientMessage):
             continue
         cached = executions.get(message.execution_id)
-        if cached is not None and await _has_begun(body, cached, store):
+        if cached is not None and isinstance(body, Request) and await _has_begun(body, cached, store):
             continue
         key = (body.execution_id, body.request_id)
         if key in answered or await store.request(*key):
@@ -112,8 +112,10 @@ _UNSIGNED: Final = Rejection(
 )
 
 
-async def _rejection(body: Request, cached: CachedExecution | None, store: Store) -> Rejection:
+async def _rejection(body: ClientMessage, cached: CachedExecution | None, store: Store) -> Rejection:
     execution = f"execution {body.execution_id}"
+    if isinstance(body, AggregateRequest):  # its tick was committed, and its answer lost since
+        return Rejection("answer_lost", "what became of the request is not known: ask again")
     if not _is_request(body):
         return Rejection("exists", f"{execution} already exists: another request has begun it")
     if cached is not None and cached.state is not None and cached.state.ended:  # ended in this tick: it has no row yet
@@ -133,5 +135,6 @@ async def _has_begun(body: Request, cached: CachedExecution, store: Store) -> bo
     return any(isinstance(fact, ExecutionRequested) and fact.request_id == body.request_id for fact in facts)
 
 
-def _is_request(body: ReportedBody) -> TypeGuard[Request]:
-    return isinstance(body, Request) and isinstance(body.fact, ClientRequest)
+def _is_request(body: ReportedBody) -> TypeGuard[ClientMessage]:
+    """Whether it may be repeated: it begins no execution."""
+    return isinstance(body, AggregateRequest) or (isinstance(body, Request) and isinstance(body.fact, ClientRequest))

@@ -78,6 +78,12 @@ class Committer:
             stale_reports=tick.stale_reports,
             snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
+            aggregates=list(tick.aggregates.values()),
+            aggregates_gone=list(tick.aggregates_gone.values()),
+            history=[row for (id, _), row in tick.history.items() if id not in tick.aggregates_gone],
+            history_gone=list(tick.history_gone.values()),
+            limit_slots=list(tick.limit_slots.values()),
+            limit_slots_gone=list(tick.limit_slots_gone),
         )
         began_s = self._clock.monotonic_s()
         try:
@@ -150,6 +156,8 @@ class Committer:
             self._executions.grow(execution_id, tick.segments[execution_id].size)
             if state.timers or state.looks_into is not None:
                 self._parts.inputs.track(state)
+        if tick.aggregates:
+            self._parts.timers.track(tick.timers.values())
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)
 

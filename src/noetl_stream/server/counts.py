@@ -60,6 +60,9 @@ class ServerCounts:
             ("snapshot", tick.snapshots),
             ("dead_letter", tick.dead_letters),
             ("stale_report", tick.stale_reports),
+            ("aggregate", tick.aggregates),
+            ("aggregate_history", tick.history),
+            ("limit_slot", tick.limit_slots),
         ):
             if rows:
                 self.rows[table] += len(rows)

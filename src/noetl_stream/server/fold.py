@@ -18,6 +18,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.aggregates import is_aggregate, is_key_of
 from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import (
     CancelRequested,
@@ -34,6 +35,8 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import (
+    AggregateRequest,
+    ClientMessage,
     Drop,
     InboxMessage,
     Report,
@@ -135,7 +138,7 @@ class Fold:
     def _not_allowed(self, message: ReportedMessage, body: ReportedBody) -> str:
         """Why its sender may not say this: of another kind, or not given the command; ``""`` if it may."""
         sender = sender_of(message.subject)
-        if isinstance(body, Request):
+        if isinstance(body, ClientMessage):
             return "workers make no requests: its subject is for reports" if sender.pool else ""
         if sender.kind == "requested":
             return "people make no reports: its subject is for requests"
@@ -176,6 +179,9 @@ class Fold:
         return len(bodies)
 
     def message(self, message: ReportedMessage, body: ReportedBody) -> None:
+        """Folds a message; one to an aggregate is left to :class:`~noetl_stream.server.aggregates.Aggregates`."""
+        if isinstance(body, AggregateRequest):
+            return
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
@@ -487,13 +493,19 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
         return "its subject and body name different executions"
     if not (is_valid_id(body.nonce) if isinstance(body, Report) else _ids_valid(body)):  # a capability proves the rest
         return "it contains an id that is not valid in a subject"
-    fact = body.fact if isinstance(body, Request) else None
-    if isinstance(body, Request) and body.fact.request_id != body.request_id:
+    fact = body.fact if isinstance(body, ClientMessage) else None
+    if fact is not None and fact.request_id != getattr(body, "request_id", ""):
         return "it is sent under one request id, and its fact has another"
+    if isinstance(body, AggregateRequest) and not is_key_of(body.execution_id, body.fact.key):
+        return "its id is not that of the key it names"
+    if not isinstance(body, AggregateRequest) and is_aggregate(body.execution_id):
+        return "it is for an execution, and its id is an aggregate's"
     return too_long(fact) if fact is not None else ""
 
 
 def _ids_valid(body: ReportedBody) -> bool:
+    if isinstance(body, AggregateRequest):
+        return is_valid_id(body.execution_id) and is_valid_id(body.request_id)
     if isinstance(body, Request):
         fact = body.fact
         ids: Sequence[str] = (body.execution_id, body.request_id)

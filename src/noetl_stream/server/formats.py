@@ -6,8 +6,12 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
+from msgspec.structs import replace
+
+from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NotReady
-from noetl_stream.model.messages import FORMAT
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import KnownServer
 
 log = logging.getLogger(__name__)
@@ -21,11 +25,13 @@ class Formats:
     Attributes:
         reads: The newest format that this server reads.
         writes: The format in which it writes: the lowest that all living servers read.
+        know_aggregates: Whether all living servers read what aggregates are asked and told.
     """
 
-    def __init__(self, reads: int = FORMAT) -> None:
+    def __init__(self, reads: int = AGGREGATES_FORMAT) -> None:
         self.reads = reads
         self.writes = LOWEST_WRITTEN
+        self.know_aggregates = False
         self._newest = reads
 
     def learn(self, servers: Collection[KnownServer]) -> None:
@@ -44,10 +50,23 @@ class Formats:
                 f"later: {names}",
                 hint="stop them first; a server that was killed counts until its lease ends",
             )
-        writes = min([self.reads, *(one.reads for one in living)])
+        lowest = min([self.reads, *(one.reads for one in living)])
+        self.know_aggregates = lowest >= AGGREGATES_FORMAT
+        writes = FORMAT if lowest == AGGREGATES_FORMAT else lowest  # which says nothing else otherwise
         if writes != self.writes:
             log.info("writing format %d, which all living servers read", writes)
             self.writes = writes
+
+    def written(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
+        """``plan`` with the format in which its execution is written; or why it cannot run as long as a server lives that
+        does not read that.
+        """
+        if isinstance(plan, InvalidPlan) or not plan.has_limits:
+            return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
+        if self.know_aggregates:
+            return replace(plan, format=AGGREGATES_FORMAT)
+        text = "the playbook has limits by key, and a server of an older version still runs: stop it, and start again"
+        return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:
         """Whether this format is too new for this server, but not for one that there is or was."""

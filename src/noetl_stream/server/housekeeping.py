@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from noetl_stream.errors import Fenced, NewerFormat, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
+from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
@@ -75,7 +76,9 @@ class PartitionAssignment:
         for partition in set(map(partition_of, alone)):
             with contextlib.suppress(Fenced):
                 await ownership.note_loaded(partition)
-        self._parts.inputs.track_timers(await self._parts.ports.store.timers_in(partitions))
+        timers = await self._parts.ports.store.timers_in(partitions)
+        self._parts.timers.track(timers)
+        self._parts.inputs.track_timers([row for row in timers if not is_aggregate(row.execution_id)])
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
@@ -177,6 +180,7 @@ class PartitionAssignment:
         # At each attempt: what an earlier one loaded may belong to another server by now.
         self._parts.executions.forget_all()
         self._parts.inputs.forget()
+        self._parts.timers.forget()
         leases = await self._parts.ownership.reload()
         await self._load({lease.id for lease in leases})
         await self._made_good(leases)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from noetl_stream.model.messages import MemoryUse
+from noetl_stream.ports.access import Rights
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
@@ -16,6 +17,7 @@ from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
 from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
+from noetl_stream.server.aggregates import Aggregates, AggregateTimers
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.credentials import SecretsResponder
@@ -23,6 +25,7 @@ from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
+from noetl_stream.server.lookups import Lookups
 from noetl_stream.server.originals import Originals
 from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
@@ -38,7 +41,8 @@ from noetl_stream.settings.grants import GrantsFile
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
     """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
-    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans.
+    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without
+    ``rights``, who has registered a schedule may start everything.
     """
 
     log: EventLog
@@ -52,6 +56,7 @@ class ServerPorts:
     evaluator: Evaluator
     capabilities: Capabilities
     signer: RequestSigner
+    rights: Rights | None = None
     tracing: Tracing | None = None
     secrets: SecretsResponder | None = None
     grants: GrantsFile | None = None
@@ -66,6 +71,7 @@ class ServerTimes:
     ``compare_s``: how often what was folded is compared with EVENTS.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
+    ``slots_s``: how often slots of limits are looked for that nobody will give back.
     """
 
     lease_s: float = 6.0
@@ -76,6 +82,7 @@ class ServerTimes:
     silence_s: float = 7.0
     retry_s: float = 0.5
     feed_keep_s: float = 86_400.0
+    slots_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +120,15 @@ class ServerParts:
         self.inputs = ServerInputs(
             ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
         )
+        self.timers = AggregateTimers(self._owns)
+        self.aggregates = Aggregates(ports.store, Lookups(ports.catalog, ports.rights, ports.clock), formats)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes
         )
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
-        self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
-
+        self.inbox = Inbox(ports.store, ports.bus, self._owns, self.reader.nudge)
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
 
     def memory_use(self) -> MemoryUse:
@@ -139,6 +147,9 @@ class ServerParts:
             snapshots_thrown_away=self.snapshots.thrown_away,
             at_ms=self.ports.clock.now_ms(),
         )
+
+    def _owns(self, partition: int) -> bool:
+        return self.ownership.get(partition) is not None
 
     def _cursor_of(self, partition: int) -> int:
         lease = self.ownership.get(partition)

@@ -11,17 +11,22 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from noetl_stream.engine.effects import SendMessage
+from msgspec.structs import replace
+
+from noetl_stream.engine.effects import SendMessage, ended_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NoetlError, RequestAnswered, TickRefused
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.events import ChildFinished, ExecutionQuarantined, ExecutionRequested
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import FORMAT, InboxMessage, Request
+from noetl_stream.model.messages import FORMAT, ClientMessage, InboxMessage
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
+from noetl_stream.server.aggregates import DueTimer
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
@@ -167,7 +172,9 @@ class Quarantine:
         body = fold.decode(message)
         if body is not None:
             fold.tick.dead_letters.append(message_letter(message, reason))
-        if isinstance(body, Request) and not await self._parts.ports.store.request(body.execution_id, body.request_id):
+        if isinstance(body, ClientMessage) and not await self._parts.ports.store.request(
+            body.execution_id, body.request_id
+        ):
             answer = refused(body.execution_id, Rejection("quarantined", f"the request cannot be stored: {reason}"))
             fold.tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
         return {message.partition: (message.sequence, message.at_ms)}
@@ -175,6 +182,10 @@ class Quarantine:
     async def refuse_inbox(self, fold: Fold, item: InboxItem, reason: str) -> dict[int, tuple[int, int]]:
         """Keeps a message between executions as a dead letter; tells the parent of a child that cannot start."""
         at_ms = self._parts.inputs.now_ms()
+        if is_aggregate(item.execution_id):
+            fold.tick.inbox_folded.append(item.seq)
+            fold.tick.dead_letters.append(inbox_letter(item, at_ms, reason))
+            return self._committer.cursors({item.partition})
         message = fold.decode_inbox(item, at_ms)
         if message is not None:
             fold.tick.dead_letters.append(inbox_letter(item, at_ms, reason))
@@ -185,11 +196,25 @@ class Quarantine:
             end = ChildFinished(item.execution_id, parent.command_id, Outcome("error", error=error), parent.path)
             told = SendMessage(IN_NO_JOURNAL, InboxMessage(parent.execution_id, end, FORMAT))
             fold.tick.collect(item.execution_id, item.partition, [told])
+        elif (
+            isinstance(fact, ExecutionRequested) and fact.origin and not self._parts.executions.state(item.execution_id)
+        ):
+            error = ErrorInfo("quarantined", f"it cannot start: {reason}")
+            told = SendMessage(IN_NO_JOURNAL, ended_message(item.execution_id, fact.origin, "failed", error))
+            fold.tick.collect(item.execution_id, item.partition, [told])
         return self._committer.cursors({item.partition})
 
     async def refuse_own(self, fold: Fold, one: OwnInput | OwedCommand, reason: str) -> dict[int, tuple[int, int]]:
         """Keeps nothing: the state still waits for a timer or a result, and finds it again when it is resumed."""
         return self._committer.cursors({partition_of(one[0])})
+
+    async def refuse_timer(self, fold: Fold, one: DueTimer, reason: str) -> dict[int, tuple[int, int]]:
+        """Keeps a dead letter that says which aggregate could not be folded. Its timer stays for the next owner."""
+        partition = partition_of(one.aggregate_id)
+        item = InboxItem(one.due_ms, partition, one.aggregate_id, codec.encode(one))
+        letter = inbox_letter(item, self._parts.inputs.now_ms(), reason)
+        fold.tick.dead_letters.append(replace(letter, id=f"timer-{one.aggregate_id}-{one.due_ms}", subject="timer"))
+        return self._committer.cursors({partition})
 
 
 def _is_misdirected(one: _Input, kind: InputKind[_Input]) -> bool:

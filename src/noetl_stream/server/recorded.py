@@ -18,10 +18,10 @@ from noetl_stream.model.ids import report_id, run_of_report
 from noetl_stream.model.messages import (
     FORMAT,
     NOTHING,
+    AggregateRequest,
     FullEntry,
     JournalRecord,
     Report,
-    ReportedBody,
     Request,
     UnreadableCommand,
 )
@@ -59,7 +59,7 @@ class RecordedExecution:
         self._records: list[JournalRecord] = []
         self._used: set[str] = set()
 
-    def add_input(self, message: ReportedMessage, body: ReportedBody) -> None:
+    def add_input(self, message: ReportedMessage, body: Request | Report | UnreadableCommand) -> None:
         """Adds an input, which may have come before."""
         if isinstance(body, UnreadableCommand):
             self._unreadable.append(message.sequence)
@@ -188,6 +188,9 @@ class RecordedPartition:
         except PayloadRefused:  # it becomes a dead letter when it is folded
             self._unread.append(message.sequence)
         else:
+            if isinstance(body, AggregateRequest):  # no journal has it: it is folded again, and answered once
+                self._unread.append(message.sequence)
+                return
             self._execution(message.execution_id).add_input(message, body)
 
     def _execution(self, execution_id: str) -> RecordedExecution:

@@ -26,17 +26,20 @@ from noetl_stream.errors import (
     TickRefused,
     Unreachable,
 )
+from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.messages import Request
+from noetl_stream.model.messages import AggregateRequest, Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.limits import LEFT_AT_ONCE
 from noetl_stream.ports.reaching import until_reached
 from noetl_stream.ports.store import InboxItem, PlaybookRow
+from noetl_stream.server.aggregates import DueTimer
 from noetl_stream.server.client_requests import (
     Bodies,
     before,
@@ -68,9 +71,13 @@ log = logging.getLogger(__name__)
 UPKEEP: Final = 0
 """The owner of this partition does what one server does for all."""
 
+LEFT_MS: Final = 60_000
+"""A slot of an execution that ended so long ago was left behind."""
+
 SLOW_TURN_S: Final = 1.0
 """A turn that took longer is logged."""
 
+_aggregate_of: Final = attrgetter("aggregate_id")
 _execution_of: Final = attrgetter("execution_id")
 _partition_of: Final = attrgetter("partition")
 
@@ -111,6 +118,9 @@ class Server(ServerParts):
         self._own_inputs: InputKind[OwnInput] = InputKind(
             self._fold_ready, itemgetter(0), lambda one: partition_of(one[0]), quarantine.refuse_own
         )
+        self._due_timers = InputKind(
+            self._fold_due, _aggregate_of, lambda one: partition_of(one.aggregate_id), quarantine.refuse_timer
+        )
         self._owed = InputKind(
             self._fold_missing, _execution_of, lambda one: partition_of(one.execution_id), quarantine.refuse_own
         )
@@ -118,6 +128,7 @@ class Server(ServerParts):
         self.waits_for = ""
         self.lasting: dict[str, asyncio.Future[None]] = {}
         self.turned_s = 0.0
+        self._gave_back_s = ports.clock.monotonic_s()
 
     def stop(self) -> None:
         """Ends :meth:`run` after the current tick; leases are released."""
@@ -199,12 +210,15 @@ class Server(ServerParts):
             if self.publications.is_full:
                 await self.publications.drain(self.times.housekeeping_s)
                 return
-            messages = await self.reader.take(self.inputs.next_in_s(self.times.housekeeping_s))
+            wait_s = self.inputs.next_in_s(self.times.housekeeping_s)
+            messages = await self.reader.take(self.timers.next_in_s(self.inputs.now_ms(), wait_s))
             began_s, ticks = clock.monotonic_s(), self.committer.ticks
             if messages:
                 await self._fold_messages(messages)
             await self._fold_inbox()
             await self._fold_inputs()
+            await self._fold_timers()
+            await self._give_back_left()
             await self._issue_missing()
             if self.committer.ticks > ticks:
                 self._measure(clock.monotonic_s() - began_s, len(messages))
@@ -273,6 +287,11 @@ class Server(ServerParts):
             own, rest = own[:cut], own[cut:]
             bodies, signed = before(rest, bodies), before(rest, signed)
             fold.tick.leave_letters(rest)
+        left = {message.sequence for message in rest}
+        asked = [
+            (one.at_ms, body) for one, body in folded if isinstance(body, AggregateRequest) and one.sequence not in left
+        ]
+        await self.aggregates.requests(asked, fold.tick)
         await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
         if fold.tick.dead_letters:
             await reject_unreadable(own, self.ports.store, fold.tick)
@@ -285,7 +304,11 @@ class Server(ServerParts):
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
-        ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
+        ids = {
+            message.execution_id
+            for message, body in bodies
+            if self.executions.get(message.execution_id) is None and not isinstance(body, AggregateRequest)
+        }
         if ids:
             await self.executions.load(ids)
         if self.executions.has_stubs:
@@ -317,8 +340,7 @@ class Server(ServerParts):
         plan = granted(bounded(known), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
-        plan = await with_credentials(plan, self.ports.secrets, grants)
-        return replace(plan, format=self.formats.writes) if isinstance(plan, Plan) else plan
+        return self.formats.written(await with_credentials(plan, self.ports.secrets, grants))
 
     async def _take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
         """Gives an execution that was parked for its playbook what was loaded."""
@@ -349,6 +371,9 @@ class Server(ServerParts):
         rest: Sequence[InboxItem] = ()
         fold = Fold(self.executions, self.ports.capabilities, self.formats)
         at_ms = self.inputs.now_ms()
+        told = [item for item in items if is_aggregate(item.execution_id)]
+        items = [item for item in items if not is_aggregate(item.execution_id)]
+        await self.aggregates.messages(told, at_ms, fold.tick)
         await self.executions.load({item.execution_id for item in items})
         for number, item in enumerate(items, start=1):
             message = fold.decode_inbox(item, at_ms)
@@ -362,7 +387,7 @@ class Server(ServerParts):
             if fold.is_full:
                 items, rest = items[:number], items[number:]
                 break
-        partitions = {item.partition for item in items} | fold.tick.partitions
+        partitions = {item.partition for item in (*items, *told)} | fold.tick.partitions
         await self._commit(fold, self.committer.cursors(partitions))
         return rest
 
@@ -385,6 +410,34 @@ class Server(ServerParts):
         if fold.tick.segments:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
         return rest
+
+    async def _fold_timers(self) -> None:
+        """Folds timers of aggregates that are due."""
+        due = self.timers.take(self.inputs.now_ms())
+        if due:
+            self.counts.inputs["own"] += len(due)
+            self.timers.put_back(await self.quarantine.fold(due, self._due_timers))
+
+    async def _fold_due(self, due: Sequence[DueTimer]) -> Sequence[DueTimer]:
+        fold = Fold(self.executions, self.ports.capabilities, self.formats)
+        await self.aggregates.timers(due, self.inputs.now_ms(), fold.tick)
+        if fold.tick.partitions:
+            await self._commit(fold, self.committer.cursors(fold.tick.partitions))
+        return ()
+
+    async def _give_back_left(self) -> None:
+        """Gives slots back that executions held which are over: what would have done so was lost."""
+        now_s = self.ports.clock.monotonic_s()
+        if now_s - self._gave_back_s < self.times.slots_s or not self.ownership.ids:
+            return
+        self._gave_back_s, at_ms = now_s, self.inputs.now_ms()
+        rows = await self.ports.store.limit_slots_left(at_ms - LEFT_MS, LEFT_AT_ONCE)
+        left = [row for row in rows if partition_of(row.limit_id) in self.ownership.ids]
+        if left:
+            log.warning("giving back %d slots of limits whose executions are over", len(left))
+            fold = Fold(self.executions, self.ports.capabilities, self.formats)
+            await self.aggregates.give_back(left, at_ms, fold.tick)
+            await self._commit(fold, self.committer.cursors(fold.tick.partitions))
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""

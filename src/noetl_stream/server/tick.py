@@ -27,8 +27,10 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
 from noetl_stream.model.messages import (
+    AGGREGATES_FORMAT,
     FORMAT,
     NOTHING,
+    AggregateMessage,
     Drop,
     FullEntry,
     InboxMessage,
@@ -39,9 +41,11 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.model.status import Rejection
+from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow
 from noetl_stream.ports.store import (
     EntryRow,
     ExecutionRow,
@@ -61,7 +65,7 @@ from noetl_stream.server.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
 
-_Sent = TypeVar("_Sent", StepCommand, InboxMessage)
+_Sent = TypeVar("_Sent", bound=StepCommand | InboxMessage | AggregateMessage)
 
 NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 EMPTY: Final = b"{}"
@@ -189,11 +193,20 @@ class PendingTick:
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
     terms: list[TermRow] = field(default_factory=list)
+    aggregates: dict[str, AggregateRow] = field(default_factory=dict)
+    aggregates_gone: dict[str, AggregateKey] = field(default_factory=dict)
+    history: dict[tuple[str, int], HistoryRow] = field(default_factory=dict)
+    history_gone: dict[str, HistoryTrim] = field(default_factory=dict)
+    limit_slots: dict[LimitSlotKey, LimitSlotRow] = field(default_factory=dict)
+    limit_slots_gone: dict[LimitSlotKey, LimitSlotKey] = field(default_factory=dict)
 
     @property
     def partitions(self) -> set[int]:
-        """The partitions of the executions it touches."""
-        return {partition for _, partition, _ in self.touched.values()}
+        """The partitions of the executions and aggregates it touches."""
+        touched = {partition for _, partition, _ in self.touched.values()}
+        if self.aggregates or self.aggregates_gone:
+            touched.update(map(partition_of, (*self.aggregates, *self.aggregates_gone)))
+        return touched
 
     def record(
         self,
@@ -242,17 +255,8 @@ class PendingTick:
                     self.withdrawn.append((execution_id, command_id))
                 case StopWorkers(stop):
                     self.stops.append(stop)
-                case SendMessage(position, message, part):
-                    receiver = message.execution_id
-                    identity = derive(execution_id, "inbox", position, *([part] if part else []))
-                    self.inbox.append(
-                        InboxRow(
-                            id=identity,
-                            partition=partition_of(receiver),
-                            execution_id=receiver,
-                            body=codec.encode(_in_format(message, self.format)),
-                        )
-                    )
+                case SendMessage():
+                    self.send(effect, execution_id, *([effect.part] if effect.part else []))
                 case SetTimer(timer_id, timer):
                     key = (execution_id, timer_id)
                     self.timers[key] = TimerRow(
@@ -281,6 +285,32 @@ class PendingTick:
                     pass  # done by the fold, which knows the plan
                 case _:
                     assert_never(effect)
+
+    def send(self, effect: SendMessage, sender: str, *place: int) -> None:
+        """Collects a message to another execution, or from or to an aggregate.
+
+        Args:
+            sender: Who sends it.
+            place: Its number among several at one position.
+        """
+        receiver = effect.message.execution_id
+        identity = derive(sender, "inbox", effect.position, *place)
+        body = codec.encode(_in_format(effect.message, self.format))
+        self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
+
+    def set_timers(self, aggregate_id: str, due: Mapping[str, int], gone: Sequence[str]) -> None:
+        """Sets timers of an aggregate, by id, and drops others."""
+        partition = partition_of(aggregate_id)
+        for timer_id, due_ms in due.items():
+            key = (aggregate_id, timer_id)
+            self.timers_gone.discard(key)
+            self.timers[key] = TimerRow(
+                execution_id=aggregate_id, timer_id=timer_id, partition=partition, due_ms=due_ms, purpose="due"
+            )
+        for timer_id in gone:
+            key = (aggregate_id, timer_id)
+            self.timers.pop(key, None)
+            self.timers_gone.add(key)
 
     def answer(
         self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True
@@ -338,7 +368,9 @@ class PendingTick:
 
 
 def _in_format(message: _Sent, written: int) -> _Sent:
-    return message if message.format == written else msgspec.structs.replace(message, format=written)
+    return (
+        message if message.format in (written, AGGREGATES_FORMAT) else msgspec.structs.replace(message, format=written)
+    )
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         evaluator=EvaluationPool(),
         capabilities=Capabilities(server_keys, access_keys),
         signer=RequestSigner(access_keys),
+        rights=store.rights,
         tracing=open_tracing(endpoint.traces, SERVER, name),
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, credential_keys(endpoint), endpoint.credentials

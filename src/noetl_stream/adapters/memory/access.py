@@ -17,6 +17,7 @@ from noetl_stream.ports.access import (
     StoredCode,
     StoredSession,
     StoredToken,
+    TokenRights,
 )
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.credentials import (
@@ -63,6 +64,17 @@ class MemoryTokens:
         token = self._tokens.get(token_id)
         if token is not None and (token.last_used_ms is None or token.last_used_ms < unless_since_ms):
             self._tokens[token_id] = replace(token, last_used_ms=at_ms)
+
+
+class MemoryRights:
+    """:class:`~noetl_stream.ports.access.Rights` over :class:`MemoryTokens`; the port documents each method."""
+
+    def __init__(self, tokens: MemoryTokens) -> None:
+        self._tokens = tokens
+
+    async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
+        held = [one for one in await self._tokens.list_all() if one.name in names and one.holds(now_ms)]
+        return {one.name: TokenRights(one.role, one.paths) for one in held}
 
 
 class MemorySessions:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import LimitFact, is_limit
 from noetl_stream.ports.limits import LimitSlotRow, PlacedSlot, WantedSlots
-from noetl_stream.ports.store import ExecutionRow, Tick
+from noetl_stream.ports.store import ExecutionRow, InboxRow, Tick
 
 
 @dataclass
@@ -25,6 +27,12 @@ class LimitTables:
             self.rows[key] = row if before is None else row.over(before)
         for gone in tick.limit_slots_gone:
             self.rows.pop(gone, None)
+
+
+def askers_in(inbox: Iterable[InboxRow]) -> set[str]:
+    """The executions whose messages to limits are not folded yet."""
+    facts = (codec.decode_aggregate_message(row.body).fact for row in inbox if is_limit(row.execution_id))
+    return {fact.execution_id for fact in facts if isinstance(fact, LimitFact)}
 
 
 class MemoryLimits:

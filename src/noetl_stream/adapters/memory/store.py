@@ -15,8 +15,10 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.memory.aggregates import AggregateTables, MemoryAggregates
 from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
+from noetl_stream.adapters.memory.limits import LimitTables, MemoryLimits, askers_in
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
@@ -98,6 +100,8 @@ class MemoryTables:
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    aggregates: AggregateTables = field(default_factory=AggregateTables)
+    limits: LimitTables = field(default_factory=LimitTables)
 
 
 class MemoryDump(NamedTuple):
@@ -109,7 +113,7 @@ class MemoryDump(NamedTuple):
     letters: dict[str, DeadLetter]
 
 
-class MemoryStore:
+class MemoryStore(MemoryAggregates, MemoryLimits):
     """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
@@ -119,6 +123,18 @@ class MemoryStore:
         self.fed_floor: dict[int, int] = {}
         self.cursors = MemoryCursors(self)
         self.dead_letters = MemoryDeadLetters(self._send)
+
+    @property
+    def aggregate_tables(self) -> AggregateTables:
+        return self.tables.aggregates
+
+    @property
+    def limit_tables(self) -> LimitTables:
+        return self.tables.limits
+
+    @property
+    def execution_rows(self) -> dict[str, ExecutionRow]:
+        return self.tables.executions
 
     async def verify(self) -> None:
         """Memory is always ready."""
@@ -176,6 +192,8 @@ class MemoryStore:
         self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
+        self.tables.aggregates.write(tick)
+        self.tables.limits.write(tick)
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
@@ -430,6 +448,8 @@ class MemoryStore:
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}
         receivers = {row.execution_id for row in self.tables.inbox.values()}
+        receivers |= {row.execution_id for row in self.tables.limits.rows.values()}
+        receivers |= askers_in(self.tables.inbox.values())
         waiting = (
             row.execution_id
             for row in self.tables.executions.values()
@@ -530,7 +550,16 @@ def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
 
 
 def _refuse_broken_json(tick: Tick) -> None:
-    for row in (*tick.entries, *tick.executions, *tick.requests, *tick.inbox, *tick.feed):
+    for row in (
+        *tick.entries,
+        *tick.executions,
+        *tick.requests,
+        *tick.inbox,
+        *tick.feed,
+        *tick.aggregates,
+        *tick.history,
+        *tick.limit_slots,
+    ):
         for column in json_columns(type(row)):
             text = getattr(row, column)
             if text is not None:

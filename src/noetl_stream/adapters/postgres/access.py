@@ -18,6 +18,7 @@ from noetl_stream.ports.access import (
     StoredCode,
     StoredSession,
     StoredToken,
+    TokenRights,
 )
 from noetl_stream.ports.credentials import (
     MAX_GIVEN_BYTES,
@@ -54,6 +55,17 @@ class PostgresTokens:
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
         await self._database.fetch("use_token", id=token_id, at_ms=at_ms, unless_since_ms=unless_since_ms)
+
+
+class PostgresRights:
+    """:class:`~noetl_stream.ports.access.Rights`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
+        rows = await self._database.fetch("token_rights", names=list(names), now_ms=now_ms)
+        return {row["name"]: TokenRights(row["role"], tuple(row["paths"])) for row in rows}
 
 
 class PostgresSessions:

@@ -13,10 +13,11 @@ from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NoetlError, OutcomeUnknown, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
+from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
 from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
-from noetl_stream.model.messages import FORMAT, Request
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateRequest, ClientMessage, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -83,7 +84,7 @@ class Requests:
         self._log = log
         self._signer = signer
 
-    async def publish(self, request: Request) -> None:
+    async def publish(self, request: ClientMessage) -> None:
         """Stores the request once, however often it is published.
 
         Raises:
@@ -100,7 +101,7 @@ class Requests:
         codec.check_text(body)
         await self._log.publish_request(request.execution_id, message_id, body)
 
-    async def stored(self, request: Request) -> bool:
+    async def stored(self, request: ClientMessage) -> bool:
         """Publishes it; returns whether that is acknowledged. If not, perhaps because a leader is being elected,
         publish it again at once, unless the fold turns out to know it. Errors: as of :meth:`publish`.
         """
@@ -187,25 +188,54 @@ async def ask_of(
         RequestRefused: the fold rejected it.
     """
     request = Request(execution_id, fact.request_id, fact, format=FORMAT)
+    return _accepted(await _answer_to(request, requests, bus, clock, unanswered))
+
+
+async def ask_aggregate(
+    requests: Requests,
+    bus: Bus,
+    clock: Clock,
+    family: Family,
+    fact: RequestedFact,
+    unanswered: Unanswered | None = None,
+) -> dict[str, Any]:
+    """Publishes a request to an aggregate until it is answered; returns what its kind answers.
+
+    Raises:
+        RequestRefused: the fold rejected it.
+    """
+    id = aggregate_id(family, fact.key)
+    request = AggregateRequest(id, fact.request_id, fact, format=AGGREGATES_FORMAT)
+    answer = await _answer_to(request, requests, bus, clock, unanswered)
+    _require_accepted(answer)
+    return answer
+
+
+async def _answer_to(
+    request: ClientMessage, requests: Requests, bus: Bus, clock: Clock, unanswered: Unanswered | None
+) -> dict[str, Any]:
+    """The fold's answer, whatever it is."""
+    execution_id, request_id = request.execution_id, request.request_id
     pushed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def take(_subject: str, answer: bytes, _reply: str) -> None:
         if not pushed.done():
             pushed.set_result(answer)
 
-    subscription = await bus.listen(subjects.answered(execution_id, fact.request_id), take)
+    subscription = await bus.listen(subjects.answered(execution_id, request_id), take)
     try:
         while True:
             is_stored = await requests.stored(request)
             for wait_s in PUSH_WAITS_S if is_stored else PUSH_WAITS_S[:1]:
                 if await first_done([pushed], clock.sleep(wait_s)):
-                    return _accepted(codec.decode_json(pushed.result()))
+                    answer: dict[str, Any] = codec.decode_json(pushed.result())
+                    return answer
                 # It was answered before the subscription, or the push was lost.
-                known = await _look_up(bus, execution_id, fact.request_id)
+                known = await _look_up(bus, execution_id, request_id)
                 if known is None:
                     break
                 if known["known"]:
-                    return _accepted(known["answer"])
+                    return dict(known["answer"])
             if unanswered is not None:
                 await unanswered()
     finally:

@@ -84,6 +84,7 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         parent=fact.parent,
         request=fact,
         caller_span=fact.caller_span,
+        origin=fact.origin,
         shared_keys=tuple(fact.shared_keys),
     )
     if fact.rerun is None:

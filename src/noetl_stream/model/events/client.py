@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from noetl_stream.model.events.parts import Fact, Kind, Parent
+from noetl_stream.model.events.parts import Fact, Kind, Origin, Parent
 
 
 class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +23,8 @@ class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
-    """A request to run the playbook with this digest; ``parent`` is set if another execution makes it.
+    """A request to run the playbook with this digest; ``parent`` is set if another execution makes it, ``origin`` if an
+    aggregate does.
 
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
@@ -44,6 +45,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     reason: str = ""
     correlation_id: str = ""
     caller_span: str = ""
+    origin: Origin | None = None
     shared_keys: list[str] = []
 
 

@@ -166,3 +166,12 @@ class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     path: Path = ()
     depth: int = 1
     return_step: str | None = None
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The aggregate that has started this execution, its kind and path, and the number of the start in its history."""
+
+    aggregate_id: str
+    kind: str
+    path: str
+    number: int

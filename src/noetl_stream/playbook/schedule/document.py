@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from datetime import date, tzinfo
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field
 
+from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
@@ -20,9 +21,6 @@ from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_da
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
 from noetl_stream.schedule.recurrence import DAY_S, END_MS, InvalidCron, Recurrence, check_cron
 from noetl_stream.schedule.zones import zone_named, zone_names
-
-Overlap = Literal["skip", "queue_one", "queue_all", "cancel", "terminate", "allow"]
-Missed = Literal["last", "all", "none"]
 
 MAX_CRON: Final = 20
 MAX_CRON_CHARS: Final = 256

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias, get_args
 
+from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.model.document import API_VERSION
 from noetl_stream.playbook.results.schema import DIALECT
-from noetl_stream.playbook.schedule.document import MAX_CRON, MAX_CRON_CHARS, MAX_TIMES, Missed, Overlap
+from noetl_stream.playbook.schedule.document import MAX_CRON, MAX_CRON_CHARS, MAX_TIMES
 from noetl_stream.playbook.schedule.times import DAY, DURATION, TIME
 from noetl_stream.schedule.zones import zone_names
 

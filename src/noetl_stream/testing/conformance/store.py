@@ -31,6 +31,7 @@ from noetl_stream.ports.store import (
     TimerKey,
     TimerRow,
 )
+from noetl_stream.testing.conformance.aggregates import AggregateConformance
 from noetl_stream.testing.conformance.listing import (
     DeletingConformance,
     ListingConformance,
@@ -478,6 +479,7 @@ class StoreConformance(
     ReadingConformance,
     ServerConformance,
     SnapshotConformance,
+    AggregateConformance,
     WaitingConformance,
     ObjectUseConformance,
     ListingConformance,

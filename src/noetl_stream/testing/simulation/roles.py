@@ -11,6 +11,7 @@ from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.ports.access import Rights
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
@@ -45,6 +46,7 @@ def server_on(
     states: StateBounds | None = None,
     formats: Formats | None = None,
     tracing: Tracing | None = None,
+    rights: Rights | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -59,6 +61,7 @@ def server_on(
         evaluator=evaluator or MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
+        rights=rights,
         secrets=secrets,
         grants=grants,
         upkeep=upkeep,

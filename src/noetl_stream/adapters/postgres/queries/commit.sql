@@ -150,3 +150,59 @@ written_feed as (
     cross join passed
     where passed.ok
 )
+
+-- part aggregates
+written_aggregates as (
+    insert into noetl.aggregate as stored (:aggregates.columns)
+    select a.*
+    from :aggregates.rows as a
+    cross join passed
+    where passed.ok
+    on conflict (id) do update set :aggregates.updates
+)
+
+-- part aggregates_gone
+deleted_aggregates as (
+    delete from noetl.aggregate a
+    using :aggregates_gone.rows as gone (:aggregates_gone.columns), passed
+    where passed.ok and a.id = gone.id
+),
+deleted_history as (
+    delete from noetl.aggregate_history h
+    using :aggregates_gone.rows as gone (:aggregates_gone.columns), passed
+    where passed.ok and h.aggregate_id = gone.id
+)
+
+-- part history
+written_history as (
+    insert into noetl.aggregate_history as stored (:history.columns)
+    select h.*
+    from :history.rows as h
+    cross join passed
+    where passed.ok
+    on conflict (aggregate_id, number) do update set :history.updates
+)
+
+-- part history_gone
+trimmed_history as (
+    delete from noetl.aggregate_history h
+    using :history_gone.rows as gone (:history_gone.columns), passed
+    where passed.ok and h.aggregate_id = gone.aggregate_id and h.number <= gone.through
+)
+
+-- part limit_slots
+written_limit_slots as (
+    insert into noetl.limit_slot as stored (:limit_slots.columns)
+    select s.*
+    from :limit_slots.rows as s
+    cross join passed
+    where passed.ok
+    on conflict (limit_id, holder) do update set :limit_slots.updates
+)
+
+-- part limit_slots_gone
+deleted_limit_slots as (
+    delete from noetl.limit_slot s
+    using :limit_slots_gone.rows as gone (:limit_slots_gone.columns), passed
+    where passed.ok and s.limit_id = gone.limit_id and s.holder = gone.holder
+)

@@ -1,7 +1,9 @@
 -- Slots of executions that are over, or are not there: what gives them back was lost.
-select :limit_slot.columns
+select :limit_slots.columns
 from noetl.limit_slot s
-left join noetl.execution x on x.execution_id = s.execution_id
-where x.finished_ms < :before_ms or x.execution_id is null
-order by s.limit_id, s.number
+where not exists (
+    select from noetl.execution x
+    where x.execution_id = s.execution_id and (x.finished_ms is null or x.finished_ms >= :before_ms)
+)
+order by limit_id, number
 limit :limit

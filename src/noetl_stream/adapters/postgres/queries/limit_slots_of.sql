@@ -1,6 +1,6 @@
 -- What an execution holds or waits for, and its place in the queue.
 select
-    :limit_slot.columns,
+    :limit_slots.columns,
     case when s.granted_ms is null then (
         select count(*)
         from noetl.limit_slot w

@@ -1,4 +1,4 @@
-select :limit_slot.columns
+select :limit_slots.columns
 from noetl.limit_slot
 where limit_id = :id and (granted_ms is not null) = :held
 order by number

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Final
+
 import msgspec
 
+from noetl_stream.model.aggregates.parts import AggregateFact
 from noetl_stream.model.events import OnLimit, Rate
-from noetl_stream.model.ids import derive
+
+LIMIT: Final = "Limit"
 
 
-def limit_of(key: str) -> str:
-    """The id of the limit of a key."""
-    return derive("limit", key)
-
-
-class LimitFact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="name"):
+class LimitFact(AggregateFact, frozen=True):
     """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks."""
+
+    of: ClassVar = LIMIT
 
     key: str
     execution_id: str
@@ -72,7 +73,8 @@ class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The limit of one key, as counts: its slots are rows beside it. It is gone when nobody holds or waits.
+    """The limit of one key, as counts: its slots are rows beside it. It is gone a while after
+    nobody holds or waits.
 
     ``concurrency`` and ``rate`` are what the playbook ``set_by`` said last; ``replaced`` is what they were before.
     ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the

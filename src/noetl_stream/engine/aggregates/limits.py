@@ -6,37 +6,34 @@ sees the rows that the input names, and the first of those that wait. A grant co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from noetl_stream.engine.aggregates.contract import Folded, Given, LimitSlots, Lookup
 from noetl_stream.model import events
+from noetl_stream.model.aggregates import (
+    LIMIT,
+    AggregateFact,
+    Family,
+    LimitFact,
+    LimitSlot,
+    LimitState,
+    SlotAsked,
+    SlotReturned,
+)
 from noetl_stream.model.events import Rate
 from noetl_stream.model.ids import derive
-from noetl_stream.model.slots import LimitFact, LimitSlot, LimitState, SlotAsked, SlotReturned
+from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 
 US_PER_MS: Final = 1000
 
+IDLE_MS: Final = 60_000
+"""A key that nobody holds or waits for is forgotten after so long: what uses it again and again finds it."""
 
-class LimitSlots(Protocol):
-    """The rows of a limit, as far as they are loaded."""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether more wait than :meth:`waiting` gives."""
-        ...
-
-    def of(self, holder: str) -> LimitSlot | None: ...
-
-    def waiting(self) -> Iterator[LimitSlot]:
-        """The first that wait, in order."""
-        ...
-
-    def may_be_ended(self) -> Iterator[LimitSlot]:
-        """The first that a newer execution may replace, in order."""
-        ...
+TIMER: Final = "limit"
 
 
 class ToExecution(NamedTuple):
@@ -50,7 +47,7 @@ class LimitFolded(NamedTuple):
     """What follows from one input.
 
     Attributes:
-        state: ``None`` once nobody holds or waits.
+        state: ``None`` once nobody has held it, or waited, for a while.
         slots: The rows that have changed, by holder; ``None`` for one that is gone.
         told: What executions are told, in order.
     """
@@ -58,6 +55,26 @@ class LimitFolded(NamedTuple):
     state: LimitState | None
     slots: dict[str, LimitSlot | None] = {}
     told: Sequence[ToExecution] = ()
+
+
+class LimitKind:
+    """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
+
+    name: Final = LIMIT
+    family: Final[Family] = "limit"
+    state_type: Final = LimitState
+
+    def timers(self, state: LimitState) -> Mapping[str, int]:
+        return {TIMER: state.timer_ms} if state.timer_ms else {}
+
+    def lookups(self, state: LimitState | None, fact: AggregateFact) -> Collection[Lookup]:
+        return ()
+
+    def fold(self, state: LimitState | None, given: Given) -> Folded[LimitState]:
+        fact = given.fact if isinstance(given.fact, LimitFact) else None
+        folded = fold_limit(state, given.slots, fact, given.at_ms)
+        messages = [InboxMessage(one.execution_id, one.fact, AGGREGATES_FORMAT) for one in folded.told]
+        return Folded(folded.state, messages, slots=folded.slots)
 
 
 def fold_limit(state: LimitState | None, slots: LimitSlots, fact: LimitFact | None, at_ms: int) -> LimitFolded:
@@ -75,7 +92,9 @@ def fold_limit(state: LimitState | None, slots: LimitSlots, fact: LimitFact | No
         return _returned(state, slots, fact, at_ms)
     if not state.timer_ms or at_ms < state.timer_ms:
         return LimitFolded(state)
-    folding = _Folding(replace(state, timer_ms=0), slots, at_ms)
+    if not (state.held or state.queued):
+        return LimitFolded(None)
+    folding = _Folding(state, slots, at_ms)
     folding.grant(())
     return folding.folded()
 
@@ -83,8 +102,9 @@ def fold_limit(state: LimitState | None, slots: LimitSlots, fact: LimitFact | No
 def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int) -> LimitFolded:
     if slots.of(fact.holder) is not None:
         return LimitFolded(state)
-    folding = _Folding(_limited(state, fact, at_ms), slots, at_ms)
-    warning = folding.state.replaced if folding.state.set_ms != state.set_ms else ""
+    limited = _limited(state, fact, at_ms)
+    folding = _Folding(limited, slots, at_ms)
+    warning = "" if limited is state else limited.replaced
     asked = LimitSlot(
         number=folding.state.next_number,
         execution_id=fact.execution_id,
@@ -139,6 +159,7 @@ class _Folding:
 
     def __init__(self, state: LimitState, slots: LimitSlots, at_ms: int) -> None:
         self.at_ms: Final = max(at_ms, state.at_ms)
+        self._woken_ms: Final = state.timer_ms if state.timer_ms <= at_ms else 0  # a timer is set anew, never again
         self.state = replace(state, at_ms=self.at_ms)
         self._slots: Final = slots
         self._changed: Final[dict[str, LimitSlot | None]] = {}
@@ -176,14 +197,14 @@ class _Folding:
             self._give(slot)
 
     def folded(self) -> LimitFolded:
-        """The outcome; the limit is to be woken when the rate gives the next slot, or more rows are to be looked at."""
+        """The outcome. The limit is to be woken when the rate gives the next slot, when more rows are to be looked at, or
+        to be forgotten.
+        """
         state, timer_ms = self.state, 0
         if state.queued and self._has_slot:
-            timer_ms = max(-(-self._next_us // US_PER_MS), self.at_ms)
+            timer_ms = max(-(-self._next_us // US_PER_MS), self.at_ms, self._woken_ms + 1)
         elif not (state.held or state.queued):
-            timer_ms = -(-state.free_us // US_PER_MS)
-            if timer_ms <= self.at_ms:
-                return LimitFolded(None, self._changed, self._told)
+            timer_ms = max(-(-state.free_us // US_PER_MS), self.at_ms + IDLE_MS)
         return LimitFolded(replace(state, timer_ms=timer_ms), self._changed, self._told)
 
     @property

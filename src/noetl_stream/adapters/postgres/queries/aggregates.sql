@@ -1,0 +1,3 @@
+select :aggregates.columns
+from noetl.aggregate
+where id = any(:ids::text[])

@@ -1,0 +1,1 @@
+"""What aggregates decide: pure, as the engine (PROTOCOL §1)."""

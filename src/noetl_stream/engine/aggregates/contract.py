@@ -1,0 +1,152 @@
+"""The contract of a kind of aggregate: a fold of its own over what it is asked and told.
+
+The rule is the engine's: a fact that changes nothing has no consequence, and time is a part of the input. What a fold
+must know of the catalog and of rights it names beforehand (:meth:`AggregateKind.lookups`), and is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from noetl_stream.model.aggregates import AggregateFact, Family, LimitSlot
+from noetl_stream.model.messages import AggregateMessage, InboxMessage
+from noetl_stream.model.status import Rejection
+
+State = TypeVar("State")
+
+
+class Lookup(msgspec.Struct, frozen=True, gc=False):
+    """What may be started: a playbook, the latest without ``version``, in the name of a principal."""
+
+    path: str
+    version: str | None
+    principal: str
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A playbook to start.
+
+    Attributes:
+        missing: Why there is none; the rest is empty then.
+        forbidden: Why the principal may not start it.
+    """
+
+    digest: str = ""
+    missing: str = ""
+    forbidden: str = ""
+
+
+class LimitSlots(Protocol):
+    """The slots of a limit, rows of their own, as far as they are loaded."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more may wait than :meth:`waiting` gives."""
+        ...
+
+    def of(self, holder: str) -> LimitSlot | None:
+        """The slot of who is named in the input."""
+        ...
+
+    def waiting(self) -> Iterator[LimitSlot]:
+        """The first that are waited for, in order."""
+        ...
+
+    def may_be_ended(self) -> Iterator[LimitSlot]:
+        """The first whose execution a newer one may replace, in order."""
+        ...
+
+
+class NoSlots:
+    """Those of what is no limit."""
+
+    has_more: Final = False
+
+    def of(self, holder: str) -> None:
+        return None
+
+    def waiting(self) -> Iterator[LimitSlot]:
+        return iter(())
+
+    may_be_ended = waiting
+
+
+NO_SLOTS: Final = NoSlots()
+
+
+class Given(msgspec.Struct, frozen=True, gc=False):
+    """An input of an aggregate. ``at_ms``: when it was stored in EVENTS, else the database's time.
+
+    ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit.
+    """
+
+    aggregate_id: str
+    key: str
+    fact: AggregateFact
+    at_ms: int
+    found: Mapping[Lookup, Found] = {}
+    slots: LimitSlots = NO_SLOTS
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
+    """An entry of an aggregate's history; it replaces an earlier one of the same number.
+
+    Numbers begin with 1 and have no holes, so that the oldest entries are those below a number.
+    """
+
+    number: int
+    at_ms: int
+    status: str
+    execution_id: str | None = None
+    body: Mapping[str, Any] = {}
+
+
+class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
+    """What follows from an input. Handing back the very state it was given says that nothing has changed.
+
+    Attributes:
+        state: ``None``: there is no such aggregate, or no more.
+        messages: To executions and other aggregates, sent with the tick.
+        history: Entries that are new or say something else now.
+        answer: To a request: what its client is told, or why it is refused.
+        slots: Those of a limit that have changed, by holder; ``None``: it is given back.
+    """
+
+    state: State | None
+    messages: Sequence[InboxMessage | AggregateMessage] = ()
+    history: Sequence[HistoryEntry] = ()
+    answer: Mapping[str, Any] | Rejection = {}
+    slots: Mapping[str, LimitSlot | None] = {}
+
+
+class AggregateKind(Protocol[State]):
+    """A kind of aggregate. Its state is a frozen struct, stored as JSON."""
+
+    @property
+    def name(self) -> str:
+        """As in the catalog: ``Schedule``."""
+        ...
+
+    @property
+    def family(self) -> Family: ...
+
+    @property
+    def state_type(self) -> type[State]: ...
+
+    def timers(self, state: State) -> Mapping[str, int]:
+        """When the aggregate is told the time: due times in ms, by an id of its own choice.
+
+        A ``TimerDue`` comes for each; its fold must change what is returned here.
+        """
+        ...
+
+    def lookups(self, state: State | None, fact: AggregateFact) -> Collection[Lookup]:
+        """What folding ``fact`` may start."""
+        ...
+
+    def fold(self, state: State | None, given: Given) -> Folded[State]:
+        """What follows from ``given``, whose fact is of this kind or of none."""
+        ...

@@ -1,0 +1,432 @@
+"""Schedules: each occurrence starts once, or is skipped with a reason (LANGUAGE §15 *Schedule*).
+
+An occurrence gets a number when it is due, and an entry of that number in the history, which says what became of it:
+it waits, it started, it was skipped, or how its execution ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.engine.aggregates.contract import Folded, Found, Given, HistoryEntry, Lookup
+from noetl_stream.model.aggregates import (
+    SCHEDULE,
+    AggregateFact,
+    Family,
+    Overlap,
+    ScheduleBackfilled,
+    ScheduleDeleted,
+    SchedulePaused,
+    ScheduleRegistered,
+    ScheduleResumed,
+    ScheduleTerms,
+    ScheduleTriggered,
+    StartedEnded,
+    TimerDue,
+)
+from noetl_stream.model.events import CancelRequested, ExecutionRequested, Origin
+from noetl_stream.model.ids import derive, uuid7
+from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
+from noetl_stream.model.status import Rejection
+from noetl_stream.schedule.recurrence import Recurrence, jitter_of
+
+AT_ONCE: Final = 50
+"""How many occurrences one fold decides about; if more are due, its timer is due again at once."""
+
+ON_TIME_MS: Final = 60_000
+"""Up to so late, an occurrence is not missed."""
+
+MAX_RUNNING: Final = 1_000
+MAX_WAITING: Final = 100
+MAX_BACKFILL: Final = 10_000
+
+NEAR_MS: Final = 24 * 3_600_000
+"""An execution's id has the time at which its occurrence was due, unless that was longer ago."""
+
+Cause = Literal["timetable", "trigger", "backfill"]
+
+
+class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An occurrence that waits or runs. ``at_ms`` is its time by the timetable, ``due_ms`` that with its jitter."""
+
+    number: int
+    at_ms: int
+    due_ms: int
+    cause: Cause = "timetable"
+    execution_id: str = ""
+    started_ms: int = 0
+
+
+class Backfill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A backfill under way: the next occurrence, and the end of its range."""
+
+    next_ms: int
+    before_ms: int
+    overlap: Overlap
+    left: int
+
+
+class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """
+    Attributes:
+        path: Where it is registered.
+        by: Who has registered it: it acts with their rights.
+        created_ms: When there was none at its path before; ids of what it starts derive from it.
+        next_ms: The next time of the timetable; ``None`` if there is none any more.
+        paused: Why it starts nothing; empty if it does.
+        failures: Executions that failed since the last that did not.
+    """
+
+    path: str
+    terms: ScheduleTerms
+    by: str
+    revision: int
+    digest: str
+    created_ms: int
+    registered_ms: int
+    number: int = 0
+    next_ms: int | None = None
+    paused: str = ""
+    paused_ms: int = 0
+    failures: int = 0
+    running: tuple[Occurrence, ...] = ()
+    waiting: tuple[Occurrence, ...] = ()
+    backfill: Backfill | None = None
+
+
+class ScheduleKind:
+    """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
+
+    name: Final = SCHEDULE
+    family: Final[Family] = "starter"
+    state_type: Final = ScheduleState
+
+    def timers(self, state: ScheduleState) -> Mapping[str, int]:
+        if state.paused:
+            return {}
+        found: dict[str, int] = {}
+        if state.next_ms is not None:
+            found["next"] = _due_ms(state, state.next_ms)
+        if state.backfill is not None and not _holds_back(state, state.backfill):
+            found["backfill"] = state.backfill.next_ms
+        return found
+
+    def lookups(self, state: ScheduleState | None, fact: AggregateFact) -> Collection[Lookup]:
+        if isinstance(fact, ScheduleRegistered):
+            return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
+        return [] if state is None or isinstance(fact, ScheduleDeleted | SchedulePaused) else [_lookup(state)]
+
+    def fold(self, state: ScheduleState | None, given: Given) -> Folded[ScheduleState]:
+        fact = given.fact
+        if isinstance(fact, ScheduleRegistered):
+            return _registered(state, given, fact)
+        if state is None:
+            return Folded(None, answer=Rejection("unknown_aggregate", f"there is no schedule at {given.key}"))
+        turn = _Turn(state, given)
+        match fact:
+            case SchedulePaused():
+                return _paused(turn, fact)
+            case ScheduleResumed():
+                return _resumed(turn)
+            case ScheduleDeleted():
+                return Folded(None, answer={"path": state.path})
+            case ScheduleTriggered():
+                number = turn.arrive(given.at_ms, "trigger", state.terms.overlap)
+                return turn.folded({"path": state.path, **turn.told(number)})
+            case ScheduleBackfilled():
+                return _backfilled(turn, fact)
+            case StartedEnded():
+                turn.ended(fact)
+            case TimerDue("next"):
+                _next_due(turn)
+            case TimerDue("backfill"):
+                _backfill_due(turn)
+        return turn.folded()
+
+
+def _registered(state: ScheduleState | None, given: Given, fact: ScheduleRegistered) -> Folded[ScheduleState]:
+    found = given.found[Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
+    if found.missing:
+        return Folded(state, answer=Rejection("unknown_playbook", found.missing))
+    if found.forbidden:
+        return Folded(state, answer=Rejection("forbidden", found.forbidden))
+    answer = {"path": given.key, "revision": fact.revision}
+    if (
+        state is not None
+        and state.revision == fact.revision
+        and state.terms == fact.terms
+        and state.by == fact.principal
+    ):
+        return Folded(state, answer={**answer, "already": True})
+    before = state or ScheduleState(
+        path=given.key,
+        terms=fact.terms,
+        by=fact.principal,
+        revision=fact.revision,
+        digest=fact.digest,
+        created_ms=given.at_ms,
+        registered_ms=given.at_ms,
+        paused="it was registered paused" if fact.paused else "",
+        paused_ms=given.at_ms if fact.paused else 0,
+    )
+    after = replace(
+        before,
+        terms=fact.terms,
+        by=fact.principal,
+        revision=fact.revision,
+        digest=fact.digest,
+        registered_ms=given.at_ms,
+        next_ms=_after(fact.terms, given.at_ms),
+    )
+    return Folded(after, answer=answer)
+
+
+def _paused(turn: _Turn, fact: SchedulePaused) -> Folded[ScheduleState]:
+    path = turn.state.path
+    if turn.state.paused:
+        return turn.folded({"path": path, "already": True})
+    turn.pause(fact.reason or "on request")
+    return turn.folded({"path": path})
+
+
+def _resumed(turn: _Turn) -> Folded[ScheduleState]:
+    state = turn.state
+    if not state.paused:
+        return turn.folded({"path": state.path, "already": True})
+    found = turn.found
+    if found.forbidden:
+        return Folded(state, answer=Rejection("forbidden", found.forbidden))
+    next_ms = _after(state.terms, turn.at_ms)
+    turn.state = replace(state, paused="", paused_ms=0, failures=0, next_ms=next_ms)
+    turn.start_waiting()
+    return turn.folded({"path": state.path})
+
+
+def _backfilled(turn: _Turn, fact: ScheduleBackfilled) -> Folded[ScheduleState]:
+    state = turn.state
+    if state.paused:
+        text = f"the schedule is paused and starts nothing: {state.paused}; resume it first"
+        return Folded(state, answer=Rejection("paused", text))
+    if state.backfill is not None:
+        text = f"a backfill is under way: {state.backfill.left} occurrences are left of it"
+        return Folded(state, answer=Rejection("under_way", text))
+    if fact.before_ms > turn.at_ms:
+        return Folded(state, answer=Rejection("nothing_due", "the range of a backfill ends in the future"))
+    due = list(islice(_range(state.terms, fact.from_ms, fact.before_ms), MAX_BACKFILL + 1))
+    if not due:
+        text = "the schedule has no occurrence in this range: look at its times, `window` and `exclude`"
+        return Folded(state, answer=Rejection("nothing_due", text))
+    if len(due) > MAX_BACKFILL:
+        text = f"the range has more than {MAX_BACKFILL} occurrences: give a shorter one"
+        return Folded(state, answer=Rejection("too_large", text))
+    turn.state = replace(state, backfill=Backfill(due[0], fact.before_ms, fact.overlap, len(due)))
+    return turn.folded({"path": state.path, "occurrences": len(due)})
+
+
+def _next_due(turn: _Turn) -> None:
+    """Decides about the occurrences that are due, oldest first, at most :data:`AT_ONCE`."""
+    terms, at_ms = turn.state.terms, turn.at_ms
+    due: list[int] = []
+    next_ms = turn.state.next_ms
+    while next_ms is not None and _due_ms(turn.state, next_ms) <= at_ms and len(due) < AT_ONCE:
+        due.append(next_ms)
+        next_ms = _after(terms, next_ms)
+    turn.state = replace(turn.state, next_ms=next_ms)
+    has_newer = next_ms is not None and _due_ms(turn.state, next_ms) <= at_ms
+    for place, one in enumerate(due):
+        late_ms = at_ms - _due_ms(turn.state, one)
+        is_last = place == len(due) - 1 and not has_newer
+        reason = _missed(terms, late_ms, is_last=is_last)
+        if reason:
+            turn.skip(turn.numbered(one, "timetable"), reason)
+        else:
+            turn.arrive(one, "timetable", terms.overlap)
+
+
+def _missed(terms: ScheduleTerms, late_ms: int, *, is_last: bool) -> str:
+    """Why an occurrence that is so late is not made up for; empty if it is."""
+    if late_ms <= ON_TIME_MS:
+        return ""
+    text = f"no server ran when it was due, {late_ms // 1000} s ago"
+    if terms.missed == "none":
+        return f"{text} (`missed: none`)"
+    if terms.missed_within_s is not None and late_ms > terms.missed_within_s * 1000:
+        return f"{text}: longer than `missed_within`"
+    return "" if is_last or terms.missed == "all" else f"{text}, and a later one is due (`missed: last`)"
+
+
+def _backfill_due(turn: _Turn) -> None:
+    for _ in range(AT_ONCE):
+        backfill = turn.state.backfill
+        if backfill is None or _holds_back(turn.state, backfill) or turn.state.paused:
+            return
+        following = next(_range(turn.state.terms, backfill.next_ms + 1, backfill.before_ms), None)
+        after = None if following is None else replace(backfill, next_ms=following, left=max(1, backfill.left - 1))
+        turn.state = replace(turn.state, backfill=after)
+        turn.arrive(backfill.next_ms, "backfill", backfill.overlap)
+
+
+def _holds_back(state: ScheduleState, backfill: Backfill) -> bool:
+    """Whether the next occurrence of a backfill is left to later, rather than to the bounds of what waits or runs."""
+    if backfill.overlap == "queue_all":
+        return bool(state.running or state.waiting)
+    return backfill.overlap == "allow" and len(state.running) >= MAX_RUNNING
+
+
+class _Turn:
+    """One input and what follows from it so far."""
+
+    def __init__(self, state: ScheduleState, given: Given) -> None:
+        self.before, self.state, self.given = state, state, given
+        self.at_ms = given.at_ms
+        self.messages: list[InboxMessage] = []
+        self.history: dict[int, HistoryEntry] = {}
+
+    @property
+    def found(self) -> Found:
+        return self.given.found[_lookup(self.before)]
+
+    def folded(self, answer: Mapping[str, Any] = {}) -> Folded[ScheduleState]:
+        return Folded(self.state, tuple(self.messages), tuple(self.history.values()), answer)
+
+    def told(self, number: int) -> dict[str, Any]:
+        """What the client is told of an occurrence."""
+        entry = self.history[number]
+        reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
+        started = {"execution_id": entry.execution_id} if entry.execution_id else {}
+        return {"number": number, "status": entry.status, **started, **reason}
+
+    def numbered(self, at_ms: int, cause: Cause) -> Occurrence:
+        """A new occurrence."""
+        number = self.state.number + 1
+        self.state = replace(self.state, number=number)
+        due_ms = _due_ms(self.state, at_ms) if cause == "timetable" else at_ms
+        return Occurrence(number, at_ms, due_ms, cause)
+
+    def arrive(self, at_ms: int, cause: Cause, overlap: Overlap) -> int:
+        """Decides about an occurrence that is due; returns its number."""
+        one, state = self.numbered(at_ms, cause), self.state
+        if state.paused and cause != "trigger":  # since an occurrence before it, in this very input
+            self.skip(one, f"the schedule is paused: {state.paused}")
+        elif not state.running or overlap == "allow":
+            self.start(one)
+        elif overlap == "skip":
+            self.skip(one, f"execution {state.running[-1].execution_id} still runs (`overlap: skip`)")
+        elif overlap == "terminate":
+            self._cancel_running("it is terminated for the next occurrence")
+            self.start(one)
+        elif overlap == "cancel":
+            self._cancel_running("it is cancelled for the next occurrence")
+            for waits in state.waiting:
+                self.skip(waits, "a later occurrence is due (`overlap: cancel`)")
+            self._wait(one, ())
+        elif overlap == "queue_one" and state.waiting:
+            self.skip(one, f"occurrence {state.waiting[-1].number} waits already (`overlap: queue_one`)")
+        elif len(state.waiting) >= MAX_WAITING:
+            self.skip(one, f"{MAX_WAITING} occurrences wait already")
+        else:
+            self._wait(one, state.waiting)
+        return one.number
+
+    def start(self, one: Occurrence) -> None:
+        """Starts an occurrence, unless it cannot be."""
+        found, state = self.found, self.state
+        if found.forbidden:
+            self.skip(one, found.forbidden)
+            self.pause(found.forbidden)
+        elif found.missing:
+            self.skip(one, found.missing)
+        elif len(state.running) >= MAX_RUNNING:
+            self.skip(one, f"{MAX_RUNNING} executions of it run already")
+        else:
+            started = replace(one, execution_id=_execution_of(state, one, self.given), started_ms=self.at_ms)
+            self.state = replace(state, running=(*state.running, started))
+            self.messages.append(self._request(started, found))
+            self._note(started, "started")
+
+    def ended(self, fact: StartedEnded) -> None:
+        """Takes note that an execution is over, and starts what has waited for it."""
+        state = self.state
+        one = next((one for one in state.running if one.execution_id == fact.execution_id), None)
+        if one is None:
+            return
+        running = tuple(other for other in state.running if other is not one)
+        failures = state.failures + 1 if fact.status == "failed" else 0
+        self.state = replace(state, running=running, failures=failures)
+        self._note(one, fact.status, fact.error, ended_ms=self.at_ms)
+        most = state.terms.pause_after_failures
+        if most and failures >= most and not state.paused:
+            self.pause(f"{failures} executions have failed in a row; the last: {fact.error}")
+        self.start_waiting()
+
+    def start_waiting(self) -> None:
+        """Starts what waits, if nothing runs and the schedule is not paused."""
+        while self.state.waiting and not self.state.running and not self.state.paused:
+            first, *rest = self.state.waiting
+            self.state = replace(self.state, waiting=tuple(rest))
+            self.start(first)
+
+    def pause(self, reason: str) -> None:
+        if not self.state.paused:
+            self.state = replace(self.state, paused=reason, paused_ms=self.at_ms)
+
+    def skip(self, one: Occurrence, reason: str) -> None:
+        self._note(one, "skipped", reason)
+
+    def _wait(self, one: Occurrence, before: tuple[Occurrence, ...]) -> None:
+        self.state = replace(self.state, waiting=(*before, one))
+        self._note(one, "waiting", f"execution {self.state.running[-1].execution_id} still runs")
+
+    def _cancel_running(self, reason: str) -> None:
+        for one in self.state.running:
+            order = CancelRequested(derive(one.execution_id, "order", self.state.number), self.state.by, reason)
+            self.messages.append(InboxMessage(one.execution_id, order, AGGREGATES_FORMAT))
+
+    def _request(self, one: Occurrence, found: Found) -> InboxMessage:
+        state, terms = self.state, self.state.terms
+        request = ExecutionRequested(
+            derive(one.execution_id, "request"),
+            found.digest,
+            terms.playbook,
+            terms.workload,
+            principal=state.by,
+            trace_id=one.execution_id.replace("-", ""),
+            reason=f"schedule {state.path}, occurrence {one.number}",
+            origin=Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number),
+        )
+        return InboxMessage(one.execution_id, request, AGGREGATES_FORMAT)
+
+    def _note(self, one: Occurrence, status: str, reason: str = "", *, ended_ms: int = 0) -> None:
+        body: dict[str, Any] = {"due_ms": one.due_ms, "scheduled_ms": one.at_ms, "cause": one.cause}
+        body |= {"reason": reason} if reason else {}
+        body |= {"started_ms": one.started_ms} if one.started_ms else {}
+        body |= {"ended_ms": ended_ms} if ended_ms else {}
+        entry = HistoryEntry(one.number, self.at_ms, status, one.execution_id or None, body)
+        self.history[one.number] = entry
+
+
+def _lookup(state: ScheduleState) -> Lookup:
+    return Lookup(state.terms.playbook, state.terms.version, state.by)
+
+
+def _due_ms(state: ScheduleState, at_ms: int) -> int:
+    return at_ms + jitter_of(state.path, at_ms, state.terms.jitter_s)
+
+
+def _after(terms: ScheduleTerms, at_ms: int) -> int | None:
+    return Recurrence.of(terms.timetable).next_after(at_ms)
+
+
+def _range(terms: ScheduleTerms, from_ms: int, before_ms: int) -> Iterator[int]:
+    return Recurrence.of(terms.timetable).occurrences(from_ms - 1, before_ms - 1)
+
+
+def _execution_of(state: ScheduleState, one: Occurrence, given: Given) -> str:
+    """The id of an occurrence's execution, the same however often it is decided."""
+    at_ms = one.due_ms if given.at_ms - one.due_ms < NEAR_MS else given.at_ms
+    return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, one.number)))

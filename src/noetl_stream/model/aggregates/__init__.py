@@ -1,0 +1,18 @@
+"""Facts about aggregates: state of its own beside executions, folded in the partition of its id (PROTOCOL §1).
+
+To add a kind, define its requests and messages in a module of this folder, with ``of`` the kind's name, and add them to
+the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
+"""
+
+from noetl_stream.model.aggregates.limits import *
+from noetl_stream.model.aggregates.limits import SlotAsked, SlotReturned
+from noetl_stream.model.aggregates.parts import *
+from noetl_stream.model.aggregates.parts import StartedEnded
+from noetl_stream.model.aggregates.schedules import *
+from noetl_stream.model.aggregates.schedules import ScheduleFact
+
+RequestedFact = ScheduleFact
+"""What clients ask of aggregates."""
+
+SentFact = StartedEnded | SlotAsked | SlotReturned
+"""What executions, and other aggregates, tell aggregates."""

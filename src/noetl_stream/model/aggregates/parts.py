@@ -1,0 +1,71 @@
+"""The parts of facts about aggregates: their ids, and what the facts of all kinds have."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal, get_args
+
+import msgspec
+
+from noetl_stream.model.ids import derive
+from noetl_stream.model.status import EndStatus
+
+Family = Literal["starter", "limit"]
+"""Aggregates of one family share their keys: a path has one starter, a schedule or a trigger."""
+
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
+
+
+def aggregate_id(family: Family, key: str) -> str:
+    """The id of the aggregate with this key, a path or the value of a key. It says that it is none of an execution."""
+    return f"{family}-{derive(family, key)}"
+
+
+def is_aggregate(id: str) -> bool:
+    """Whether this is the id of an aggregate."""
+    family, dash, _ = id.partition("-")
+    return bool(dash) and family in FAMILIES
+
+
+def is_limit(id: str) -> bool:
+    """Whether this is the id of a limit."""
+    return id.startswith("limit-")
+
+
+def is_key_of(id: str, key: str) -> bool:
+    """Whether an aggregate with this id has this key."""
+    return any(id == aggregate_id(family, key) for family in FAMILIES)
+
+
+class AggregateFact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="name"):
+    """Base of all facts that aggregates fold; the tag is the fact's name.
+
+    ``of`` is the kind of aggregate that takes it; empty: of any kind.
+    """
+
+    of: ClassVar[str] = ""
+
+
+class AggregateRequested(AggregateFact, frozen=True):
+    """Base of requests to an aggregate. ``key`` is its path or key, from which its id derives."""
+
+    request_id: str
+    key: str
+    principal: str = ""
+    reason: str = ""
+    correlation_id: str = ""
+
+
+class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
+    """An execution that an aggregate has started is over. ``number`` is that of its entry in the history."""
+
+    execution_id: str
+    number: int
+    status: EndStatus
+    error: str = ""
+
+
+class TimerDue(AggregateFact, frozen=True, tag="timer.due"):
+    """A timer of the aggregate is due by the database's clock. It is no message: the owner of the partition says it."""
+
+    timer_id: str
+    due_ms: int

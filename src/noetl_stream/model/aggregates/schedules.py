@@ -1,0 +1,107 @@
+"""What schedules are asked: see :mod:`noetl_stream.engine.aggregates.schedules`."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+
+from noetl_stream.model.aggregates.parts import AggregateRequested
+
+SCHEDULE: Final = "Schedule"
+
+Overlap = Literal["skip", "queue_one", "queue_all", "cancel", "terminate", "allow"]
+Missed = Literal["last", "all", "none"]
+
+
+class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule is due. Exactly one of ``cron``, ``every_s`` and ``at_ms`` is given.
+
+    Attributes:
+        zone: The IANA name of the zone of its days and times.
+        cron: Expressions of five fields, or of six with seconds in front; due is what any of them names.
+        every_s: Whole days are calendar days from the first of 1970, each at midnight. Anything else is elapsed time
+            from the midnight that begins that day, so the distance of two occurrences never changes.
+        at_ms: Instants, ascending.
+        from_ms: The first instant that may be one.
+        before_ms: The first instant that is too late; 0: as late as any may be.
+        exclude: Days without an occurrence.
+    """
+
+    zone: str = "UTC"
+    cron: tuple[str, ...] = ()
+    every_s: int = 0
+    at_ms: tuple[int, ...] = ()
+    from_ms: int = 0
+    before_ms: int = 0
+    exclude: frozenset[date] = frozenset()
+
+
+class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a schedule starts, and when: a registered document, read. Durations are in seconds.
+
+    ``version`` is the version of the playbook, ``None`` for the one registered last. Without ``missed_within_s`` an
+    occurrence is never missed for too long. ``pause_after_failures`` 0: it is never paused for them.
+    """
+
+    playbook: str
+    version: str | None = None
+    workload: dict[str, Any] = {}
+    timetable: Timetable = Timetable()
+    jitter_s: int = 0
+    overlap: Overlap = "skip"
+    missed: Missed = "last"
+    missed_within_s: int | None = None
+    pause_after_failures: int = 0
+
+
+class ScheduleRegistered(AggregateRequested, frozen=True, tag="schedule.registered"):
+    """The schedule at the path ``key`` is from now on as ``terms`` say.
+
+    ``revision`` and ``digest`` are those of the document in the catalog; the same revision again changes nothing.
+    """
+
+    of: ClassVar = SCHEDULE
+
+    terms: ScheduleTerms = ScheduleTerms(playbook="")
+    revision: int = 0
+    digest: str = ""
+    paused: bool = False
+
+
+class SchedulePaused(AggregateRequested, frozen=True, tag="schedule.paused"):
+    of: ClassVar = SCHEDULE
+
+
+class ScheduleResumed(AggregateRequested, frozen=True, tag="schedule.resumed"):
+    """From now on it starts again. What was due while it was paused is not made up for."""
+
+    of: ClassVar = SCHEDULE
+
+
+class ScheduleTriggered(AggregateRequested, frozen=True, tag="schedule.triggered"):
+    """An occurrence that is due now, whatever the timetable says, also of a paused schedule."""
+
+    of: ClassVar = SCHEDULE
+
+
+class ScheduleBackfilled(AggregateRequested, frozen=True, tag="schedule.backfilled"):
+    """The occurrences from one instant up to before another are due now, in order. ``overlap`` counts for them."""
+
+    of: ClassVar = SCHEDULE
+
+    from_ms: int = 0
+    before_ms: int = 0
+    overlap: Overlap = "queue_all"
+
+
+class ScheduleDeleted(AggregateRequested, frozen=True, tag="schedule.deleted"):
+    """It is forgotten, with its history; what it has started goes on."""
+
+    of: ClassVar = SCHEDULE
+
+
+ScheduleFact = (
+    ScheduleRegistered | SchedulePaused | ScheduleResumed | ScheduleTriggered | ScheduleBackfilled | ScheduleDeleted
+)

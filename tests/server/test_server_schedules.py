@@ -1,0 +1,107 @@
+"""Schedules in a server: what is registered starts when it is due, once, and its history says so (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
+from noetl_stream.engine.aggregates.schedules import ScheduleState
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import (
+    RequestedFact,
+    ScheduleDeleted,
+    ScheduleRegistered,
+    ScheduleTerms,
+    Timetable,
+    aggregate_id,
+)
+from noetl_stream.ports.aggregates import HistoryRow
+
+PATH = "tests/often"
+SCHEDULE = aggregate_id("starter", PATH)
+MINUTE_S = 60
+
+
+async def asked(stage: Stage, fact: RequestedFact) -> dict[str, Any] | str:
+    """The answer to a request, or the code with which it is refused."""
+    try:
+        return await ask_aggregate(stage.requests, stage.broker.bus, stage.clock, "starter", fact)
+    except RequestRefused as refused:
+        return refused.code
+
+
+async def registered(stage: Stage, **terms: Any) -> dict[str, Any] | str:
+    """Registers a schedule that starts a playbook of one step each minute."""
+    path = await stage.register(ONE_STEP)
+    given = {"playbook": path, "timetable": Timetable(every_s=MINUTE_S), **terms}
+    return await asked(stage, ScheduleRegistered("register", PATH, terms=ScheduleTerms(**given), revision=1))
+
+
+async def history(stage: Stage) -> list[HistoryRow]:
+    """Newest first."""
+    return await stage.store.real.aggregate_history(SCHEDULE, 100, None)
+
+
+async def state(stage: Stage) -> ScheduleState:
+    row = (await stage.store.real.aggregates([SCHEDULE]))[SCHEDULE]
+    return codec.decode_as(ScheduleState, row.state)
+
+
+async def test_an_occurrence_starts_an_execution_and_its_end_is_noted(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    assert await registered(stage) == {"ok": True, "execution_id": SCHEDULE, "path": PATH, "revision": 1}
+    assert not await history(stage)
+    await stage.pass_time(MINUTE_S)
+    (entry,) = await history(stage)
+    assert (entry.number, entry.status) == (1, "completed")
+    row = await stage.store.real.execution(str(entry.execution_id))
+    assert row is not None
+    assert (row.status, row.started_ms // 1000 % MINUTE_S) == ("completed", 0)
+    await stage.pass_time(3 * MINUTE_S)
+    assert [(one.number, one.status) for one in await history(stage)] == [(n, "completed") for n in (4, 3, 2, 1)]
+
+
+async def test_a_schedule_is_due_under_its_next_owner_too(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
+    stage.start_worker()
+    await registered(stage)
+    host.kill()
+    await stage.pass_time(10)
+    await stage.server()
+    await stage.pass_time(MINUTE_S)
+    assert [(one.number, one.status) for one in await history(stage)] == [(1, "completed")]
+
+
+async def test_a_schedule_of_an_unknown_playbook_is_not_registered(stage: Stage) -> None:
+    await stage.server()
+    assert await registered(stage, playbook="tests/unknown") == "unknown_playbook"
+    assert not await stage.store.real.aggregates([SCHEDULE])
+
+
+async def test_a_request_that_comes_twice_is_answered_once(stage: Stage) -> None:
+    await stage.server()
+    first = await registered(stage)
+    assert await registered(stage) == first
+    assert (await stage.store.real.aggregates([SCHEDULE]))[SCHEDULE].position == 1
+
+
+async def test_a_deleted_schedule_leaves_nothing_behind(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage)
+    await stage.pass_time(2 * MINUTE_S)
+    assert await asked(stage, ScheduleDeleted("delete", PATH)) == {"ok": True, "execution_id": SCHEDULE, "path": PATH}
+    await stage.pass_time(2 * MINUTE_S)
+    assert not await stage.store.real.aggregates([SCHEDULE])
+    assert not await history(stage)
+    assert not await stage.store.real.timers(SCHEDULE)
+
+
+async def test_nothing_is_registered_while_an_older_server_runs(stage: Stage) -> None:
+    server = await stage.server()
+    await stage.store.real.appear("older", "0.3.0", 2, 3600.0)
+    await stage.until(lambda: not server.formats.know_aggregates)
+    assert await registered(stage) == "older_servers"
