@@ -6,18 +6,22 @@ import random
 from collections import deque
 
 import pytest
+from tests.engine.limit_rows import StoredLimit, granted
 
 from noetl_stream.engine.aggregates.limits import IDLE_MS
 from noetl_stream.model import codec, events
-from noetl_stream.model.events import OnLimit, Rate
 from noetl_stream.model.aggregates import LimitSlot, LimitState, SlotAsked, SlotReturned
-from tests.engine.limit_rows import StoredLimit, granted
+from noetl_stream.model.events import OnLimit, Rate
 
 NOW = 1_000_000
 
 
 def asked(
-    execution_id: str, concurrency: int | None = 1, rate: Rate | None = None, on_limit: OnLimit = "queue", path: str = "a"
+    execution_id: str,
+    concurrency: int | None = 1,
+    rate: Rate | None = None,
+    on_limit: OnLimit = "queue",
+    path: str = "a",
 ) -> SlotAsked:
     return SlotAsked("key", execution_id, path=path, concurrency=concurrency, rate=rate, on_limit=on_limit)
 

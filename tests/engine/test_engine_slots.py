@@ -8,16 +8,16 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from tests.engine.engine_scenarios import given, started
 
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.effects import IssueCommand, SendMessage
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import codec, events
-from noetl_stream.model.events import Fact, Parent, Rate
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, aggregate_id
+from noetl_stream.model.events import Fact, Parent, Rate
 from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
-from tests.engine.engine_scenarios import given, started
 
 ONE_AT_A_TIME = """
 executor: { spec: { policy: { concurrency: { key: "{{ workload.customer }}", limit: 1 } } } }

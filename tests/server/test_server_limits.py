@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,9 +54,9 @@ def waiting(stage: Stage) -> list[str]:
 async def queued(stage: Stage, count: int, source: str | None = None) -> list[str]:
     """Starts so many executions; the first holds the key, and the others wait in this order."""
     ids = []
-    for number in range(count):
+    for _ in range(count):
         ids.append(await stage.submit(source or limited()))
-        await stage.until(lambda: len(running(stage)) == 1 and len(waiting(stage)) == number)
+        await stage.until(lambda: len(running(stage)) == 1 and len(waiting(stage)) == len(ids) - 1)
     return ids
 
 
@@ -150,7 +151,7 @@ async def test_a_rate_spaces_the_runs_of_a_step(stage: Stage) -> None:
     for one in ids:
         assert (await stage.ended(one)).status == "completed"
     granted = sorted([row.at_ms for one in ids for row in await stage.journal(one) if row.name == "slot.granted"])
-    assert all(2000 <= after - before <= 3000 for before, after in zip(granted, granted[1:], strict=False))
+    assert all(2000 <= after - before <= 3000 for before, after in pairwise(granted))
     assert not stage.tables.limits.rows
 
 
@@ -217,7 +218,9 @@ async def test_what_was_left_behind_is_given_back(stage: Stage) -> None:
     (row,) = stage.tables.limits.rows.values()
     ghost = LimitSlot(row.number, "ghost", granted_ms=row.granted_ms or 0)
     del stage.tables.limits.rows[row.limit_id, row.holder]
-    stage.tables.limits.rows[KEY, "ghost"] = replace(row, holder="ghost", execution_id="ghost", body=codec.encode(ghost))
+    stage.tables.limits.rows[KEY, "ghost"] = replace(
+        row, holder="ghost", execution_id="ghost", body=codec.encode(ghost)
+    )
     second = await stage.submit(limited())
     await stage.ended(first)
     assert running(stage) == ["ghost"] and waiting(stage) == [second]

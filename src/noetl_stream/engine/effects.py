@@ -190,9 +190,7 @@ def _finished(plan: Plan | None, state: Execution, fact: events.ExecutionFinishe
         yield _to_limit(SlotReturned(slot.key, state.execution_id, step_run_id), position, part)
 
 
-def _slot_requested(
-    plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int
-) -> Iterator[Effect]:
+def _slot_requested(plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int) -> Iterator[Effect]:
     run = state.runs.get(fact.step_run_id)
     asked = SlotAsked(
         key=fact.key,

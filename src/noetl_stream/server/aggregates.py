@@ -186,9 +186,7 @@ class Aggregates:
                 found |= await self._lookups.find(left)
             self._fold_one(one, loaded, _Seen(found, slots.get(one.aggregate_id)), tick)
 
-    def _fold_one(
-        self, one: AggregateInput, loaded: dict[str, _Loaded], seen: _Seen, tick: PendingTick
-    ) -> None:
+    def _fold_one(self, one: AggregateInput, loaded: dict[str, _Loaded], seen: _Seen, tick: PendingTick) -> None:
         before = loaded.get(one.aggregate_id)
         kind = _kind_of(one.fact, before)
         if isinstance(one.fact, AggregateRequested) and (refusal := self._refusal(one.fact, before)) is not None:

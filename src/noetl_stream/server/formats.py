@@ -58,8 +58,8 @@ class Formats:
             self.writes = writes
 
     def written(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
-        """``plan`` with the format in which its execution is written; or why it cannot run as long as a server lives that
-        does not read that.
+        """``plan`` with the format in which its execution is written; or why it cannot run as long as a server lives
+        that does not read that.
         """
         if isinstance(plan, InvalidPlan) or not plan.has_limits:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)

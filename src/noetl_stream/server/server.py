@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
-from msgspec.structs import replace
-
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact

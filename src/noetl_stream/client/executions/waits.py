@@ -42,8 +42,9 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
     for step_run_id, slot in state.slots.items():
         if not slot.granted:
             run = state.runs.get(step_run_id)
+            first = next((waiting.token.step for waiting in state.tokens.values()), "")
             on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key))
-            yield _wait(run.step if run is not None else "", f"a slot of key {slot.key}", on)
+            yield _wait(first if run is None else run.step, f"a slot of key {slot.key}", on)
     held = [waiting for waiting in state.tokens.values() if waiting.held]
     for number, waiting in enumerate(held):
         token, explained = waiting.token, number < WAITS_EXPLAINED

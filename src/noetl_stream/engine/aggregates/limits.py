@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -53,7 +54,7 @@ class LimitFolded(NamedTuple):
     """
 
     state: LimitState | None
-    slots: dict[str, LimitSlot | None] = {}
+    slots: Mapping[str, LimitSlot | None] = MappingProxyType({})
     told: Sequence[ToExecution] = ()
 
 
@@ -137,13 +138,12 @@ def _limited(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
         return state
     replaced = ""
     if (fact.concurrency and state.concurrency) or (fact.rate and state.rate):
+        now, before = shown_limit(concurrency, rate), shown_limit(state.concurrency, state.rate)
         replaced = (
-            f"the limit of key {fact.key} is {shown_limit(concurrency, rate)} now, as playbook {fact.path} says; it was "
-            f"{shown_limit(state.concurrency, state.rate)}, as playbook {state.set_by} says: the newest that asks decides"
+            f"the limit of key {fact.key} is {now} now, as playbook {fact.path} says; it was {before}, as playbook "
+            f"{state.set_by} says: the newest that asks decides"
         )
-    return replace(
-        state, concurrency=concurrency, rate=rate, set_by=fact.path, set_ms=max(at_ms, 1), replaced=replaced
-    )
+    return replace(state, concurrency=concurrency, rate=rate, set_by=fact.path, set_ms=max(at_ms, 1), replaced=replaced)
 
 
 def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
@@ -197,8 +197,8 @@ class _Folding:
             self._give(slot)
 
     def folded(self) -> LimitFolded:
-        """The outcome. The limit is to be woken when the rate gives the next slot, when more rows are to be looked at, or
-        to be forgotten.
+        """The outcome. The limit is to be woken when the rate gives the next slot, when more rows are to be looked at,
+        or to be forgotten.
         """
         state, timer_ms = self.state, 0
         if state.queued and self._has_slot:

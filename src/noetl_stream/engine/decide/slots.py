@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
 from noetl_stream.engine.scope import expression_failure, loop_scope
 from noetl_stream.engine.state import Execution, StepRun, due_ms
 from noetl_stream.model import codec, events
+from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LimitPlan, Plan
 from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, render
-
-MAX_KEY_CHARS: Final = 200
 
 
 def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any]) -> Fact | None:

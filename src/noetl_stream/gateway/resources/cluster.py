@@ -9,6 +9,7 @@ from pydantic import Field
 
 from noetl_stream.gateway.http.parameters import Explained, InPath, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import Call, Routes
+from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.ports.operations.cluster import (
     Cluster,
     DeadLetterDocument,

@@ -11,6 +11,8 @@ from noetl_stream.model.events import OnLimit, Rate
 
 LIMIT: Final = "Limit"
 
+MAX_KEY_CHARS: Final = 200
+
 
 class LimitFact(AggregateFact, frozen=True):
     """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 
@@ -66,4 +68,4 @@ class AwaitedSlotDocument(Document, frozen=True, omit_defaults=True):
     held: int | None = None
     concurrency: int | None = None
     next_at: Time | None = None
-    holders: list[SlotDocument] = []
+    holders: list[SlotDocument] = msgspec.field(default_factory=list)
