@@ -80,6 +80,8 @@ GET /api/v1/triggers/{path}/events
 GET /api/v1/triggers/{path}/events/{number}
 GET /api/v1/workers
 GET /api/v1/pools
+GET /api/v1/limits
+GET /api/v1/limits/{key}
 GET /api/v1/partitions
 GET /api/vars/{execution_id}
 GET /api/vars/{execution_id}/{var_name}

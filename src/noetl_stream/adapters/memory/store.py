@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from noetl_stream.adapters.memory.aggregates import AggregateTables, MemoryAggregates
 from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
+from noetl_stream.adapters.memory.limits import LimitTables, MemoryLimits, askers_in
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
@@ -100,6 +101,7 @@ class MemoryTables:
     servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     aggregates: AggregateTables = field(default_factory=AggregateTables)
+    limits: LimitTables = field(default_factory=LimitTables)
 
 
 class MemoryDump(NamedTuple):
@@ -111,7 +113,7 @@ class MemoryDump(NamedTuple):
     letters: dict[str, DeadLetter]
 
 
-class MemoryStore(MemoryAggregates):
+class MemoryStore(MemoryAggregates, MemoryLimits):
     """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
@@ -125,6 +127,14 @@ class MemoryStore(MemoryAggregates):
     @property
     def aggregate_tables(self) -> AggregateTables:
         return self.tables.aggregates
+
+    @property
+    def limit_tables(self) -> LimitTables:
+        return self.tables.limits
+
+    @property
+    def execution_rows(self) -> dict[str, ExecutionRow]:
+        return self.tables.executions
 
     async def verify(self) -> None:
         """Memory is always ready."""
@@ -183,6 +193,7 @@ class MemoryStore(MemoryAggregates):
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self.tables.aggregates.write(tick)
+        self.tables.limits.write(tick)
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
@@ -437,6 +448,8 @@ class MemoryStore(MemoryAggregates):
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}
         receivers = {row.execution_id for row in self.tables.inbox.values()}
+        receivers |= {row.execution_id for row in self.tables.limits.rows.values()}
+        receivers |= askers_in(self.tables.inbox.values())
         waiting = (
             row.execution_id
             for row in self.tables.executions.values()
@@ -545,6 +558,7 @@ def _refuse_broken_json(tick: Tick) -> None:
         *tick.feed,
         *tick.aggregates,
         *tick.history,
+        *tick.limit_slots,
     ):
         for column in json_columns(type(row)):
             text = getattr(row, column)

@@ -4,6 +4,8 @@ To add a kind, define its requests and messages in a module of this folder, with
 the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
 """
 
+from noetl_stream.model.aggregates.limits import *
+from noetl_stream.model.aggregates.limits import SlotAsked, SlotReturned
 from noetl_stream.model.aggregates.parts import *
 from noetl_stream.model.aggregates.parts import StartedEnded
 from noetl_stream.model.aggregates.schedules import *
@@ -14,5 +16,5 @@ from noetl_stream.model.aggregates.triggers import ExecutionEnded, TriggerFact
 RequestedFact = ScheduleFact | TriggerFact
 """What clients ask of aggregates."""
 
-SentFact = StartedEnded | ExecutionEnded
+SentFact = StartedEnded | ExecutionEnded | SlotAsked | SlotReturned
 """What executions, and other aggregates, tell aggregates."""

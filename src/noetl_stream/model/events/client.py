@@ -29,6 +29,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
     ``priority``: before the playbook's own; of a call the caller's, after the playbook's own.
+    ``shared_keys`` are the keys whose slots the calling execution holds, which it shares (LANGUAGE §15).
     """
 
     kind: ClassVar = Kind("playbook")
@@ -47,6 +48,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     caller_span: str = ""
     priority: int | None = None
     origin: Origin | None = None
+    shared_keys: list[str] = []
 
 
 class ClientRequest(Fact, frozen=True):
