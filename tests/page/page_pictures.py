@@ -39,6 +39,7 @@ SCREENS: Final = (
         "changes",
         "statistics",
         "editor",
+        "schedules",
         "health",
         "pools",
         "workers",

@@ -132,6 +132,13 @@ workflow:
     tool: {{kind: noop, args: {{said: "{{{{ workload[workload.names[0]].more }}}}"}}}}
 """
 
+SCHEDULE: Final = """\
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: {{name: {name}, path: team/{name}}}
+spec: {{playbook: team/nightly, cron: [{cron}], timezone: Europe/Berlin, overlap: queue_one}}
+"""
+
 
 READ: Final = "readCredential"
 
@@ -184,6 +191,7 @@ class Shown(NamedTuple):
             "changes": "/playbooks/team%2Fnightly/changes",
             "statistics": "/playbooks/team%2Fnightly/statistics",
             "editor": "/playbooks/team%2Fnightly/edit",
+            "schedules": "/schedules?open=team%2Feach-night",
             "health": "/system",
             "pools": "/system/pools",
             "workers": "/system/workers",
@@ -226,6 +234,7 @@ async def something_to_show(hostile: bool = True) -> AsyncIterator[Shown]:
         made.log("nightly", *LINES)
         await made.dead_letters(*LETTERS, *([EVIL] if hostile else []))
         await made.access()
+        await made.schedules(EVIL if hostile else "the warehouse is moved")
         yield Shown(stage, made.ids)
 
 
@@ -283,6 +292,21 @@ class _Maker(NamedTuple):
         of = f"{self.ids['nightly']}/command-1"
         await stage.audit.add(replace(call, correlation_id=of), AuditedAnswer(200))
         await stage.audit.add(replace(call, target="mailer", correlation_id=of), AuditedAnswer(403, "not granted"))
+
+    async def schedules(self, reason: str) -> None:
+        """One that has run twice, and one that is paused."""
+        operations = self.stage.operations
+        for name, cron in (("each-night", "30 2 * * mon-fri"), ("each-month", "0 8 L * *")):
+            text = SCHEDULE.format(name=name, cron=cron)
+            await operations.playbooks.register(text.encode(), "schedule", "token:local")
+        for _ in range(2):
+            await operations.schedules.trigger("team/each-night", "token:local")
+        await operations.schedules.pause("team/each-month", "token:local", reason)
+
+        async def has_run() -> bool:
+            return (await operations.schedules.get("team/each-night")).running == []
+
+        await self.stage.until(has_run)
 
     async def write_evil(self) -> None:
         """What strangers may write, wherever it is shown."""

@@ -14,6 +14,8 @@ export const SCREENS: { name: string; view: View }[] = [
   { name: 'Executions', view: { screen: 'executions', query: '' } },
   { name: 'Failed executions', view: { screen: 'executions', query: 'status:failed' } },
   { name: 'Playbooks', view: { screen: 'playbooks' } },
+  { name: 'Schedules', view: { screen: 'schedules' } },
+  { name: 'Triggers', view: { screen: 'triggers' } },
   { name: 'System', view: { screen: 'system', part: 'health' } },
 ]
 

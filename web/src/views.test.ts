@@ -22,6 +22,9 @@ const VIEWS: [string, View][] = [
   ],
   ['/playbooks/a/statistics?since=30d', { screen: 'playbook', path: 'a', version: null, tab: 'statistics', since: '30d' }],
   ['/playbooks?new=1', { screen: 'new-playbook' }],
+  ['/schedules', { screen: 'schedules' }],
+  ['/schedules?open=team%2Fnightly', { screen: 'schedules', open: 'team/nightly' }],
+  ['/triggers', { screen: 'triggers' }],
   ['/system', { screen: 'system', part: 'health' }],
   ['/system/pools', { screen: 'system', part: 'pools' }],
   ['/system/dead-letters?open=events-12', { screen: 'system', part: 'dead-letters', choice: { open: 'events-12' } }],
@@ -37,7 +40,7 @@ test.each(VIEWS)('%s is an address, and the address of its view', (text, view) =
   expect(addressOf(view)).toBe(text)
 })
 
-test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/playbooks/a/nonsense', '/playbooks/a/edit/b', '/executions/a/events/b', '/executions/a/diff', '/executions/a/diff/b/c'])('%s is missing', (path) => {
+test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/playbooks/a/nonsense', '/schedules/a', '/playbooks/a/edit/b', '/executions/a/events/b', '/executions/a/diff', '/executions/a/diff/b/c'])('%s is missing', (path) => {
   expect(viewAt(path, '')).toEqual({ screen: 'missing' })
 })
 

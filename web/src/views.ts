@@ -6,6 +6,7 @@ export type View =
   | { screen: 'playbooks'; words?: string }
   | { screen: 'playbook'; path: string; version: string | null; tab?: PlaybookTab; before?: string; since?: string }
   | { screen: 'new-playbook' }
+  | { screen: 'schedules' | 'triggers'; open?: string }
   | { screen: 'system'; part: Part; choice?: SystemChoice }
   | { screen: 'missing' }
 
@@ -46,6 +47,10 @@ export function viewAt(path: string, search: string): View {
     return { screen: 'execution', id: one, tab, ...(chosen && { chosen }) }
   }
   if (screen === 'playbooks' && three === undefined) return playbookAt(one, two, query)
+  if ((screen === 'schedules' || screen === 'triggers') && one === undefined) {
+    const open = query.get('open')
+    return { screen, ...(open && { open }) }
+  }
   const part = known(PARTS, one ?? 'health')
   if (screen !== 'system' || part === undefined || two !== undefined) return { screen: 'missing' }
   const choice = chosenIn(query, SYSTEM_CHOICES)
@@ -90,6 +95,9 @@ export function addressOf(view: View): string {
     }
     case 'new-playbook':
       return '/playbooks?new=1'
+    case 'schedules':
+    case 'triggers':
+      return `/${view.screen}${queryOf({ open: view.open ?? '' }, ['open'])}`
     case 'system':
       return `/system${view.part === 'health' ? '' : `/${view.part}`}${queryOf(view.choice, SYSTEM_CHOICES)}`
     case 'missing':

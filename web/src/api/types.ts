@@ -105,6 +105,36 @@ export interface AwaitedPool {
   slots?: number | null
   busy?: number | null
   queued?: number | null
+  priority?: number | null
+  ahead?: number | null
+}
+
+export interface AwaitedSlot {
+  key: string
+  place?: number | null
+  queued?: number | null
+  held?: number | null
+  concurrency?: number | null
+  next_at?: string | null
+  holders?: Slot[]
+}
+
+export interface Backfill {
+  next: string
+  before: string
+  overlap: "allow" | "cancel" | "queue_all" | "queue_one" | "skip" | "terminate"
+  left: number
+}
+
+export interface BackfillRequest {
+  from: string
+  before: string
+  overlap?: "skip" | "queue_one" | "queue_all" | "cancel" | "terminate" | "allow"
+}
+
+export interface Backfilled {
+  path: string
+  occurrences: number
 }
 
 export interface Bulk {
@@ -137,6 +167,7 @@ export interface BulkRerunRequest {
   cursor?: string | null
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
   step: string
 }
 
@@ -153,6 +184,7 @@ export interface BulkRetryRequest {
   cursor?: string | null
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
 }
 
 export interface Caller {
@@ -415,8 +447,10 @@ export interface Execution {
   principal: string
   rerun_of: string | null
   parent: ParentExecution | null
+  origin: Origin | null
   steps: StepSummary[] | null
   waits: Wait[] | null
+  priority?: number | null
 }
 
 export interface ExecutionDiff {
@@ -580,6 +614,37 @@ export interface KeyChangePage {
   next: string | null
 }
 
+export interface Limit {
+  key: string
+  concurrency: number | null
+  rate: Rate | null
+  held: number
+  queued: number
+  set_by: string
+  set_at: string
+  replaced: string
+  next_at: string | null
+}
+
+export interface LimitPage {
+  items: Limit[]
+  next: string | null
+}
+
+export interface LimitWithSlots {
+  key: string
+  concurrency: number | null
+  rate: Rate | null
+  held: number
+  queued: number
+  set_by: string
+  set_at: string
+  replaced: string
+  next_at: string | null
+  holders: Slot[]
+  waiting: Slot[]
+}
+
 export interface ListedEvent {
   event_id?: string
   execution_id?: string
@@ -675,10 +740,33 @@ export interface NewApiToken {
   secret?: string | null
 }
 
+export interface Occurrence {
+  number: number
+  status: "cancelled" | "completed" | "failed" | "skipped" | "started" | "waiting"
+  scheduled: string
+  due: string
+  cause: string
+  execution_id: string | null
+  started: string | null
+  ended: string | null
+  reason: string
+}
+
+export interface OccurrencePage {
+  items: Occurrence[]
+  next: string | null
+}
+
 export interface OneVariable {
   execution_id: string
   var_name: string
   value: unknown
+}
+
+export interface Origin {
+  kind: string
+  path: string
+  number: number
 }
 
 export interface ParentExecution {
@@ -697,6 +785,11 @@ export interface Partition {
 
 export interface Partitions {
   items: Partition[]
+}
+
+export interface Pause {
+  reason: string
+  since: string
 }
 
 export interface PlacedToken {
@@ -791,6 +884,7 @@ export interface Pool {
   running: number
   again: number
   oldest?: string | null
+  by_priority?: Record<string, number>
 }
 
 export interface Pools {
@@ -807,6 +901,11 @@ export interface Problem {
   errors?: Fault[] | null
   left_out?: number
   instance: string
+}
+
+export interface Rate {
+  per_s: number
+  burst: number
 }
 
 export interface Reason {
@@ -838,11 +937,35 @@ export interface Registered {
   kind?: string
 }
 
+export interface RegisteredSchedule {
+  path: string
+  playbook: string
+  version: string | null
+  revision: number
+  digest: string
+  registered_by: string
+  registered: string
+  timetable: Timetable
+  jitter_s: number
+  overlap: "allow" | "cancel" | "queue_all" | "queue_one" | "skip" | "terminate"
+  missed: "all" | "last" | "none"
+  missed_within_s: number | null
+  pause_after_failures: number | null
+  next: string | null
+  paused: Pause | null
+  failures: number
+  running: string[]
+  waiting: number
+  backfill: Backfill | null
+  occurrences: number
+}
+
 export interface RerunRequest {
   step?: string | null
   step_run_id?: string | null
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
 }
 
 export interface Result {
@@ -855,6 +978,7 @@ export interface Result {
 export interface RetryRequest {
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
 }
 
 export interface Rotated {
@@ -878,6 +1002,11 @@ export interface RunningCommand {
   step: string
   delivered: number
   waits_for?: string
+}
+
+export interface SchedulePage {
+  items: RegisteredSchedule[]
+  next: string | null
 }
 
 export interface SelectionRequest {
@@ -911,6 +1040,14 @@ export interface SignalRequest {
   payload?: unknown
 }
 
+export interface Slot {
+  execution_id: string
+  path: string
+  step: string | null
+  step_run_id: string | null
+  since: string
+}
+
 export interface Span {
   offset_ms: number
   ms: number | null
@@ -926,6 +1063,7 @@ export interface StartRequest {
   playbook?: string | null
   workload?: Record<string, unknown>
   ctx?: Record<string, unknown>
+  priority?: number | null
 }
 
 export interface StatisticsBucket {
@@ -1071,6 +1209,13 @@ export interface Timer {
   on_timeout: "discard" | "fail" | null
 }
 
+export interface Timetable {
+  timezone: string
+  cron: string[]
+  every_s: number | null
+  at: string[]
+}
+
 export interface Token {
   token_id: string
   cause: "arc" | "injected" | "join" | "rerun" | "start"
@@ -1124,6 +1269,17 @@ export interface TriggerState {
   registered_by: string
   paused: string | null
   events: number
+}
+
+export interface Upcoming {
+  at: string
+  utc: string
+  starts: string
+  note?: string
+}
+
+export interface UpcomingOccurrences {
+  items: Upcoming[]
 }
 
 export interface ValueDifference {
@@ -1189,6 +1345,7 @@ export interface WaitingOn {
   partition?: number | null
   expects?: ExpectedKey[]
   schema?: unknown
+  slot?: AwaitedSlot | null
 }
 
 export interface Warning {

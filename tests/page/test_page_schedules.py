@@ -1,0 +1,86 @@
+"""Schedules in a real browser, over a whole stack: seen, triggered, paused, backfilled, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from page_browser import expect, needs_browser, visiting
+
+from warm_program import noetl
+
+pytestmark = [needs_browser, pytest.mark.xdist_group("stack")]
+
+COUNT = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: count, path: tests/page/count}
+workflow:
+  - step: start
+    tool: {kind: noop}
+"""
+YEARLY = """\
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: {name: yearly, path: tests/page/yearly}
+spec:
+  playbook: tests/page/count
+  cron: ["30 6 29 2 *"]
+  timezone: UTC
+"""
+
+
+@pytest.fixture
+def home(shared_home: Path, tmp_path: Path) -> Iterator[Path]:
+    for name, text in (("count", COUNT), ("yearly", YEARLY)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        registered = noetl("playbook", "register", file, "--home", shared_home)
+        assert registered.returncode == 0, registered.stderr
+    yield shared_home
+
+
+async def test_a_schedule_is_seen_triggered_paused_backfilled_and_deleted(home: Path) -> None:
+    printed = noetl("sign-in", "--home", home)
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(printed.stdout.strip())
+        await page.get_by_role("link", name="Schedules", exact=True).click()
+        row = page.get_by_role("row").filter(has_text="tests/page/yearly")
+        await expect(row).to_contain_text("30 6 29 2 *")
+        await row.get_by_role("button", name="tests/page/yearly").click()
+        schedule = page.get_by_role("region", name="Schedule tests/page/yearly")
+        await expect(schedule.get_by_role("list").first.get_by_role("listitem")).to_have_count(5)
+        await expect(schedule).to_contain_text("None yet.")
+
+        await schedule.get_by_role("button", name="Trigger").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("noetl-stream schedule trigger tests/page/yearly")
+        await dialog.get_by_role("button", name="Trigger", exact=True).click()
+        await schedule.get_by_role("link", name="completed", exact=True).wait_for()
+
+        await schedule.get_by_role("button", name="Pause").click()
+        await dialog.get_by_label("Reason").fill("the source is away")
+        await dialog.get_by_role("button", name="Pause", exact=True).click()
+        await expect(schedule.get_by_text("the source is away")).to_be_visible()
+        await expect(row).to_contain_text("paused: the source is away")
+
+        await schedule.get_by_role("button", name="Resume").click()
+        await dialog.get_by_role("button", name="Resume", exact=True).click()
+        await expect(row).not_to_contain_text("paused")
+
+        await schedule.get_by_role("button", name="Backfill").click()
+        await expect(dialog.get_by_role("button", name="Backfill", exact=True)).to_be_disabled()
+        await dialog.get_by_label("From").fill("2016-01-01T00:00")
+        await dialog.get_by_label("Until").fill("2024-03-01T12:00")
+        await dialog.get_by_role("button", name="Backfill", exact=True).click()
+        await expect(schedule.get_by_role("link", name="completed", exact=True)).to_have_count(4)
+        await expect(schedule.get_by_text("backfill")).to_have_count(3)
+
+        await page.reload()
+        await schedule.get_by_role("button", name="Delete").click()
+        await dialog.get_by_label("Reason").fill("it was for a test")
+        await dialog.get_by_role("button", name="Delete", exact=True).click()
+        await expect(row).to_have_count(0)
+        assert visit.complaints == []

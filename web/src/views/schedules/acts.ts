@@ -1,0 +1,37 @@
+import type { Act } from '../../acts'
+import { segment } from '../../api/client'
+import type { RegisteredSchedule } from '../../api/types'
+
+/** Changes of a schedule: what is sent, and the same as a line of the shell. */
+
+export type Overlap = RegisteredSchedule['overlap']
+export const OVERLAPS: readonly Overlap[] = ['queue_all', 'queue_one', 'skip', 'cancel', 'terminate', 'allow']
+
+const asks = (path: string, verb: 'pause' | 'resume' | 'trigger'): Act => ({
+  method: 'POST',
+  path: `/schedules/${segment(path)}/${verb}`,
+  cli: ['noetl-stream', 'schedule', verb, path],
+})
+
+export const pauses = (path: string): Act => asks(path, 'pause')
+export const resumes = (path: string): Act => asks(path, 'resume')
+export const triggers = (path: string): Act => asks(path, 'trigger')
+
+export const deletes = (path: string): Act => ({
+  method: 'DELETE',
+  path: `/schedules/${segment(path)}`,
+  cli: ['noetl-stream', 'schedule', 'delete', path],
+})
+
+/** Null while the range is not one. Times are what a field for local times holds, in this browser's zone. */
+export function backfills(path: string, from: string, before: string, overlap: Overlap): Act | null {
+  const [first, last] = [new Date(from), new Date(before)]
+  if (Number.isNaN(first.valueOf()) || Number.isNaN(last.valueOf()) || first >= last) return null
+  const range = { from: first.toISOString(), before: last.toISOString() }
+  return {
+    method: 'POST',
+    path: `/schedules/${segment(path)}/backfill`,
+    body: { ...range, overlap },
+    cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', range.before, '--overlap', overlap],
+  }
+}

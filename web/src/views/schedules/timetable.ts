@@ -1,0 +1,20 @@
+import type { RegisteredSchedule } from '../../api/types'
+import { duration } from '../../times'
+
+/** When a schedule is due, in a few words: those of its document. */
+export function timetable({ timetable: { cron, every_s, at } }: Pick<RegisteredSchedule, 'timetable'>): string {
+  if (cron.length > 0) return cron.join(', ')
+  if (every_s !== null) return `every ${duration(every_s)}`
+  return at.length === 1 ? 'once' : `${at.length} times`
+}
+
+/** What somebody must know of it at once. */
+export function stateOf(one: Pick<RegisteredSchedule, 'paused' | 'running' | 'waiting' | 'next' | 'backfill'>): string {
+  if (one.paused) return `paused: ${one.paused.reason}`
+  const said = [
+    one.running.length > 0 ? `${one.running.length} running` : '',
+    one.waiting > 0 ? `${one.waiting} waiting` : '',
+    one.backfill ? `${one.backfill.left} to backfill` : '',
+  ].filter(Boolean)
+  return said.length > 0 ? said.join(', ') : one.next === null ? 'over' : ''
+}
