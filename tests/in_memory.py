@@ -1,9 +1,9 @@
-"""A folder in memory for the data of a Postgres, where there is room.
+"""A place in memory for the data of Postgres, where there is room.
 
 Tests make and remove databases by the hundred, of 300 files each. On a disk that takes five times as long: ext4 looks
 past each inode that was deleted in the last minutes before it gives a new file one.
 
-Nothing else lies there: tasks may write to ``/dev/shm``, so their isolation would look like less than it is.
+It is not for tests of isolation: tasks may write to ``/dev/shm``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEEDED_BYTES: Final = 2 * 2**30
 
 
 def quick_folder() -> str | None:
-    """Where folders for databases are made; None for the usual place."""
+    """Where folders with databases are made; None for the usual place."""
     try:
         about = os.statvfs(IN_MEMORY)
     except OSError:

@@ -10,7 +10,6 @@ from aiohttp import ClientResponse, ClientSession
 from jsonschema import Draft202012Validator
 from yarl import URL
 
-
 _DOCUMENT: dict[str, Any] = {}
 
 
