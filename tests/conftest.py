@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from hypothesis import settings
 from cli_program import NOETL, environment, noetl
 from effort import times
 from homes import folder_for_home, shared_files
-from in_memory import use_memory
 from noetl_stream.local.processes import choose_port
 
 # A failing assert of a helper shows what it compared, as one of a test does.
@@ -45,24 +43,6 @@ LONGEST_FIRST = (
     *("test_local_stack", "test_postgres_store", "test_archive", "test_template_attacks", "test_page_long"),
 )
 """The slowest groups, in the order in which they start, so that all workers end at about the same time."""
-
-
-_in_memory = pytest.StashKey[Path]()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr == "not verify":  # what is longer may need more room
-        folder = use_memory()
-        if folder is not None:
-            config.stash[_in_memory] = folder
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    folder = session.config.stash.get(_in_memory, None)
-    if folder is not None and exitstatus == pytest.ExitCode.OK:  # else somebody may want to look into it
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)

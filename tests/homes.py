@@ -18,12 +18,13 @@ SHARED_FILES = Path(tempfile.gettempdir()).resolve() / f"noetl-files-{os.getpid(
 
 
 @contextmanager
-def folder_for_home(name: str) -> Iterator[Path]:
-    """A folder for a home; at the end it is removed, and whatever a failed test left running there is killed.
+def folder_for_home(name: str, parent: str | None = None) -> Iterator[Path]:
+    """A folder for a home, in ``parent`` or the usual place; at the end it is removed, and whatever a failed test left
+    running there is killed.
 
     Not under pytest's: each pytest that starts closes that to other users, and Postgres may run as one.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"noetl-{name}-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix=f"noetl-{name}-", dir=parent)).resolve()
     try:
         yield folder
     finally:

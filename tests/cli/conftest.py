@@ -9,6 +9,7 @@ import pytest
 
 from cli_program import FAILING, ONE_STEP, WAITING
 from homes import copy_home, folder_for_home
+from in_memory import quick_folder
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def waiting(playbook: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def fresh_home() -> Iterator[Path]:
     """A home that was never used."""
-    with folder_for_home("cli") as folder:
+    with folder_for_home("cli", quick_folder()) as folder:
         yield folder / "home"
 
 

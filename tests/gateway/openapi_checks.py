@@ -10,6 +10,8 @@ from aiohttp import ClientResponse, ClientSession
 from jsonschema import Draft202012Validator
 from yarl import URL
 
+_DOCUMENT: dict[str, Any] = {}
+
 
 class Answered(NamedTuple):
     status: int
@@ -32,9 +34,12 @@ class Described:
 
     @classmethod
     async def read(cls, client: ClientSession) -> Described:
-        async with client.get("/openapi.json") as response:
-            assert response.status == 200
-            return cls(client, await response.json())
+        """The gateway that this client calls. Each of this process says the same of itself, so one of them is asked."""
+        if not _DOCUMENT:
+            async with client.get("/openapi.json") as response:
+                assert response.status == 200
+                _DOCUMENT.update(await response.json())
+        return cls(client, _DOCUMENT)
 
     async def call(
         self,

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from in_memory import quick_folder
 from noetl_stream.local import EmbeddedStack
 
 USER_PROGRAM = """
@@ -44,7 +45,7 @@ def place() -> Iterator[Path]:
 
 @contextmanager
 def removed_at_the_end() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="noetl-local-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="noetl-local-", dir=quick_folder())).resolve()
     yield folder
     end_servers_under(folder)
     shutil.rmtree(folder, ignore_errors=True)

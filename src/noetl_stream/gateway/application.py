@@ -58,7 +58,7 @@ RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route
 
 
 def make_application(serving: Serving, readiness: Readiness, status: GatewayStatus) -> web.Application:
-    @cache  # made when it is first asked for: it takes as long as all else here
+    @cache  # made when it is first asked for: it takes longer than all else here
     def document() -> dict[str, Any]:
         return openapi_of(table, __version__)
 
