@@ -22,12 +22,14 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AggregateRequest
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.aggregates import (
+    ANSWERS_KEPT,
     HISTORY_KEPT,
     AggregateKey,
     AggregateRow,
     AggregateStore,
     HistoryRow,
     HistoryTrim,
+    RequestTrim,
 )
 from noetl_stream.ports.store import InboxItem, TimerRow
 from noetl_stream.server.formats import Formats
@@ -40,7 +42,7 @@ MOST_AT_ONCE: Final = 500
 """How many timers one tick fires."""
 
 TRIM_EVERY: Final = 100
-"""A history is trimmed whenever it has grown by so many entries."""
+"""Histories and answers are trimmed whenever they have grown by so many."""
 
 OLDER_SERVERS: Final = Rejection(
     "older_servers", "a server of an older version still runs, and could not go on with it: stop it, and ask again"
@@ -183,10 +185,13 @@ class Aggregates:
             return
         key = before.row.key if before is not None else getattr(one.fact, "key", "")
         folded = kind.fold(state, Given(one.aggregate_id, key, one.fact, one.at_ms, found))
-        _answer(one, folded.answer, tick)
         if folded.state is state:
+            _answer(one, folded.answer, tick)
             return
         position = before.row.position + 1 if before is not None else 1
+        _answer(one, folded.answer, tick, position)
+        if position > ANSWERS_KEPT and position % TRIM_EVERY == 0:
+            tick.requests_gone[one.aggregate_id] = RequestTrim(one.aggregate_id, position - ANSWERS_KEPT)
         after = None
         if folded.state is not None:
             row = AggregateRow(
@@ -245,14 +250,14 @@ def _wanted(fact: AggregateFact, loaded: _Loaded | None) -> set[Lookup]:
     return set() if kind is None else set(kind.lookups(loaded.state if loaded is not None else None, fact))
 
 
-def _answer(one: AggregateInput, answer: Any, tick: PendingTick) -> None:
+def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int = 0) -> None:
     if not one.request_id:
         return
     if isinstance(answer, Rejection):
         given = refused(one.aggregate_id, answer)
     else:
         given = {"ok": True, "execution_id": one.aggregate_id, **answer}
-    tick.answer(one.request_id, one.aggregate_id, given, 0)
+    tick.answer(one.request_id, one.aggregate_id, given, position)
 
 
 def _collect(

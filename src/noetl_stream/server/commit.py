@@ -82,6 +82,7 @@ class Committer:
             aggregates_gone=list(tick.aggregates_gone.values()),
             history=[row for (id, _), row in tick.history.items() if id not in tick.aggregates_gone],
             history_gone=list(tick.history_gone.values()),
+            requests_gone=list(tick.requests_gone.values()),
         )
         began_s = self._clock.monotonic_s()
         try:

@@ -189,3 +189,10 @@ trimmed_history as (
     using :history_gone.rows as gone (:history_gone.columns), passed
     where passed.ok and h.aggregate_id = gone.aggregate_id and h.number <= gone.through
 )
+
+-- part requests_gone
+trimmed_requests as (
+    delete from noetl.request r
+    using :requests_gone.rows as gone (:requests_gone.columns), passed
+    where passed.ok and r.execution_id = gone.execution_id and r.position <= gone.through
+)
