@@ -107,6 +107,24 @@ export interface AwaitedPool {
   queued?: number | null
 }
 
+export interface Backfill {
+  next: string
+  before: string
+  overlap: "allow" | "cancel" | "queue_all" | "queue_one" | "skip" | "terminate"
+  left: number
+}
+
+export interface BackfillRequest {
+  from: string
+  before: string
+  overlap?: "skip" | "queue_one" | "queue_all" | "cancel" | "terminate" | "allow"
+}
+
+export interface Backfilled {
+  path: string
+  occurrences: number
+}
+
 export interface Bulk {
   items: BulkItem[]
   counts: Record<string, number>
@@ -407,6 +425,7 @@ export interface Execution {
   principal: string
   rerun_of: string | null
   parent: ParentExecution | null
+  origin: Origin | null
   steps: StepSummary[] | null
   waits: Wait[] | null
 }
@@ -667,10 +686,33 @@ export interface NewApiToken {
   secret?: string | null
 }
 
+export interface Occurrence {
+  number: number
+  status: "cancelled" | "completed" | "failed" | "skipped" | "started" | "waiting"
+  scheduled: string
+  due: string
+  cause: string
+  execution_id: string | null
+  started: string | null
+  ended: string | null
+  reason: string
+}
+
+export interface OccurrencePage {
+  items: Occurrence[]
+  next: string | null
+}
+
 export interface OneVariable {
   execution_id: string
   var_name: string
   value: unknown
+}
+
+export interface Origin {
+  kind: string
+  path: string
+  number: number
 }
 
 export interface ParentExecution {
@@ -689,6 +731,11 @@ export interface Partition {
 
 export interface Partitions {
   items: Partition[]
+}
+
+export interface Pause {
+  reason: string
+  since: string
 }
 
 export interface PlacedToken {
@@ -830,6 +877,29 @@ export interface Registered {
   kind?: string
 }
 
+export interface RegisteredSchedule {
+  path: string
+  playbook: string
+  version: string | null
+  revision: number
+  digest: string
+  registered_by: string
+  registered: string
+  timetable: Timetable
+  jitter_s: number
+  overlap: "allow" | "cancel" | "queue_all" | "queue_one" | "skip" | "terminate"
+  missed: "all" | "last" | "none"
+  missed_within_s: number | null
+  pause_after_failures: number | null
+  next: string | null
+  paused: Pause | null
+  failures: number
+  running: string[]
+  waiting: number
+  backfill: Backfill | null
+  occurrences: number
+}
+
 export interface RerunRequest {
   step?: string | null
   step_run_id?: string | null
@@ -870,6 +940,11 @@ export interface RunningCommand {
   step: string
   delivered: number
   waits_for?: string
+}
+
+export interface SchedulePage {
+  items: RegisteredSchedule[]
+  next: string | null
 }
 
 export interface SelectionRequest {
@@ -1063,6 +1138,13 @@ export interface Timer {
   on_timeout: "discard" | "fail" | null
 }
 
+export interface Timetable {
+  timezone: string
+  cron: string[]
+  every_s: number | null
+  at: string[]
+}
+
 export interface Token {
   token_id: string
   cause: "arc" | "injected" | "join" | "rerun" | "start"
@@ -1076,6 +1158,17 @@ export interface Token {
 export interface TokenRequest {
   step: string
   args?: Record<string, unknown>
+}
+
+export interface Upcoming {
+  at: string
+  utc: string
+  starts: string
+  note?: string
+}
+
+export interface UpcomingOccurrences {
+  items: Upcoming[]
 }
 
 export interface ValueDifference {
