@@ -38,6 +38,9 @@ from noetl_stream.server.tick import PendingTick, inbox_letter, refused
 
 log = logging.getLogger(__name__)
 
+FEW: Final = 1024
+"""Up to this many stale timers are not worth removing."""
+
 MOST_AT_ONCE: Final = 500
 """How many timers one tick fires."""
 
@@ -72,6 +75,9 @@ class AggregateTimers:
             if is_aggregate(row.execution_id) and self._tracked.get(key) != row.due_ms:
                 self._tracked[key] = row.due_ms
                 heapq.heappush(self._due, DueTimer(row.due_ms, *key))
+        if len(self._due) > 2 * len(self._tracked) + FEW:  # most were moved since
+            self._due = [DueTimer(due_ms, *key) for key, due_ms in self._tracked.items()]
+            heapq.heapify(self._due)
 
     def next_in_s(self, now_ms: int, most_s: float) -> float:
         """Seconds until a timer is due, at most ``most_s``."""
