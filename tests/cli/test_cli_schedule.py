@@ -119,6 +119,12 @@ def test_the_example_of_the_reference_is_due_as_it_says(playbook: Callable[..., 
     assert noetl(*command.split(), cwd=file.parent).stdout == shown
 
 
+def test_the_example_beside_the_playbooks_is_due_on_weekdays_at_eight() -> None:
+    file = Path(__file__).parents[2] / "playbooks" / "hello_every_morning.schedule.yml"
+    found = noetl("schedule", "preview", file, "-n", "3", "--after", "2026-12-23", "-o", "name")
+    assert [line[:16] for line in found.stdout.split()] == ["2026-12-23T08:00", "2026-12-24T08:00", "2026-12-28T08:00"]
+
+
 def test_the_json_schema_is_printed() -> None:
     printed = noetl("schedule", "schema")
     Draft202012Validator.check_schema(json.loads(printed.stdout))

@@ -314,14 +314,15 @@ class ManualWorker:
 
 
 class Interrupted:
-    """A store that can be unreachable or silent, whose commits can fail. ``stuck``: executions that ever waited for
-    nothing.
+    """A store that can be unreachable or silent, whose commits can fail. ``calls``: how often each method was
+    called. ``stuck``: executions that ever waited for nothing.
     """
 
     def __init__(self, real: MemoryStore) -> None:
         self.real = real
         self.away = False
         self.silent = False
+        self.calls: Counter[str] = Counter()
         self.stuck: set[str] = set()
         self.before_commit: Callable[[Any], NoetlError | None] = lambda tick: None
         self.after_commit: Callable[[Any], NoetlError | None] = lambda tick: None
@@ -332,6 +333,7 @@ class Interrupted:
             return method
 
         async def call(*arguments: Any) -> Any:
+            self.calls[name] += 1
             await asyncio.sleep(0)
             if self.silent:
                 await asyncio.Event().wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from server_stage import ONE_STEP, Stage
@@ -105,3 +106,28 @@ async def test_nothing_is_registered_while_an_older_server_runs(stage: Stage) ->
     await stage.store.real.appear("older", "0.3.0", 2, 3600.0)
     await stage.until(lambda: not server.formats.know_aggregates)
     assert await registered(stage) == "older_servers"
+
+
+async def test_a_thousand_idle_schedules_cost_no_statement(stage: Stage) -> None:
+    await stage.server()
+
+    async def statements_of_a_minute() -> Counter[str]:
+        stage.store.calls.clear()
+        await stage.pass_time(60)
+        return Counter(stage.store.calls)
+
+    await stage.pass_time(10)
+    without = await statements_of_a_minute()
+    path = await stage.register(ONE_STEP)
+    terms = ScheduleTerms(playbook=path, timetable=Timetable(every_s=366 * 86_400))
+    for number in range(1_000):
+        key = f"tests/idle-{number}"
+        await ask_aggregate(
+            stage.requests,
+            stage.broker.bus,
+            stage.clock,
+            "starter",
+            ScheduleRegistered(f"register-{number}", key, terms=terms, revision=1),
+        )
+    await stage.pass_time(10)
+    assert await statements_of_a_minute() == without

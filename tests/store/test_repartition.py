@@ -10,6 +10,7 @@ from real_stack import JOURNALS, WAITING, RealStack, rows
 
 from noetl_stream import maintenance
 from noetl_stream.errors import Conflict, NotReady
+from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.ids import PARTITIONS, partition_of, use_partitions
 from noetl_stream.ports import subjects
@@ -20,6 +21,9 @@ from noetl_stream.wiring.stores import Connected, connect
 
 CACHED = (subjects.requested, subjects.reported)
 HEARING = WAITING.replace("for_s: 2", "signal: go, timeout_s: 3600")
+HEAD = b"apiVersion: noetl.io/v2\nmetadata: { name: one, path: %b }\n"
+TICK = HEAD % b"tests/tick" + b"kind: Playbook\nworkflow: [ { step: tick, tool: { kind: noop } } ]\n"
+EVERY_SECOND = HEAD % b"tests/often" + b"kind: Schedule\nspec: { playbook: tests/tick, every: 1s, overlap: allow }\n"
 PLACES = "select execution_id, partition from noetl.execution"
 
 
@@ -71,6 +75,24 @@ async def test_executions_that_wait_go_on_with_another_number_of_partitions(stac
         assert count == len([view for view in await connected.store.read_partitions() if view.live])
     await stack.agree()
     assert await maintenance.repartition(stack.endpoint, count) is None
+
+
+async def test_a_schedule_goes_on_with_another_number_of_partitions(stack: RealStack) -> None:
+    async with stack.running() as connected:
+        playbooks = DirectOperations(connected, stack.endpoint).playbooks
+        for text in (TICK, EVERY_SECOND):
+            await playbooks.register(text, "file.yaml", "someone")
+    await maintenance.repartition(stack.endpoint, 8)
+    schedule = aggregate_id("starter", "tests/often")
+    place = [(partition_of(schedule, 8),)]
+    assert place == await rows(stack.endpoint.postgres_dsn, "select partition from noetl.aggregate")
+    assert place == await rows(stack.endpoint.postgres_dsn, "select partition from noetl.timer")
+    become(8)
+    async with stack.running() as connected:
+        before = await connected.store.aggregate_history(schedule, 1, None)
+        after = before[0].number if before else 0
+        while not [row for row in await connected.store.aggregate_history(schedule, 1, None) if row.number > after]:
+            await connected.clock.sleep(0.05)
 
 
 async def test_a_repartition_that_died_between_the_stores_is_finished(

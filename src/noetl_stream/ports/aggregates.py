@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from noetl_stream.ports.rows import Json, Row
 
 HISTORY_KEPT: Final = 10_000
 """So many entries of an aggregate's history are kept, by number."""
+
+ANSWERS_KEPT: Final = 10_000
+"""Answers to an aggregate's requests are kept for so many changes of it."""
 
 
 class AggregateRow(Row, frozen=True, kw_only=True):
@@ -50,6 +55,23 @@ class HistoryTrim(NamedTuple):
 
     aggregate_id: str
     through: int
+
+
+class RequestTrim(NamedTuple):
+    """Answers to requests of an aggregate that go: those that changed it up to a position, and those that did not."""
+
+    execution_id: str
+    through: int
+
+
+class AggregateParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tick writes of aggregates."""
+
+    aggregates: Sequence[AggregateRow] = ()
+    aggregates_gone: Sequence[AggregateKey] = ()
+    history: Sequence[HistoryRow] = ()
+    history_gone: Sequence[HistoryTrim] = ()
+    requests_gone: Sequence[RequestTrim] = ()
 
 
 class AggregateStore(Protocol):

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, AggregateStore, HistoryRow, HistoryTrim
+from noetl_stream.ports.aggregates import AggregateParts, AggregateStore
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, LimitStore
@@ -204,7 +204,7 @@ class SnapshotRow(Row, frozen=True, kw_only=True):
     body: bytes
 
 
-class Tick(msgspec.Struct, frozen=True, kw_only=True):
+class Tick(AggregateParts, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
@@ -229,10 +229,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
-    aggregates: Sequence[AggregateRow] = ()
-    aggregates_gone: Sequence[AggregateKey] = ()
-    history: Sequence[HistoryRow] = ()
-    history_gone: Sequence[HistoryTrim] = ()
     limit_slots: Sequence[LimitSlotRow] = ()
     limit_slots_gone: Sequence[LimitSlotKey] = ()
 

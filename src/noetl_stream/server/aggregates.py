@@ -37,11 +37,13 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AggregateRequest
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.aggregates import (
+    ANSWERS_KEPT,
     HISTORY_KEPT,
     AggregateKey,
     AggregateRow,
     HistoryRow,
     HistoryTrim,
+    RequestTrim,
 )
 from noetl_stream.ports.limits import LimitSlotRow
 from noetl_stream.ports.store import InboxItem, Store, TimerRow
@@ -52,11 +54,14 @@ from noetl_stream.server.tick import PendingTick, inbox_letter, refused
 
 log = logging.getLogger(__name__)
 
+FEW: Final = 1024
+"""Up to this many stale timers are not worth removing."""
+
 MOST_AT_ONCE: Final = 500
 """How many timers one tick fires."""
 
 TRIM_EVERY: Final = 100
-"""A history is trimmed whenever it has grown by so many entries."""
+"""Histories and answers are trimmed whenever they have grown by so many."""
 
 OLDER_SERVERS: Final = Rejection(
     "older_servers", "a server of an older version still runs, and could not go on with it: stop it, and ask again"
@@ -86,6 +91,9 @@ class AggregateTimers:
             if is_aggregate(row.execution_id) and self._tracked.get(key) != row.due_ms:
                 self._tracked[key] = row.due_ms
                 heapq.heappush(self._due, DueTimer(row.due_ms, *key))
+        if len(self._due) > 2 * len(self._tracked) + FEW:  # most were moved since
+            self._due = [DueTimer(due_ms, *key) for key, due_ms in self._tracked.items()]
+            heapq.heapify(self._due)
 
     def next_in_s(self, now_ms: int, most_s: float) -> float:
         """Seconds until a timer is due, at most ``most_s``."""
@@ -205,10 +213,13 @@ class Aggregates:
         key = before.row.key if before is not None else getattr(one.fact, "key", "")
         slots = seen.slots or NO_SLOTS
         folded = kind.fold(state, Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots))
-        _answer(one, folded.answer, tick)
         if folded.state is state:
+            _answer(one, folded.answer, tick)
             return
         position = before.row.position + 1 if before is not None else _first_position(one, seen)
+        _answer(one, folded.answer, tick, position)
+        if position > ANSWERS_KEPT and position % TRIM_EVERY == 0:
+            tick.requests_gone[one.aggregate_id] = RequestTrim(one.aggregate_id, position - ANSWERS_KEPT)
         after = None
         if folded.state is not None:
             row = AggregateRow(
@@ -281,14 +292,14 @@ def _wanted(fact: AggregateFact, loaded: _Loaded | None) -> set[Lookup]:
     return set() if kind is None else set(kind.lookups(loaded.state if loaded is not None else None, fact))
 
 
-def _answer(one: AggregateInput, answer: Any, tick: PendingTick) -> None:
+def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int = 0) -> None:
     if not one.request_id:
         return
     if isinstance(answer, Rejection):
         given = refused(one.aggregate_id, answer)
     else:
         given = {"ok": True, "execution_id": one.aggregate_id, **answer}
-    tick.answer(one.request_id, one.aggregate_id, given, 0)
+    tick.answer(one.request_id, one.aggregate_id, given, position)
 
 
 def _collect(

@@ -84,6 +84,7 @@ class Committer:
             history_gone=list(tick.history_gone.values()),
             limit_slots=list(tick.limit_slots.values()),
             limit_slots_gone=list(tick.limit_slots_gone),
+            requests_gone=list(tick.requests_gone.values()),
         )
         began_s = self._clock.monotonic_s()
         try:

@@ -41,7 +41,7 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.model.status import Rejection
-from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim
+from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
@@ -199,6 +199,7 @@ class PendingTick:
     history_gone: dict[str, HistoryTrim] = field(default_factory=dict)
     limit_slots: dict[LimitSlotKey, LimitSlotRow] = field(default_factory=dict)
     limit_slots_gone: dict[LimitSlotKey, LimitSlotKey] = field(default_factory=dict)
+    requests_gone: dict[str, RequestTrim] = field(default_factory=dict)
 
     @property
     def partitions(self) -> set[int]:

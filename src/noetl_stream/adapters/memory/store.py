@@ -194,6 +194,10 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self.tables.aggregates.write(tick)
         self.tables.limits.write(tick)
+        for trimmed in tick.requests_gone:
+            requests = self.tables.requests
+            for key in [key for key, row in requests.items() if key[0] == trimmed[0] and row.position <= trimmed[1]]:
+                del requests[key]
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:

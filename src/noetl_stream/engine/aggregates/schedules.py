@@ -45,6 +45,9 @@ MAX_RUNNING: Final = 1_000
 MAX_WAITING: Final = 100
 MAX_BACKFILL: Final = 10_000
 
+AHEAD_MS: Final = 300_000
+"""A range that ends so far in the future ends now."""
+
 NEAR_MS: Final = 24 * 3_600_000
 """An execution's id has the time at which its occurrence was due, unless that was longer ago."""
 
@@ -215,16 +218,17 @@ def _backfilled(turn: _Turn, fact: ScheduleBackfilled) -> Folded[ScheduleState]:
     if state.backfill is not None:
         text = f"a backfill is under way: {state.backfill.left} occurrences are left of it"
         return Folded(state, answer=Rejection("under_way", text))
-    if fact.before_ms > turn.at_ms:
+    before_ms = min(fact.before_ms, turn.at_ms)  # the client's clock may be ahead
+    if fact.before_ms > turn.at_ms + AHEAD_MS:
         return Folded(state, answer=Rejection("nothing_due", "the range of a backfill ends in the future"))
-    due = list(islice(_range(state.terms, fact.from_ms, fact.before_ms), MAX_BACKFILL + 1))
+    due = list(islice(_range(state.terms, fact.from_ms, before_ms), MAX_BACKFILL + 1))
     if not due:
         text = "the schedule has no occurrence in this range: look at its times, `window` and `exclude`"
         return Folded(state, answer=Rejection("nothing_due", text))
     if len(due) > MAX_BACKFILL:
         text = f"the range has more than {MAX_BACKFILL} occurrences: give a shorter one"
         return Folded(state, answer=Rejection("too_large", text))
-    turn.state = replace(state, backfill=Backfill(due[0], fact.before_ms, fact.overlap, len(due)))
+    turn.state = replace(state, backfill=Backfill(due[0], before_ms, fact.overlap, len(due)))
     return turn.folded({"path": state.path, "occurrences": len(due)})
 
 

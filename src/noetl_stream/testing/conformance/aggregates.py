@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
+from noetl_stream.ports.store import RequestRow, Store
 from noetl_stream.testing.conformance.store_rows import committed, following
 
 
@@ -26,6 +26,10 @@ def history_row(id: str, number: int, status: str = "started") -> HistoryRow:
     return HistoryRow(
         aggregate_id=id, number=number, at_ms=number, status=status, execution_id=f"e{number}", body=b"{}"
     )
+
+
+def request_row(id: str, position: int) -> RequestRow:
+    return RequestRow(request_id=f"r{position}", execution_id=id, answer=b"{}", position=position)
 
 
 A, B, OTHER = aggregate_row("team/a"), aggregate_row("team/b"), aggregate_row("other", kind="Trigger")
@@ -63,6 +67,12 @@ class AggregateConformance:
         await store.commit(following(tick, history_gone=[HistoryTrim(A.id, 2)]))
         assert [row.number for row in await store.aggregate_history(A.id, 10, None)] == [3]
         assert await store.aggregate_history(B.id, 10, None) == [history_row(B.id, 1)]
+
+    async def test_answers_of_an_aggregate_go_up_to_a_position(self, store: Store) -> None:
+        answers = [request_row(A.id, 1), request_row(A.id, 2), request_row(B.id, 1)]
+        tick = await committed(store, requests=answers)
+        await store.commit(following(tick, requests_gone=[RequestTrim(A.id, 1)]))
+        assert [await store.request(one.execution_id, one.request_id) for one in answers] == [None, *answers[1:]]
 
     async def test_an_aggregate_that_goes_takes_its_history_along(self, store: Store) -> None:
         tick = await committed(store, aggregates=[A, B], history=[history_row(A.id, 1), history_row(B.id, 1)])

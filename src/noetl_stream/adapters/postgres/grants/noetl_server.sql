@@ -21,7 +21,9 @@ grant select, update (epoch, owner, backend, lease_until, given_back, crashes, f
     tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
 
 grant select, insert, update (live_until), delete on noetl.server to noetl_server;
-grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
+grant select, insert on noetl.event, noetl.playbook to noetl_server;
+-- Those of aggregates, which never end, are trimmed.
+grant select, insert, delete on noetl.request to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update, delete on noetl.snapshot to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;

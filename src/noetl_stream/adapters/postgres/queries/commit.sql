@@ -206,3 +206,10 @@ deleted_limit_slots as (
     using :limit_slots_gone.rows as gone (:limit_slots_gone.columns), passed
     where passed.ok and s.limit_id = gone.limit_id and s.holder = gone.holder
 )
+
+-- part requests_gone
+trimmed_requests as (
+    delete from noetl.request r
+    using :requests_gone.rows as gone (:requests_gone.columns), passed
+    where passed.ok and r.execution_id = gone.execution_id and r.position <= gone.through
+)

@@ -1,0 +1,225 @@
+"""Schedules in simulated time, on servers that die, freeze, lose their stores, and whose clocks disagree and jump."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.simulated_time import simulated_clock
+from noetl_stream.client.executions.submit import Requests, ask_aggregate
+from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable, aggregate_id
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.ports.aggregates import HistoryRow
+from noetl_stream.ports.clock import Clock
+from noetl_stream.schedule.recurrence import Recurrence
+from noetl_stream.server.parts import ServerTimes
+from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.testing.keys import SIGNER
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.roles import server_on
+from noetl_stream.tools.pipeline import NoopTool
+
+HOUR_S: Final = 3600.0
+SLOW: Final = ServerTimes(
+    lease_s=60.0, housekeeping_s=15.0, mark_s=30.0, compare_s=300.0, reconcile_s=600.0, silence_s=60.0, retry_s=15.0
+)
+"""A week has many half seconds."""
+
+PLAYBOOK: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: tick, path: tests/tick }
+workflow: [ { step: start, next: { arcs: [ { step: start, when: "{{ workload.again }}" } ] } } ]
+workload: { again: false }
+"""
+"""It ends without a worker."""
+
+
+class WrongClock:
+    """A clock that is ``ahead_ms`` of the right one, and may be set."""
+
+    def __init__(self, real: Clock, ahead_ms: int) -> None:
+        self._real = real
+        self.ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return self._real.now_ms() + self.ahead_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class ScheduleFaults(FaultInjector):
+    """Postgres goes away, does not say whether it has committed, or refuses a tick."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.is_away = False
+        self.is_fair = False
+        self.struck: Counter[str] = Counter()
+
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        if self.is_fair or not point.startswith("store."):
+            return
+        if self.is_away:
+            self.struck["postgres away"] += 1
+            raise Unreachable("the simulated Postgres is away")
+        if point == "store.commit.done" and self._random.random() < 0.01:
+            self.struck["commit unknown"] += 1
+            raise OutcomeUnknown("the simulated Postgres did not answer a commit")
+        if point == "store.commit" and self._random.random() < 0.01:
+            self.struck["tick fenced"] += 1
+            raise Fenced("a simulated tick came too late")
+
+
+class ScheduleWorld:
+    """A broker, a store, and servers without workers."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"schedules {seed}")
+        self.clock = simulated_clock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.catalog = MemoryCatalog(self.store)
+        self.faults = ScheduleFaults(self.random)
+        self.terms: dict[str, ScheduleTerms] = {}
+        self.registered_ms: dict[str, int] = {}
+        self._hosts: list[SimulatedHost] = []
+        self._clocks: list[WrongClock] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, servers: int) -> None:
+        await registered(self.catalog, PLAYBOOK, "tests/tick")
+        for _ in range(servers):
+            self.start()
+
+    def start(self) -> None:
+        """Starts a server whose clock is up to five minutes wrong."""
+        host = SimulatedHost(f"server-{len(self._hosts) + 1}", self.broker, self.store, self.faults)
+        clock = WrongClock(self.clock, self.random.randint(-300_000, 300_000))
+        host.clock = clock  # type: ignore[assignment]
+        self._clocks.append(clock)
+        self._hosts.append(host)
+        server = server_on(host, self.catalog, {"noop": NoopTool.spec}, SLOW)
+        self._tasks.append(asyncio.ensure_future(self._until_it_ends(host, server.run())))
+
+    async def _until_it_ends(self, host: SimulatedHost, run: Any) -> None:
+        try:
+            await run
+        except (Unreachable, Fenced, OutcomeUnknown):  # a process manager starts another
+            host.kill()
+            asyncio.get_running_loop().call_later(60.0, self.start)
+
+    @property
+    def _living(self) -> list[SimulatedHost]:
+        return [host for host in self._hosts if host.alive]
+
+    async def register(self, path: str, **terms: Any) -> None:
+        given = ScheduleTerms(playbook="tests/tick", **terms)
+        fact = ScheduleRegistered(f"register-{path.replace('/', '-')}", path, "ann", terms=given, revision=1)
+        requests = Requests(self.broker.event_log, SIGNER)
+        await ask_aggregate(requests, self.broker.bus, self.clock, "starter", fact)
+        row = (await self.store.aggregates([aggregate_id("starter", path)]))[aggregate_id("starter", path)]
+        self.terms[path], self.registered_ms[path] = given, row.updated_ms
+
+    async def suffer(self, hours: float) -> None:
+        """Lets time pass with trouble of every kind."""
+        until_s = self.clock.monotonic_s() + hours * HOUR_S
+        troubles = [self._kill_one, self._kill_all, self._freeze, self._lose_postgres, self._steal, self._set_clocks]
+        while (left_s := until_s - self.clock.monotonic_s()) > 0:
+            await self.clock.sleep(min(left_s, self.random.uniform(0.2, 3) * HOUR_S))
+            trouble = self.random.choice(troubles)
+            self.faults.struck[trouble.__name__] += 1
+            trouble()
+
+    async def recover(self, hours: float) -> None:
+        """Lets time pass without trouble."""
+        self.faults.is_fair, self.faults.is_away = True, False
+        for host in self._living:
+            host.thaw()
+        await self.clock.sleep(hours * HOUR_S)
+
+    def _later(self, seconds: float, act: Any) -> None:
+        asyncio.get_running_loop().call_later(seconds, act)
+
+    def _kill_one(self) -> None:
+        if self._living:
+            self.random.choice(self._living).kill()
+            self._later(self.random.uniform(0, 1200), self.start)
+
+    def _kill_all(self) -> None:
+        away_s = self.random.choice([0.0, 600.0, 2 * HOUR_S])
+        for host in self._living:
+            host.kill()
+            self._later(away_s, self.start)
+
+    def _freeze(self) -> None:
+        if self._living:
+            host = self.random.choice(self._living)
+            host.freeze()
+            self._later(self.random.uniform(10, 400), host.thaw)
+
+    def _lose_postgres(self) -> None:
+        self.faults.is_away = True
+        self._later(self.random.uniform(5, 1500), lambda: setattr(self.faults, "is_away", False))
+
+    def _steal(self) -> None:
+        self.store.end_leases(range(32))
+
+    def _set_clocks(self) -> None:
+        for clock in self._clocks:
+            clock.ahead_ms = self.random.choice([0, 0, -300_000, 300_000, 3_600_000, -3_600_000])
+
+    # --- what has become of it ----------------------------------------------------------------------------------------
+
+    async def history(self, path: str) -> list[HistoryRow]:
+        """In order."""
+        return (await self.store.aggregate_history(aggregate_id("starter", path), 100_000, None))[::-1]
+
+    async def started(self) -> Counter[tuple[str, int]]:
+        """How often each occurrence was started, by path and number."""
+        found: Counter[tuple[str, int]] = Counter()
+        for execution_id in self.store.tables.executions:
+            (first,) = await self.store.journal(execution_id, 0, 1)
+            fact = codec.decode_fact(first.data)
+            assert isinstance(fact, ExecutionRequested) and fact.origin is not None
+            found[fact.origin.path, fact.origin.number] += 1
+        return found
+
+    async def problems(self) -> Iterator[str]:
+        """What is not as it must be: each occurrence started once, or skipped with a reason."""
+        found = []
+        started = await self.started()
+        now_ms = self.clock.now_ms()
+        for path, terms in self.terms.items():
+            rows = await self.history(path)
+            due = list(
+                Recurrence.of(terms.timetable).occurrences(self.registered_ms[path], now_ms - terms.jitter_s * 1000)
+            )
+            bodies = [codec.decode_json(row.body) for row in rows]
+            if [body["scheduled_ms"] for body in bodies][: len(due)] != due:
+                found.append(f"{path}: the history has other occurrences than the timetable")
+            if [row.number for row in rows] != list(range(1, len(rows) + 1)):
+                found.append(f"{path}: the numbers have holes")
+            for row, body in zip(rows, bodies, strict=True):
+                times = started.pop((path, row.number), 0)
+                wanted = 0 if row.status == "skipped" else 1
+                if times != wanted or row.status not in ("completed", "skipped"):
+                    found.append(f"{path}: occurrence {row.number} is {row.status}, and was started {times} times")
+                if row.status == "skipped" and not body.get("reason"):
+                    found.append(f"{path}: occurrence {row.number} was skipped without a reason")
+        return iter([*found, *(f"{one} is in no history" for one in started)])
+
+
+def every(minutes: int) -> Timetable:
+    return replace(Timetable(), every_s=minutes * 60)
