@@ -247,8 +247,7 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
     found = match(Rules.of(terms), event)
     if isinstance(found, Ignored):
         return TestedEvent(starts=False, reason=found.reason)
-    call = document.call
-    named = call.path if call.version is None else f"{call.path}@{call.version}"
+    named = terms.playbook if terms.version is None else f"{terms.playbook}@{terms.version}"
     return TestedEvent(starts=True, playbook=named, workload=found.workload, key=found.key or None)
 
 

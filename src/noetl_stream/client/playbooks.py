@@ -233,7 +233,7 @@ class DirectPlaybooks:
         rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
         states = [codec.decode_as(TriggerState, row.state) for row in rows]
         circle = circle_of(trigger.path, {one.path: one.terms for one in states} | {trigger.path: trigger.terms})
-        return [warning_of(circle, trigger.call, file)] if circle else []
+        return [warning_of(circle, trigger.call, file)] if circle and trigger.call is not None else []
 
     async def _is_registered(self, path: str, version: str | None) -> bool:
         try:
