@@ -231,7 +231,9 @@ async def test_a_check_finds_circles_over_the_whole_catalog(stage: GatewayStage)
 async def test_a_deleted_trigger_takes_no_event_and_can_be_made_again(stage: GatewayStage, api: Described) -> None:
     await created(stage)
     await sent(stage)
+    assert (await api.call("deletePlaybook", path="shop/pushes")).status == 409
     await api.call("deleteTrigger", path="shop/pushes")
+    assert (await api.call("deletePlaybook", path="shop/pushes")).status == 404
     assert (await sent(stage))[0] == 404
     assert (await api.call("listTriggers")).body["items"] == []
     await created(stage)

@@ -167,9 +167,9 @@ def resend(path: str, number: int, reason: str, output: str, target: Target) -> 
 @reason_option
 @target_options
 def delete(path: str, reason: str, target: Target) -> None:
-    """Forget the trigger at PATH, and its events.
+    """Forget the trigger at PATH, with its events and all versions of its document.
 
-    Its document stays in the catalog, and what it has started goes on.
+    What it has started goes on.
     """
 
     async def act(session: Session) -> None:

@@ -209,6 +209,9 @@ class DirectPlaybooks:
     async def delete(self, path: str, version: str | None, by: str) -> None:
         async with self._recorded("deletePlaybook", path, by):
             entry = await find_entry(self._catalog, _address(path, version))
+            if entry.kind == TRIGGER:
+                hint = f"`noetl-stream trigger delete {entry.path}` deletes it with all versions"
+                raise Conflict(f"{entry.path} is a trigger: deleting its document would not stop it", hint=hint)
             await self._catalog.delete(entry.path, None if version is None else entry.revision)
 
     async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:

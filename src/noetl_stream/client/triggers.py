@@ -183,6 +183,7 @@ class DirectTriggers:
         async with self._recorded("deleteTrigger", path, by, reason):
             await self._row(path)
             await self._ask(TriggerDeleted(self._new_id(), path, by, reason))
+            await self._ports.catalog.delete(path, None)
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         question = WebhookQuestion(path, delivery.method, dict(delivery.headers), delivery.query, delivery.body)

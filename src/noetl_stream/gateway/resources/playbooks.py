@@ -175,7 +175,7 @@ async def schema(call: Call[Nothing, None]) -> Reply:
     return Reply(await call.operations.playbooks.schema())
 
 
-@routes(*address_of(Playbooks.delete), "deletePlaybook", "author")
+@routes(*address_of(Playbooks.delete), "deletePlaybook", "author", refuses=("conflict",))
 async def delete(call: Call[VersionAt, None]) -> None:
     """Delete a version, or without one all of them, from the catalog.
 

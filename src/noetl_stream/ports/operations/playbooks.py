@@ -215,5 +215,9 @@ class Playbooks(Protocol):
 
     @http("DELETE", "/playbooks/{path}")
     async def delete(self, path: str, version: str | None, by: str) -> None:
-        """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text."""
+        """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text.
+
+        Raises:
+            Conflict: it is a trigger: :meth:`.Triggers.delete` stops it, too.
+        """
         ...
