@@ -15,6 +15,7 @@ from warm_program import noetl
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "triggers.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "how-to" / "start-on-events.md").read_text(encoding="utf-8")
+NOTIFY = (ROOT / "docs" / "how-to" / "notify.md").read_text(encoding="utf-8")
 EXAMPLE = ROOT / "playbooks" / "greet_on_push.trigger.yaml"
 TRIGGER = """\
 apiVersion: noetl.io/v2
@@ -100,9 +101,9 @@ def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
         assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
 
 
-def test_every_trigger_of_the_guide_checks(playbook: Callable[..., Path]) -> None:
-    triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE, re.DOTALL)
-    assert len(triggers) == 2
+def test_every_trigger_of_the_guides_checks(playbook: Callable[..., Path]) -> None:
+    triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE + NOTIFY, re.DOTALL)
+    assert len(triggers) == 4
     for number, trigger in enumerate(triggers):
         spec = "".join(f"  {line}\n" for line in trigger.splitlines())
         file = playbook(TRIGGER.partition("  on:")[0] + spec, f"trigger{number}.yaml")

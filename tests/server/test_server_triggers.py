@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -147,13 +149,14 @@ async def test_a_chain_of_triggers_ends(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     path = await registered(stage, execution=EndedExecutions(path="simulation/*"))
+    await registered(stage, "tests/back", execution=EndedExecutions(path="simulation/*"))
     await stage.pass_time(2 * READ_EVERY_S)
     first = await stage.submit(ONE_STEP)
     assert (await stage.ended(first)).path == path
     await stage.pass_time(60)
-    *chain, last = await history(stage)
-    assert [status for _, status, _ in chain] == ["started"] * MAX_DEPTH
-    assert last[1] == "ignored" and "no more may" in last[2]
+    both = [*await history(stage), *await history(stage, "tests/back")]
+    assert Counter(status for _, status, _ in both) == {"started": 2 * MAX_DEPTH, "ignored": 2}
+    assert all("no more may" in reason for _, status, reason in both if status == "ignored")
 
 
 async def test_what_is_registered_again_or_deleted_keeps_nothing_twice(stage: Stage) -> None:
@@ -163,3 +166,35 @@ async def test_what_is_registered_again_or_deleted_keeps_nothing_twice(stage: St
     await asked(stage, TriggerDeleted("delete", PATH))
     assert (await history(stage), await stage.store.real.aggregates([aggregate_id("starter", PATH)])) == ([], {})
     assert await sent(stage, 2) == "unknown_aggregate"
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_every_event_starts_once_whatever_fails(stage: Stage, seed: int) -> None:
+    """Servers die, commits fail or are of unknown outcome, senders repeat what they sent, in an order that the seed
+    draws.
+    """
+    dice = Random(seed)
+    host = stage.start_server()[1]
+    await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
+    stage.start_worker()
+    await registered(stage, workload={"n": "{{ event.json.n }}"})
+
+    def fails(tick: Any) -> NoetlError | None:
+        broken = (tick.history or tick.inbox or tick.inbox_folded) and dice.random() < 0.3
+        return OutcomeUnknown("the connection broke") if broken else None
+
+    stage.store.before_commit = stage.store.after_commit = fails
+    sending = [asyncio.ensure_future(sent(stage, n)) for n in range(8) for _ in range(dice.randint(1, 3))]
+    for _ in range(4):
+        await stage.pass_time(dice.random() * 3)
+        if dice.random() < 0.5:
+            host.kill()
+            host = stage.start_server()[1]
+    stage.store.before_commit = stage.store.after_commit = lambda tick: None
+    answers = await asyncio.gather(*sending)
+    ids = {answer["execution_id"] for answer in answers if isinstance(answer, dict)}
+    assert len(ids) == 8
+    for execution_id in ids:
+        assert (await stage.ended(execution_id)).status == "completed"
+    assert set(await started(stage)) == ids
+    assert [(number, status) for number, status, _ in await history(stage)] == [(n, "started") for n in range(1, 9)]

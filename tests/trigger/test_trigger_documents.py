@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.model.aggregates import EndedExecutions, Verification
+from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
 from noetl_stream.playbook.trigger.document import (
-    EndedExecutions,
     EndSource,
     TriggerDocument,
     TriggerRoot,
@@ -19,9 +19,10 @@ from noetl_stream.playbook.trigger.document import (
     TriggerSpec,
     WebhookSource,
 )
+from noetl_stream.playbook.trigger.notification import NotifyNats, NotifySection, NotifyWebhook, notify_playbook
 from noetl_stream.playbook.trigger.schema import trigger_schema
 from noetl_stream.playbook.yaml.source import read_source
-from noetl_stream.trigger.signatures import Verification
+from noetl_stream.tools.registry import kinds_of, load_tools
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: pushes, path: /shop/pushes, version: '2' }\nspec:\n"
 PUSHES = "playbook: shop/build\non: { webhook: { verify: github, credential: hook } }"
@@ -49,6 +50,10 @@ def webhook(keys: str) -> str:
     return f"playbook: a\non: {{ webhook: {{ {keys} }} }}"
 
 
+def notify(way: str) -> str:
+    return f"on: {{ execution: {{ path: shop/* }} }}\nnotify: {{ {way} }}"
+
+
 def read(spec: str) -> TriggerDocument:
     found = check_document(text_of(spec), {})
     assert found.trigger is not None and found.document is found.trigger, found.diagnostics
@@ -61,21 +66,22 @@ def found_in(spec: str) -> list[Diagnostic]:
 
 def test_every_key_of_a_trigger_is_read() -> None:
     one = read(ALL)
-    assert (one.name, one.path, one.version, one.source) == ("pushes", "shop/pushes", "2", "webhook")
-    assert (one.call.path, one.call.version) == ("shop/build", "1.0")
-    assert one.webhook == Verification(form="github", credential="hook")
-    assert (one.workload["full"], one.key) == (True, "{{ event.json.after }}")
-    assert str(one.when).startswith("{{ event.headers")
+    terms = one.terms
+    assert (one.name, one.path, one.version, terms.source) == ("pushes", "shop/pushes", "2", "webhook")
+    assert (terms.playbook, terms.version) == ("shop/build", "1.0")
+    assert terms.webhook == Verification(form="github", credential="hook")
+    assert (terms.workload["full"], terms.key) == (True, "{{ event.json.after }}")
+    assert str(terms.when).startswith("{{ event.headers")
 
 
 def test_without_when_and_workload_every_event_starts_with_nothing() -> None:
-    one = read(PUSHES)
+    one = read(PUSHES).terms
     assert (one.when, one.workload, one.key) == (True, {}, None)
 
 
 def test_a_plain_signature_says_where_and_how_it_is_written() -> None:
     keys = "verify: hmac, credential: h, header: X-Sig, prefix: v1=, algorithm: sha512, encoding: base64"
-    assert read(webhook(f"{keys}, timestamp_header: X-Time, tolerance: 1m")).webhook == Verification(
+    assert read(webhook(f"{keys}, timestamp_header: X-Time, tolerance: 1m")).terms.webhook == Verification(
         form="hmac",
         credential="h",
         header="x-sig",
@@ -85,12 +91,12 @@ def test_a_plain_signature_says_where_and_how_it_is_written() -> None:
         timestamp_header="x-time",
         tolerance_s=60,
     )
-    assert read(webhook("verify: none")).webhook == Verification(form="none")
+    assert read(webhook("verify: none")).terms.webhook == Verification(form="none")
 
 
 def test_ends_of_executions_are_chosen_by_path_labels_and_status() -> None:
     ended = "path: /shop/*, labels: { team: red }, status: [ failed, failed, cancelled ]"
-    one = read(f"playbook: a\non: {{ execution: {{ {ended} }} }}")
+    one = read(f"playbook: a\non: {{ execution: {{ {ended} }} }}").terms
     assert one.source == "execution"
     assert one.execution == EndedExecutions(path="shop/*", labels={"team": "red"}, status=("failed", "cancelled"))
 
@@ -100,7 +106,15 @@ def test_ends_of_executions_are_chosen_by_path_labels_and_status() -> None:
     [
         ("playbook: a", (5, 3), "missing_key", "needs `on`"),
         ("playbook: a\non: {}", (6, 7), "missing_key", "needs `webhook` or `execution`"),
-        ("on: { webhook: { verify: none } }", (5, 3), "missing_key", "needs `playbook`"),
+        ("on: { webhook: { verify: none } }", (5, 3), "missing_key", "needs `playbook` or `notify`"),
+        (notify("webhook: { url: 'https://a.b' }") + "\nplaybook: a", (7, 3), "conflicting_keys", "beside `notify`"),
+        (notify(""), (6, 11), "missing_key", "needs `webhook`, `nats` or `command`"),
+        (notify("command: [ a ], webhook: { url: 'https://a.b' }"), (6, 13), "conflicting_keys", "beside `webhook`"),
+        (notify("webhook: { url: 'ftp://a.b' }"), (6, 29), "invalid_value", "https://"),
+        (notify("webhook: { uri: 'https://a.b' }"), (6, 24), "unknown_key", "did you mean `url`?"),
+        (notify("webhook: { url: 'https://{{ event.path }}' }"), (6, 11), "template_not_rendered", "`workload`"),
+        (notify("nats: { subject: a.b }"), (6, 19), "missing_key", "needs `credential`"),
+        (notify("command: []"), (6, 22), "invalid_value", "command"),
         (PUSHES.replace(" } }", " }, execution: { path: a } }"), (6, 56), "conflicting_keys", "beside `webhook`"),
         (PUSHES.replace("webhook", "webhok"), (6, 9), "unknown_key", "did you mean `webhook`?"),
         (PUSHES.replace("credential", "credentials"), (6, 36), "unknown_key", "did you mean `credential`?"),
@@ -150,6 +164,33 @@ def test_what_is_wrong_is_named_with_its_place(spec: str, place: tuple[int, int]
     assert words in found[0].render()
 
 
+@pytest.mark.parametrize(
+    ("way", "kinds"),
+    [
+        ("webhook: { url: 'https://example.org/hook' }", ["http"]),
+        ("webhook: { url: 'https://example.org/hook', credential: hook, auth: api }", ["python", "http"]),
+        ("nats: { subject: a.b, credential: bus, jetstream: true }", ["nats"]),
+        ("command: [ notify-send, failed ]", ["shell"]),
+    ],
+)
+def test_a_notification_is_a_playbook_of_one_step_without_a_warning(way: str, kinds: list[str]) -> None:
+    one = read(notify(way))
+    assert (one.call, one.terms.playbook) == (None, "shop/pushes/notify")
+    assert one.terms.workload == {"message": "{{ event }}"}
+    assert one.notification is not None
+    text = notify_playbook(one.terms.playbook, one.name, one.notification)
+    checked = check(text, kinds_of(load_tools()), proves=True)
+    assert checked.plan is not None and checked.diagnostics == ()
+    [step] = checked.plan.steps.values()
+    assert [task.kind for task in step.tasks] == kinds
+    assert SCHEMA.is_valid(plain(text_of(notify(way))))
+
+
+def test_what_is_sent_can_be_chosen() -> None:
+    spec = notify("command: [ cat ]") + "\nworkload: { text: '{{ event.path }} failed' }"
+    assert read(spec).terms.workload == {"message": {"text": "{{ event.path }} failed"}}
+
+
 def test_a_trigger_without_a_spec_is_refused_at_the_top() -> None:
     for spec in ("", "spec: text\n"):
         found = check_document(HEAD.replace("spec:\n", spec), {})
@@ -197,6 +238,9 @@ def test_the_json_schema_describes_every_key() -> None:
         (TriggerSources, on),
         (WebhookSource, on["properties"]["webhook"]),
         (EndSource, on["properties"]["execution"]),
+        (NotifySection, spec["properties"]["notify"]),
+        (NotifyWebhook, spec["properties"]["notify"]["properties"]["webhook"]),
+        (NotifyNats, spec["properties"]["notify"]["properties"]["nats"]),
     ]
     for model, schema in models:
         assert list(schema["properties"]) == keys_of(model)

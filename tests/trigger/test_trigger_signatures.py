@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.playbook.trigger.notification import Notification
 from noetl_stream.trigger.signatures import (
     MAX_SECRETS,
     Accepted,
@@ -184,3 +187,24 @@ def test_a_credential_holds_one_secret_or_several() -> None:
     assert secrets_in({"secrets": [str(one) for one in range(99)]}) == tuple(map(str, range(MAX_SECRETS)))
     for value in ({}, {"secret": ""}, {"secret": 7}, {"secrets": [7, ""]}, 7, None):
         assert secrets_in(value) == ()
+
+
+def test_what_a_trigger_sends_a_trigger_verifies() -> None:
+    [sign, _] = notification_of("webhook: { url: 'https://example.org', credential: hook }").tasks
+    given = {"message": {"name": "Ünal"}, "secret": {"secrets": [SECRET, "the old one"]}}
+    exec(sign["code"], given)
+    made: Any = given["result"]
+    sent = delivery(made["body"].encode(), x_noetl_timestamp=made["at"], x_noetl_signature=made["signature"])
+    how = replace(PLAIN, header="x-noetl-signature", timestamp_header="x-noetl-timestamp")
+    assert isinstance(verify(sent, how, [SECRET], int(made["at"]) * 1000), Accepted)
+    assert isinstance(verify(sent, how, [SECRET], int(made["at"]) * 1000 + 301_000), Refused)
+
+
+def notification_of(way: str) -> Notification:
+    text = (
+        "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: a, path: a }\n"
+        f"spec: {{ on: {{ execution: {{ path: b }} }}, notify: {{ {way} }} }}"
+    )
+    found = check_document(text, {}).trigger
+    assert found is not None and found.notification is not None
+    return found.notification

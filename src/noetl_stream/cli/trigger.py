@@ -167,9 +167,9 @@ def resend(path: str, number: int, reason: str, output: str, target: Target) -> 
 @reason_option
 @target_options
 def delete(path: str, reason: str, target: Target) -> None:
-    """Forget the trigger at PATH, and its events.
+    """Forget the trigger at PATH, with its events and all versions of its document.
 
-    Its document stays in the catalog, and what it has started goes on.
+    What it has started goes on.
     """
 
     async def act(session: Session) -> None:
@@ -247,8 +247,7 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
     found = match(Rules.of(terms), event)
     if isinstance(found, Ignored):
         return TestedEvent(starts=False, reason=found.reason)
-    call = document.call
-    named = call.path if call.version is None else f"{call.path}@{call.version}"
+    named = terms.playbook if terms.version is None else f"{terms.playbook}@{terms.version}"
     return TestedEvent(starts=True, playbook=named, workload=found.workload, key=found.key or None)
 
 

@@ -232,9 +232,10 @@ class DirectPlaybooks:
     async def delete(self, path: str, version: str | None, by: str) -> None:
         async with self._recorded("deletePlaybook", path, by):
             entry = await find_entry(self._catalog, _address(path, version))
-            if entry.kind == SCHEDULE:
-                hint = f"`noetl-stream schedule delete {entry.path}` deletes it with all versions"
-                raise Conflict(f"{entry.path} is a schedule: deleting its document would not stop it", hint=hint)
+            if entry.kind in (SCHEDULE, TRIGGER):
+                noun = entry.kind.lower()
+                hint = f"`noetl-stream {noun} delete {entry.path}` deletes it with all versions"
+                raise Conflict(f"{entry.path} is a {noun}: deleting its document would not stop it", hint=hint)
             await self._catalog.delete(entry.path, None if version is None else entry.revision)
 
     async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
@@ -259,7 +260,7 @@ class DirectPlaybooks:
         rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
         states = [codec.decode_as(TriggerState, row.state) for row in rows]
         circle = circle_of(trigger.path, {one.path: one.terms for one in states} | {trigger.path: trigger.terms})
-        return [warning_of(circle, trigger.call, file)] if circle else []
+        return [warning_of(circle, trigger.call, file)] if circle and trigger.call is not None else []
 
     async def _is_registered(self, path: str, version: str | None) -> bool:
         try:

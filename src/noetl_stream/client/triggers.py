@@ -29,6 +29,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.model.messages import WebhookQuestion
+from noetl_stream.playbook.trigger.notification import notify_playbook
 from noetl_stream.ports import subjects
 from noetl_stream.ports.aggregates import AggregateRow, HistoryRow
 from noetl_stream.ports.bus import Bus
@@ -49,6 +50,8 @@ from noetl_stream.trigger.signatures import WebhookDelivery
 
 if TYPE_CHECKING:
     from noetl_stream.engine.aggregates.triggers import TriggerState
+    from noetl_stream.playbook.trigger.document import TriggerDocument
+    from noetl_stream.playbook.trigger.notification import Notification
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
@@ -111,6 +114,8 @@ class DirectTriggers:
             raise UsageError(f"{name}: not a trigger", hint="a trigger has `kind: Trigger`")
         terms = document.terms
         async with self._recorded("createTrigger", document.path, by):
+            if document.notification is not None:
+                await self._register_notifying(document, document.notification, by)
             await find_entry(self._ports.catalog, Address(terms.playbook, terms.version), PLAYBOOK)
             now_ms = self._ports.clock.now_ms()
             wanted = entry_of(source.decode(), document, registered_ms=now_ms, registered_by=by)
@@ -123,6 +128,16 @@ class DirectTriggers:
             )
             await self._ask(fact)
         return await self.get(document.path)
+
+    async def _register_notifying(self, document: TriggerDocument, sent: Notification, by: str) -> None:
+        """Registers the playbook that sends what the trigger says."""
+        text = notify_playbook(document.terms.playbook, document.name, sent)
+        plan = await self._checking.plan(text, document.terms.playbook)
+        entry = entry_of(text, plan, registered_ms=self._ports.clock.now_ms(), registered_by=by)
+        try:
+            await self._ports.catalog.register(entry, text)
+        except KindTaken as error:
+            raise Conflict(error.message, hint=error.hint) from None
 
     async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage:
         size, after = page_size(limit), read_cursor(cursor, str)
@@ -168,6 +183,7 @@ class DirectTriggers:
         async with self._recorded("deleteTrigger", path, by, reason):
             await self._row(path)
             await self._ask(TriggerDeleted(self._new_id(), path, by, reason))
+            await self._ports.catalog.delete(path, None)
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         question = WebhookQuestion(path, delivery.method, dict(delivery.headers), delivery.query, delivery.body)

@@ -56,14 +56,15 @@ class EndTriggers:
 
     def told(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[AggregateMessage]:
         """What triggers are told of an execution that has just ended. One that another has called counts as a part of
-        its caller.
+        its caller, and no trigger is told of what it has started itself.
         """
         if not self._known or after.parent is not None:
             return
         status = next(one for one in ENDED if one == after.status)
         ended: EndedExecution | None = None
         for aggregate_id, wanted in self._known:
-            if concerns(wanted, after.path, labels, status):
+            is_own = after.origin is not None and after.origin.aggregate_id == aggregate_id
+            if not is_own and concerns(wanted, after.path, labels, status):
                 ended = ended or _ended(after, labels)
                 depth = 1 if after.origin is None else after.origin.depth + 1
                 yield AggregateMessage(aggregate_id, ExecutionEnded(ended, depth), AGGREGATES_FORMAT)

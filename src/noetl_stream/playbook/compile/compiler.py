@@ -164,7 +164,7 @@ def _checked_trigger(source: PlaybookSource, digest: str, limits: Limits, proble
     trigger = None
     with suppress(TooManyProblems):
         trigger = read_trigger(source, digest, limits, problems)
-    calls = (trigger.call,) if trigger is not None else ()
+    calls = (trigger.call,) if trigger is not None and trigger.call is not None else ()
     return CheckResult(None, problems.sorted(), calls, trigger=trigger)
 
 

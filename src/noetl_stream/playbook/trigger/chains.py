@@ -17,7 +17,8 @@ CIRCLE = "trigger_circle"
 
 def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
     """The paths of triggers, the one at ``path`` first, each of which waits for the end of what the one before starts,
-    and the first for what the last does; the shortest such. Empty if there is none.
+    and the first for what the last does; the shortest such. Empty if there is none. No trigger is told of the end of
+    what it has started itself.
 
     Labels, status and ``when`` are not looked at: they may break the circle.
     """
@@ -26,7 +27,7 @@ def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
     while ways:
         way = ways.pop(0)
         for found in _told_by(triggers[way[-1]].playbook, triggers):
-            if found == path:
+            if found == path and len(way) > 1:
                 return way
             if found not in seen:
                 seen.add(found)
@@ -36,11 +37,10 @@ def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
 
 def warning_of(circle: Sequence[str], call: PlaybookCall, file: str) -> Diagnostic:
     """The warning about a circle, at the playbook that the first trigger starts."""
-    through = f" through {', '.join(circle[1:])}" if circle[1:] else ""
     return Diagnostic(
         severity="warning",
         code=CIRCLE,
-        message=f"the end of `{call.path}` may start it again{through}, without end",
+        message=f"the end of `{call.path}` may start it again through {', '.join(circle[1:])}, without end",
         hint="let `labels`, `status` or `when` break the circle; ten triggers in a row are the most",
         file=file,
         line=call.at.mark.line,

@@ -31,6 +31,7 @@ from noetl_stream.playbook.model.document import Label, check_address, check_kin
 from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
 from noetl_stream.playbook.schedule.document import check_playbook
 from noetl_stream.playbook.schedule.times import read_duration
+from noetl_stream.playbook.trigger.notification import Notification, notify_path, read_notification
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.template import Guard, Template
@@ -75,8 +76,9 @@ class TriggerSpec(Section):
 
     on: Annotated[Part, Required(_SOURCE_HINT)] = None
     when: Part = None
-    playbook: Annotated[str, Required("playbook: folder/name, as it is registered")] = ""
+    playbook: str | None = None
     version: str | None = None
+    notify: Part = None
     workload: Part = None
     key: Part = None
 
@@ -113,15 +115,18 @@ class EndSource(Section):
 
 
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is what ``terms`` start."""
+    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is what ``terms`` start; ``None``
+    for the playbook of ``notification``.
+    """
 
     digest: str
     name: str
     path: str
     version: str | None
     labels: MappingOf[str, Any]
-    call: PlaybookCall
+    call: PlaybookCall | None
     terms: TriggerTerms
+    notification: Notification | None = None
 
 
 def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
@@ -135,7 +140,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     spec = read_section(node, TriggerSpec, problems)
     if not isinstance(node, Mapping):
         return None
-    check_playbook(spec.playbook, node, problems)
+    notification = _action(spec, node, problems)
     on = recovered(spec.on, TriggerSources, problems)
     kind, part = _source(on, read_section(on, TriggerSources, problems), problems)
     webhook = _webhook(part, problems) if kind == "webhook" else None
@@ -145,24 +150,41 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
         _check_templates(spec, kind, Templates(source.text, problems, limits), problems)
     if problems.has_errors:
         return None
-    playbook = spec.playbook.removeprefix("/")
+    path, playbook = metadata.path.removeprefix("/"), (spec.playbook or "").removeprefix("/")
+    call = PlaybookCall(playbook, spec.version, node.values["playbook"]) if notification is None else None
     return TriggerDocument(
         digest=digest,
         name=metadata.name,
-        path=metadata.path.removeprefix("/"),
+        path=path,
         version=metadata.version,
         labels=metadata.labels or {},
-        call=PlaybookCall(playbook, spec.version, node.values["playbook"]),
+        call=call,
+        notification=notification,
         terms=TriggerTerms(
-            playbook=playbook,
+            playbook=playbook if notification is None else notify_path(path, node, problems),
             version=spec.version,
             when=True if is_null(spec.when) else spec.when.plain(),
-            workload=workload,
+            workload=workload if notification is None else {"message": workload or "{{ event }}"},
             key=None if is_null(spec.key) else spec.key.plain(),
             webhook=webhook,
             execution=execution,
         ),
     )
+
+
+def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notification | None:
+    """What is sent in place of starting a playbook."""
+    if is_null(spec.notify):
+        if is_null(node.get("playbook")):
+            hint = "write playbook: folder/name, as it is registered; or notify: { … }"
+            problems.error("missing_key", "`spec` needs `playbook` or `notify`", node, hint)
+        check_playbook(spec.playbook or "", node, problems)
+        return None
+    for name in ("playbook", "version"):
+        if not is_null(node.get(name)):
+            message = f"`{name}` beside `notify`: a trigger starts a playbook or notifies"
+            problems.error("conflicting_keys", message, node.keys[name], "remove one, or write two triggers")
+    return read_notification(spec.notify, problems)
 
 
 def visible_in(kind: EventSource) -> Visible:

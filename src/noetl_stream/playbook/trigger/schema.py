@@ -11,6 +11,7 @@ from noetl_stream.playbook.results.schema import DIALECT
 from noetl_stream.playbook.schedule.schema import MAPPING, METADATA, NAME, TEXT, described, object_of, or_null
 from noetl_stream.playbook.schedule.times import DURATION
 from noetl_stream.playbook.trigger.document import MAX_LABELS
+from noetl_stream.playbook.trigger.notification import MAX_COMMAND
 
 Schema = dict[str, Any]
 
@@ -50,6 +51,39 @@ def _sources() -> Schema:
     return object_of([], sources, oneOf=[{"required": [name]} for name in sources])
 
 
+def _notify() -> Schema:
+    name = {**TEXT, "maxLength": 128}
+    ways = {
+        "webhook": described(
+            "A request to an address.",
+            object_of(
+                ["url"],
+                {
+                    "url": described("The address.", {**TEXT, "pattern": "^https?://"}),
+                    "credential": described("The stored credential that signs the message.", or_null(name)),
+                    "auth": described("The stored credential that the request shows.", or_null(name)),
+                },
+            ),
+        ),
+        "nats": described(
+            "A message on NATS.",
+            object_of(
+                ["subject", "credential"],
+                {
+                    "subject": described("Its subject.", TEXT),
+                    "credential": described("The stored credential of the NATS.", name),
+                    "jetstream": described("Whether a stream has to store it.", {"type": "boolean"}),
+                },
+            ),
+        ),
+        "command": described(
+            "A program that reads the message from its standard input.",
+            {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MAX_COMMAND},
+        ),
+    }
+    return object_of([], ways, oneOf=[{"required": [way]} for way in ways])
+
+
 def trigger_schema() -> Schema:
     """The schema of a trigger."""
     spec = {
@@ -59,14 +93,18 @@ def trigger_schema() -> Schema:
         ),
         "playbook": described("The path of the playbook to start.", NAME),
         "version": described("Its version. Default: the one registered last.", or_null(TEXT)),
-        "workload": described("What executions are started with: templates over event.", MAPPING),
+        "notify": described("What is sent, in place of starting a playbook.", _notify()),
+        "workload": described("What executions are started with, or what is sent: templates over event.", MAPPING),
         "key": described("Events with the same key start one execution: a template over event.", or_null(TEXT)),
     }
     properties = {
         "apiVersion": described("The version of the language.", {"const": API_VERSION}),
         "kind": described("What the document is.", {"const": "Trigger"}),
         "metadata": described("Its name, and its place in the catalog.", METADATA),
-        "spec": described("What is started, and on which events.", object_of(["on", "playbook"], spec)),
+        "spec": described(
+            "What is started, and on which events.",
+            object_of(["on"], spec, oneOf=[{"required": ["playbook"]}, {"required": ["notify"]}]),
+        ),
     }
     root = object_of(list(properties), properties)
     return {"$schema": DIALECT, "title": "NoETL trigger", **root}

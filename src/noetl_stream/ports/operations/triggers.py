@@ -126,7 +126,7 @@ class Triggers(Protocol):
 
     @http("DELETE", "/triggers/{path}")
     async def delete(self, path: str, by: str, reason: str = "") -> None:
-        """Forgets it, with its events. Its document stays in the catalog, and what it has started goes on."""
+        """Forgets it, with its events and all versions of its document. What it has started goes on."""
         ...
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
