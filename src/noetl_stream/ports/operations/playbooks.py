@@ -219,6 +219,6 @@ class Playbooks(Protocol):
         """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text.
 
         Raises:
-            Conflict: it is a schedule or a trigger: :meth:`.Schedules.delete` and :meth:`.Triggers.delete` stop it, too.
+            Conflict: it is a schedule or a trigger: their own `delete` stops it, too.
         """
         ...
