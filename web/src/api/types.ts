@@ -105,6 +105,8 @@ export interface AwaitedPool {
   slots?: number | null
   busy?: number | null
   queued?: number | null
+  priority?: number | null
+  ahead?: number | null
 }
 
 export interface Bulk {
@@ -137,6 +139,7 @@ export interface BulkRerunRequest {
   cursor?: string | null
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
   step: string
 }
 
@@ -153,6 +156,7 @@ export interface BulkRetryRequest {
   cursor?: string | null
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
 }
 
 export interface Caller {
@@ -409,6 +413,7 @@ export interface Execution {
   parent: ParentExecution | null
   steps: StepSummary[] | null
   waits: Wait[] | null
+  priority?: number | null
 }
 
 export interface ExecutionDiff {
@@ -783,6 +788,7 @@ export interface Pool {
   running: number
   again: number
   oldest?: string | null
+  by_priority?: Record<string, number>
 }
 
 export interface Pools {
@@ -835,6 +841,7 @@ export interface RerunRequest {
   step_run_id?: string | null
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
 }
 
 export interface Result {
@@ -847,6 +854,7 @@ export interface Result {
 export interface RetryRequest {
   ctx?: Record<string, unknown>
   args?: Record<string, unknown> | null
+  priority?: number | null
 }
 
 export interface Rotated {
@@ -918,6 +926,7 @@ export interface StartRequest {
   playbook?: string | null
   workload?: Record<string, unknown>
   ctx?: Record<string, unknown>
+  priority?: number | null
 }
 
 export interface StatisticsBucket {
