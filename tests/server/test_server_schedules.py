@@ -15,9 +15,11 @@ from noetl_stream.model.aggregates import (
     ScheduleDeleted,
     ScheduleRegistered,
     ScheduleTerms,
+    ScheduleTriggered,
     Timetable,
     aggregate_id,
 )
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
 from noetl_stream.ports.aggregates import HistoryRow
 
 PATH = "tests/often"
@@ -99,6 +101,26 @@ async def test_a_deleted_schedule_leaves_nothing_behind(stage: Stage) -> None:
     assert not await stage.store.real.aggregates([SCHEDULE])
     assert not await history(stage)
     assert not await stage.store.real.timers(SCHEDULE)
+
+
+async def test_a_schedule_that_is_deleted_and_registered_in_one_tick_is_there(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage)
+    row = (await stage.store.real.aggregates([SCHEDULE]))[SCHEDULE]
+    terms = codec.decode_as(ScheduleState, row.state).terms
+    again = ScheduleRegistered("again", PATH, terms=terms, revision=2)
+    for fact in (
+        ScheduleDeleted("delete", PATH),
+        again,
+        ScheduleTriggered("first", PATH),
+        ScheduleTriggered("second", PATH),
+    ):
+        request = AggregateRequest(SCHEDULE, fact.request_id, fact, format=AGGREGATES_FORMAT)
+        await stage.requests.publish(request)
+    await stage.pass_time(1)
+    assert [one.number for one in await history(stage)] == [2, 1]
+    assert (await state(stage)).revision == 2
+    assert [row.timer_id for row in await stage.store.real.timers(SCHEDULE)] == ["next"]
 
 
 async def test_nothing_is_registered_while_an_older_server_runs(stage: Stage) -> None:
