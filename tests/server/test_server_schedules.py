@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
@@ -153,3 +154,23 @@ async def test_a_thousand_idle_schedules_cost_no_statement(stage: Stage) -> None
         )
     await stage.pass_time(10)
     assert await statements_of_a_minute() == without
+
+
+async def test_a_schedule_that_cannot_be_folded_is_a_dead_letter_and_the_server_goes_on(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await registered(stage)
+    rows = stage.store.real.tables.aggregates.rows
+    sound = rows[SCHEDULE]
+    rows[SCHEDULE] = replace(sound, state=b'{"path":1}')
+    assert await asked(stage, ScheduleTriggered("trigger", PATH)) == "quarantined"
+    await stage.pass_time(MINUTE_S)
+    letters = await stage.store.real.dead_letters.page(10, None)
+    assert {letter.row.subject for letter in letters} >= {"timer"} and len(letters) == 2
+    assert all("the state of Schedule tests/often" in letter.row.reason for letter in letters)
+    await stage.ended(await stage.submit(ONE_STEP))
+    rows[SCHEDULE] = sound
+    host.kill()  # the timer waits for the next owner
+    stage.start_server()
+    await stage.pass_time(MINUTE_S)
+    assert (await history(stage))[0].status == "completed"
