@@ -174,3 +174,12 @@ async def test_a_schedule_that_cannot_be_folded_is_a_dead_letter_and_the_server_
     stage.start_server()
     await stage.pass_time(MINUTE_S)
     assert (await history(stage))[0].status == "completed"
+
+
+async def test_a_rebuild_from_events_has_what_schedules_have_started_and_no_schedules(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage)
+    await stage.pass_time(MINUTE_S)
+    assert [row.status for row in (await stage.rebuilt()).tables.executions.values()] == ["completed"]
+    assert [one for one in await stage.rebuilt_differences() if SCHEDULE not in one] == []
