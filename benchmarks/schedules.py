@@ -102,7 +102,7 @@ async def cpu_at_rest(server: Supervised) -> float:
     process = psutil.Process(server.pid or 0)
     before_s = sum(process.cpu_times()[:2])
     await asyncio.sleep(REST_S)
-    return 100 * (sum(process.cpu_times()[:2]) - before_s) / REST_S
+    return float(100 * (sum(process.cpu_times()[:2]) - before_s) / REST_S)
 
 
 if __name__ == "__main__":

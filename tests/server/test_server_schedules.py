@@ -183,3 +183,22 @@ async def test_a_rebuild_from_events_has_what_schedules_have_started_and_no_sche
     await stage.pass_time(MINUTE_S)
     assert [row.status for row in (await stage.rebuilt()).tables.executions.values()] == ["completed"]
     assert [one for one in await stage.rebuilt_differences() if SCHEDULE not in one] == []
+
+
+async def test_a_schedule_that_was_put_back_starts_nothing_twice_and_learns_of_the_end(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await registered(stage)
+    tables = stage.store.real.tables
+    before, timers = tables.aggregates.rows[SCHEDULE], dict(tables.timers)
+    await stage.pass_time(MINUTE_S)
+    (first,) = await history(stage)
+    host.kill()
+    tables.aggregates.rows[SCHEDULE], tables.timers = before, timers
+    tables.aggregates.histories.clear()
+    stage.start_server()
+    await stage.pass_time(MINUTE_S / 2)
+    *later, again = await history(stage)
+    assert (again.number, again.status, again.execution_id) == (1, "completed", first.execution_id)
+    assert {one.status for one in later} <= {"completed"}, "the first is over"
+    assert len(tables.executions) == 1 + len(later)
