@@ -100,9 +100,9 @@ async def measure(place: StackAccess, connected: Connected, count: int) -> None:
 async def cpu_at_rest(server: Supervised) -> float:
     """Percent of one CPU."""
     process = psutil.Process(server.pid or 0)
-    before_s = float(sum(process.cpu_times()[:2]))
+    before_s = sum(process.cpu_times()[:2])
     await asyncio.sleep(REST_S)
-    return 100 * (float(sum(process.cpu_times()[:2])) - before_s) / REST_S
+    return float(100 * (sum(process.cpu_times()[:2]) - before_s) / REST_S)
 
 
 if __name__ == "__main__":

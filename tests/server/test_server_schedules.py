@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
@@ -15,9 +16,11 @@ from noetl_stream.model.aggregates import (
     ScheduleDeleted,
     ScheduleRegistered,
     ScheduleTerms,
+    ScheduleTriggered,
     Timetable,
     aggregate_id,
 )
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
 from noetl_stream.ports.aggregates import HistoryRow
 
 PATH = "tests/often"
@@ -101,6 +104,26 @@ async def test_a_deleted_schedule_leaves_nothing_behind(stage: Stage) -> None:
     assert not await stage.store.real.timers(SCHEDULE)
 
 
+async def test_a_schedule_that_is_deleted_and_registered_in_one_tick_is_there(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage)
+    row = (await stage.store.real.aggregates([SCHEDULE]))[SCHEDULE]
+    terms = codec.decode_as(ScheduleState, row.state).terms
+    again = ScheduleRegistered("again", PATH, terms=terms, revision=2)
+    for fact in (
+        ScheduleDeleted("delete", PATH),
+        again,
+        ScheduleTriggered("first", PATH),
+        ScheduleTriggered("second", PATH),
+    ):
+        request = AggregateRequest(SCHEDULE, fact.request_id, fact, format=AGGREGATES_FORMAT)
+        await stage.requests.publish(request)
+    await stage.pass_time(1)
+    assert [one.number for one in await history(stage)] == [2, 1]
+    assert (await state(stage)).revision == 2
+    assert [row.timer_id for row in await stage.store.real.timers(SCHEDULE)] == ["next"]
+
+
 async def test_nothing_is_registered_while_an_older_server_runs(stage: Stage) -> None:
     server = await stage.server()
     await stage.store.real.appear("older", "0.3.0", 2, 3600.0)
@@ -131,3 +154,51 @@ async def test_a_thousand_idle_schedules_cost_no_statement(stage: Stage) -> None
         )
     await stage.pass_time(10)
     assert await statements_of_a_minute() == without
+
+
+async def test_a_schedule_that_cannot_be_folded_is_a_dead_letter_and_the_server_goes_on(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await registered(stage)
+    rows = stage.store.real.tables.aggregates.rows
+    sound = rows[SCHEDULE]
+    rows[SCHEDULE] = replace(sound, state=b'{"path":1}')
+    assert await asked(stage, ScheduleTriggered("trigger", PATH)) == "quarantined"
+    await stage.pass_time(MINUTE_S)
+    letters = await stage.store.real.dead_letters.page(10, None)
+    assert {letter.row.subject for letter in letters} >= {"timer"} and len(letters) == 2
+    assert all("the state of Schedule tests/often" in letter.row.reason for letter in letters)
+    await stage.ended(await stage.submit(ONE_STEP))
+    rows[SCHEDULE] = sound
+    host.kill()  # the timer waits for the next owner
+    stage.start_server()
+    await stage.pass_time(MINUTE_S)
+    assert (await history(stage))[0].status == "completed"
+
+
+async def test_a_rebuild_from_events_has_what_schedules_have_started_and_no_schedules(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage)
+    await stage.pass_time(MINUTE_S)
+    assert [row.status for row in (await stage.rebuilt()).tables.executions.values()] == ["completed"]
+    assert [one for one in await stage.rebuilt_differences() if SCHEDULE not in one] == []
+
+
+async def test_a_schedule_that_was_put_back_starts_nothing_twice_and_learns_of_the_end(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await registered(stage)
+    tables = stage.store.real.tables
+    before, timers = tables.aggregates.rows[SCHEDULE], dict(tables.timers)
+    await stage.pass_time(MINUTE_S)
+    (first,) = await history(stage)
+    host.kill()
+    tables.aggregates.rows[SCHEDULE], tables.timers = before, timers
+    tables.aggregates.histories.clear()
+    stage.start_server()
+    await stage.pass_time(MINUTE_S / 2)
+    *later, again = await history(stage)
+    assert (again.number, again.status, again.execution_id) == (1, "completed", first.execution_id)
+    assert {one.status for one in later} <= {"completed"}, "the first is over"
+    assert len(tables.executions) == 1 + len(later)

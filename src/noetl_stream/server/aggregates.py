@@ -184,24 +184,21 @@ class Aggregates:
             return
         known = await self._store.aggregates({one.aggregate_id for one in inputs})
         loaded = {id: _Loaded.of(row) for id, row in known.items()}
+        batch = _Batch(tick, loaded, {id: one.row.position for id, one in loaded.items()})
         wanted = {lookup for one in inputs for lookup in _wanted(one.fact, loaded.get(one.aggregate_id))}
         found = await self._lookups.find(wanted)
         slots = await load_slots(self._store, [(one.aggregate_id, one.fact) for one in inputs])
         for one in inputs:
-            if (
-                left := _wanted(one.fact, loaded.get(one.aggregate_id)) - found.keys()
-            ):  # an input before it asks for others
+            left = _wanted(one.fact, loaded.get(one.aggregate_id)) - found.keys()
+            if left:  # an input before it has changed what it asks for
                 found |= await self._lookups.find(left)
-            self._fold_one(one, loaded, _Seen(found, slots.get(one.aggregate_id)), tick)
+            self._fold_one(one, _Seen(found, slots.get(one.aggregate_id)), batch)
 
-    def _fold_one(self, one: AggregateInput, loaded: dict[str, _Loaded], seen: _Seen, tick: PendingTick) -> None:
-        before = loaded.get(one.aggregate_id)
+    def _fold_one(self, one: AggregateInput, seen: _Seen, batch: _Batch) -> None:
+        tick, before = batch.tick, batch.loaded.get(one.aggregate_id)
         kind = _kind_of(one.fact, before)
         if isinstance(one.fact, AggregateRequested) and (refusal := self._refusal(one.fact, before)) is not None:
             _answer(one, refusal, tick)
-            return
-        if one.aggregate_id in tick.aggregates_gone:
-            _answer(one, Rejection("under_way", "it is being deleted: ask again"), tick)
             return
         if kind is None:
             return
@@ -216,7 +213,7 @@ class Aggregates:
         if folded.state is state:
             _answer(one, folded.answer, tick)
             return
-        position = before.row.position + 1 if before is not None else _first_position(one, seen)
+        position = batch.positions[one.aggregate_id] = batch.positions.get(one.aggregate_id, 0) + 1
         _answer(one, folded.answer, tick, position)
         if position > ANSWERS_KEPT and position % TRIM_EVERY == 0:
             tick.requests_gone[one.aggregate_id] = RequestTrim(one.aggregate_id, position - ANSWERS_KEPT)
@@ -231,10 +228,12 @@ class Aggregates:
                 state=codec.encode(folded.state),
                 updated_ms=one.at_ms,
             )
-            after = loaded[one.aggregate_id] = _Loaded(row, kind, folded.state)
+            after = batch.loaded[one.aggregate_id] = _Loaded(row, kind, folded.state)
         else:
-            del loaded[one.aggregate_id]
-        _collect(one.aggregate_id, before, after, folded, tick, position)
+            del batch.loaded[one.aggregate_id]
+        for number, message in enumerate(folded.messages):  # another aggregate with this id may have sent before it
+            tick.send(SendMessage(position, message), one.aggregate_id, one.at_ms, number)
+        _collect(one.aggregate_id, before, after, folded, tick)
         if seen.slots is not None:
             seen.slots.change(folded.slots, tick)
 
@@ -254,11 +253,6 @@ class _Seen(NamedTuple):
 
     found: Mapping[Lookup, Found]
     slots: LoadedSlots | None
-
-
-def _first_position(one: AggregateInput, seen: _Seen) -> int:
-    """Of a limit, which comes and goes, above all positions that it had before: what it sends is known by them."""
-    return 1 if seen.slots is None else one.at_ms * 1000
 
 
 class _Loaded(msgspec.Struct, frozen=True, gc=False):
@@ -282,6 +276,14 @@ class _Loaded(msgspec.Struct, frozen=True, gc=False):
             raise TickRefused(f"the state of {row.kind} {row.key}: {error.message}") from error
 
 
+class _Batch(msgspec.Struct, frozen=True, gc=False):
+    """Aggregates while inputs of one tick are folded into them; ``positions`` go on where one is there again."""
+
+    tick: PendingTick
+    loaded: dict[str, _Loaded]
+    positions: dict[str, int]
+
+
 def _kind_of(fact: AggregateFact, loaded: _Loaded | None) -> AggregateKind[Any] | None:
     return loaded.kind if loaded is not None else KINDS.get(fact.of)
 
@@ -302,21 +304,18 @@ def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int =
     tick.answer(one.request_id, one.aggregate_id, given, position)
 
 
-def _collect(
-    id: str, before: _Loaded | None, after: _Loaded | None, folded: Folded[Any], tick: PendingTick, position: int
-) -> None:
-    """Adds to the tick what follows from a change."""
+def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Folded[Any], tick: PendingTick) -> None:
+    """Adds to the tick what is written of a change."""
     had = before.kind.timers(before.state) if before is not None else {}
     has = after.kind.timers(after.state) if after is not None else {}
     gone = [timer_id for timer_id in had if timer_id not in has]
     moved = {timer_id: due_ms for timer_id, due_ms in has.items() if had.get(timer_id) != due_ms}
     tick.set_timers(id, moved, gone)
-    for number, message in enumerate(folded.messages):
-        tick.send(SendMessage(position, message), id, number)
     if after is None:
         tick.aggregates.pop(id, None)
         tick.aggregates_gone[id] = AggregateKey(id)
         return
+    tick.aggregates_gone.pop(id, None)  # one that is there again in the same tick keeps its history
     tick.aggregates[id] = after.row
     for entry in folded.history:
         tick.history[id, entry.number] = _history_row(id, entry)

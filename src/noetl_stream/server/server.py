@@ -10,6 +10,7 @@ from typing import Final
 
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
+from noetl_stream.engine.effects import SendMessage, ended_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
     Fenced,
@@ -24,11 +25,13 @@ from noetl_stream.errors import (
     TickRefused,
     Unreachable,
 )
+from noetl_stream.model import codec
 from noetl_stream.model.aggregates import is_aggregate
-from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import AggregateRequest, Request
+from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -379,6 +382,8 @@ class Server(ServerParts):
                 continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
                 await self._begin(message.execution_id, message.fact)
+            elif isinstance(message.fact, ExecutionRequested) and message.fact.origin is not None:
+                await self._end_again(item, message.fact.origin, fold.tick)
             elif isinstance(message.fact, FREEING):
                 await self.executions.load_freed(message.execution_id)
             fold.inbox_message(item, message, at_ms)
@@ -388,6 +393,15 @@ class Server(ServerParts):
         partitions = {item.partition for item in (*items, *told)} | fold.tick.partitions
         await self._commit(fold, self.committer.cursors(partitions))
         return rest
+
+    async def _end_again(self, item: InboxItem, origin: Origin, tick: PendingTick) -> None:
+        """Tells an aggregate that has started an execution twice, since Postgres was put back, if that has ended."""
+        row = await self.ports.store.execution(item.execution_id)
+        for status in ENDED:
+            if row is not None and row.status == status:
+                error = None if row.error is None else codec.decode_error(row.error)
+                told = SendMessage(row.position, ended_message(row.execution_id, origin, status, error))
+                tick.send(told, row.execution_id, item.seq)
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""

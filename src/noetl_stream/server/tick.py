@@ -294,7 +294,7 @@ class PendingTick:
 
         Args:
             sender: Who sends it.
-            place: Its number among several at one position.
+            place: What tells it from others of this sender at this position.
         """
         receiver = effect.message.execution_id
         identity = derive(sender, "inbox", effect.position, *place)
