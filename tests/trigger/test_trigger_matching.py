@@ -15,6 +15,7 @@ from noetl_stream.playbook.trigger.matching import (
     Rules,
     Starts,
     concerns,
+    described,
     execution_event,
     match,
     read_event,
@@ -86,6 +87,27 @@ def test_a_workload_that_is_too_large_starts_nothing() -> None:
     low = DEFAULT_LIMITS.lowered({"max_workload_bytes": 100}).limits
     found = match(rules(workload={"a": "{{ event.body }}"}), delivered(b"x" * 200), low)
     assert isinstance(found, Ignored) and "the limit is 100" in found.reason
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        rules(workload={"a": "{{ event.json.a }}"}),
+        rules(key="{{ event.json.a }}"),
+        rules("{{ event.json[event.json.a].b }}"),
+    ],
+)
+def test_what_cannot_be_stored_starts_nothing_and_its_reason_can_be(wanted: Rules) -> None:
+    found = match(wanted, delivered(b'{"a": "x\\u0000y"}'))
+    assert isinstance(found, Ignored) and "\0" not in found.reason
+
+
+@pytest.mark.parametrize("body", [b"text", "Ünal".encode(), b"\xff\xfe", b"a\0b", b""])
+def test_an_event_is_described_so_that_it_can_be_read_again(body: bytes) -> None:
+    delivery = WebhookDelivery(method="POST", headers={"x-a": "b"}, query="q=1", body=body)
+    said = described(delivery)
+    assert "\0" not in str(said)
+    assert read_event("webhook", said) == webhook_event(delivery)
 
 
 ENDED = EndedExecution(execution_id="e1", path="shop/orders/eu", status="failed", labels={"team": "red", "n": 1})

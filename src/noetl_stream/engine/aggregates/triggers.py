@@ -202,7 +202,7 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
     try:
         read = read_event(terms.source, event)
     except UsageError as error:
-        return Ignored(error.message)
+        return Ignored.because(error.message)
     return match(Rules.of(terms), read)
 
 

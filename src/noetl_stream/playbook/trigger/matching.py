@@ -12,7 +12,7 @@ import msgspec
 
 from noetl_stream.errors import PayloadRefused, UsageError
 from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, TriggerTerms
-from noetl_stream.model.codec import decode_json, encode
+from noetl_stream.model.codec import check_text, decode_json, encode
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.trigger.document import visible_in
 from noetl_stream.template import (
@@ -32,6 +32,7 @@ from noetl_stream.template.runtime.scope import OutcomeEnvelope
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 MAX_KEY_CHARS: Final = 256
+MAX_REASON_CHARS: Final = 1_000
 MAX_FIELDS: Final = 1000
 """Fields of a form or of the query of an address."""
 
@@ -61,6 +62,11 @@ class Starts(NamedTuple):
 
 class Ignored(NamedTuple):
     reason: str
+
+    @classmethod
+    def because(cls, reason: str) -> Ignored:
+        """``reason`` in a form that can be stored, whatever of the event it quotes."""
+        return cls(reason.replace("\0", "").encode(errors="replace").decode()[:MAX_REASON_CHARS])
 
 
 def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
@@ -102,28 +108,34 @@ def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMIT
     scope = Scope({"event": event}, limits=limits, budget=Budget(limits.max_inline_operations))
     try:
         if not holds(when, scope):
-            return Ignored(f"`when` does not hold: {when.source}")
+            return Ignored.because(f"`when` does not hold: {when.source}")
         return _checked(render(workload, scope), None if key is None else render(key, scope), limits)
     except ExpressionError as error:
-        return Ignored(f"cannot be evaluated: {error}")
+        return Ignored.because(f"cannot be evaluated: {error}")
     except OverBudget:
-        return Ignored(
+        return Ignored.because(
             f"its templates cost more than {limits.max_inline_operations:,} operations (limits.max_inline_operations)"
         )
     except PayloadRefused as error:
-        return Ignored(f"the workload cannot be stored: {error.message}")
+        return Ignored.because(f"the workload cannot be stored: {error.message}")
 
 
 def _checked(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
-    size = len(encode(workload))
+    encoded = encode(workload)
+    check_text(encoded)
+    size = len(encoded)
     if size > limits.max_workload_bytes:
         most = limits.max_workload_bytes
-        return Ignored(f"the workload has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)")
+        return Ignored.because(
+            f"the workload has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
+        )
     if key is None:
         return Starts(workload, "")
     text = key if isinstance(key, str) else encode(key).decode() if isinstance(key, int) else ""
-    if not text or len(text) > MAX_KEY_CHARS:
-        return Ignored(f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters")
+    if not text or len(text) > MAX_KEY_CHARS or "\0" in text:
+        return Ignored.because(
+            f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
+        )
     return Starts(workload, text)
 
 
@@ -169,9 +181,10 @@ class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
 def described(delivery: WebhookDelivery) -> dict[str, Any]:
     """A delivery as :func:`read_event` takes it: plain JSON values."""
     try:
-        body = {"body": delivery.body.decode()}
+        text = delivery.body.decode()
     except UnicodeDecodeError:
-        body = {"base64": b64encode(delivery.body).decode()}
+        text = "\0"
+    body = {"base64": b64encode(delivery.body).decode()} if "\0" in text else {"body": text}
     query = {"query": delivery.query} if delivery.query else {}
     return {"method": delivery.method, "headers": dict(delivery.headers), **query, **body}
 
