@@ -19,6 +19,7 @@ from noetl_stream.model.events import (
     SlotReleased,
     SlotRequested,
 )
+from noetl_stream.ports.store import Tick
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 KEY = aggregate_id("limit", "acme")
@@ -237,3 +238,17 @@ async def test_no_playbook_with_a_limit_starts_while_an_older_server_runs(stage:
         assert "a server of an older version still runs" in refused.message
     else:
         raise AssertionError("it was accepted")
+
+
+async def test_what_has_no_limit_asks_for_none_however_many_keys_are_in_use(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker(slots=32)
+    for number in range(20):
+        await stage.submit(limited(takes_s=500, key=f"key-{number}"))
+    await stage.until(lambda: sum(row.commands for row in stage.tables.executions.values()) == 20)
+    ticks: list[Tick] = []
+    stage.store.before_commit = ticks.append
+    before = stage.tables.limits.rows.copy()
+    await stage.ended(await stage.submit(playbook("plain", [{"step": "only", "tool": work("done", 0.2)}])))
+    assert ticks and not any(tick.aggregates or tick.limit_slots or tick.inbox or tick.inbox_folded for tick in ticks)
+    assert stage.tables.limits.rows == before

@@ -209,8 +209,7 @@ class Tick(AggregateParts, frozen=True, kw_only=True):
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
     (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
-    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept, and a snapshot
-    of the same position is replaced.
+    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept.
     """
 
     owner: str

@@ -11,7 +11,7 @@ from noetl_stream.model.aggregates import LimitFact, LimitSlot, SlotAsked, is_li
 from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, LimitStore, WantedSlots
 from noetl_stream.server.tick import PendingTick
 
-MORE_WAITING: Final = 64
+MORE_WAITING: Final = 8
 """How many that wait are seen beside one for each input: a higher limit gives slots to several at once."""
 
 

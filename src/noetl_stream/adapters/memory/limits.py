@@ -28,22 +28,19 @@ class LimitTables:
         for gone in tick.limit_slots_gone:
             self.rows.pop(gone, None)
 
-
-def askers_in(inbox: Iterable[InboxRow]) -> set[str]:
-    """The executions whose messages to limits are not folded yet."""
-    facts = (codec.decode_aggregate_message(row.body).fact for row in inbox if is_limit(row.execution_id))
-    return {fact.execution_id for fact in facts if isinstance(fact, LimitFact)}
+    def askers(self, inbox: Iterable[InboxRow]) -> set[str]:
+        """The executions that hold or wait, and those whose messages to limits are not folded yet."""
+        facts = (codec.decode_aggregate_message(row.body).fact for row in inbox if is_limit(row.execution_id))
+        asked = {fact.execution_id for fact in facts if isinstance(fact, LimitFact)}
+        return asked | {row.execution_id for row in self.rows.values()}
 
 
 class MemoryLimits:
     """:class:`~noetl_stream.ports.limits.LimitStore`, over :attr:`limit_tables`; the port documents each method."""
 
     @property
-    def limit_tables(self) -> LimitTables:
-        raise NotImplementedError
-
-    @property
-    def execution_rows(self) -> Mapping[str, ExecutionRow]:
+    def limit_tables(self) -> tuple[LimitTables, Mapping[str, ExecutionRow]]:
+        """The slots, and the executions."""
         raise NotImplementedError
 
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
@@ -61,12 +58,12 @@ class MemoryLimits:
         return [row for row in self._of(limit_id) if (row.granted_ms is not None) == held][:limit]
 
     async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
-        found = [row for row in self.limit_tables.rows.values() if row.execution_id == execution_id]
+        found = [row for row in self.limit_tables[0].rows.values() if row.execution_id == execution_id]
         found.sort(key=lambda row: (row.limit_id, row.number))
         return [PlacedSlot(row, self._place(row)) for row in found[:limit]]
 
     async def limit_slots_left(self, before_ms: int, limit: int) -> list[LimitSlotRow]:
-        executions = self.execution_rows
+        tables, executions = self.limit_tables
 
         def is_left(row: LimitSlotRow) -> bool:
             execution = executions.get(row.execution_id)
@@ -74,11 +71,11 @@ class MemoryLimits:
                 return True
             return execution.finished_ms is not None and execution.finished_ms < before_ms
 
-        found = [row for row in self.limit_tables.rows.values() if is_left(row)]
+        found = [row for row in tables.rows.values() if is_left(row)]
         return sorted(found, key=lambda row: (row.limit_id, row.number))[:limit]
 
     def _of(self, limit_id: str) -> list[LimitSlotRow]:
-        return _in_order(row for row in self.limit_tables.rows.values() if row.limit_id == limit_id)
+        return _in_order(row for row in self.limit_tables[0].rows.values() if row.limit_id == limit_id)
 
     def _place(self, slot: LimitSlotRow) -> int:
         if slot.granted_ms is not None:
