@@ -131,7 +131,8 @@ def test_each_decision_names_the_input_it_follows_from(journal: list[dict[str, A
     followed = [(inputs[event["cause_id"]], event) for event in journal if event["cause_id"] is not None]
     assert followed and all(cause["position"] < event["position"] for cause, event in followed)
     routed = {event["data"]["event"]: cause["name"] for cause, event in followed if event["name"] == "next.evaluated"}
-    assert (routed["step.done"], routed["step.failed"]) == ("execution.requested", "step.failed")
+    assert routed["step.done"] in ("execution.requested", "reference.resolved")  # the second by a busy server
+    assert routed["step.failed"] == "step.failed"
     assert routed["loop.done"] in ("loop.iteration.done", "loop.iteration.failed"), "whichever came last"
 
 
