@@ -16,6 +16,7 @@ from noetl_stream.gateway.gateway import Gateway
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.status import LIVE
 from noetl_stream.ports.access import Caller
+from noetl_stream.ports.command_queue import QueuedCommand
 
 
 async def measured(gateway: Gateway) -> dict[str, float]:
@@ -89,6 +90,20 @@ async def test_what_the_whole_system_does_is_measured_by_every_gateway(stage: Ga
     assert (seen["noetl_partitions_unowned"], seen["noetl_executions_stuck"]) == (0, 0)
     assert (seen["noetl_pool_workers default"], seen["noetl_pool_slots default"]) == (1, 8)
     assert started.status == 202
+
+
+async def test_what_waits_is_measured_by_priority(stage: GatewayStage) -> None:
+    queue = stage.broker.command_queue
+    commands = [QueuedCommand("gpu", f"run-{n}", f"c{n}", 1, b"{}", priority) for n, priority in enumerate((9, 5, 5))]
+    await queue.issue(commands, queue.fences)
+    seen = await measured(stage.gateway)
+    waiting = {
+        name: count for name, count in seen.items() if name.startswith("noetl_pool_commands_waiting_by_priority")
+    }
+    assert waiting == {
+        "noetl_pool_commands_waiting_by_priority gpu 9": 1,
+        "noetl_pool_commands_waiting_by_priority gpu 5": 2,
+    }
 
 
 async def test_what_cannot_be_found_out_is_left_out(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:
