@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_network
 from typing import Any
 
@@ -20,6 +20,8 @@ from msgspec.structs import replace
 from pydantic import BaseModel, FailFast
 from yarl import URL
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.errors import TooBusy
 from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
 from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.application import RESOURCES
@@ -35,8 +37,9 @@ from noetl_stream.gateway.http.bodies import (
     validated,
 )
 from noetl_stream.gateway.http.connections import address_group
-from noetl_stream.gateway.http.pressure import HeldBytes
+from noetl_stream.gateway.http.pressure import EVENTS_AT_ONCE, EVENTS_PER_S, HeldBytes, Pressure
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
+from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.resources.executions import StartRequest
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
@@ -176,6 +179,25 @@ async def test_a_viewer_that_signs_out_all_the_time_does_not_fill_the_audit() ->
                 statuses.append(answer.status)
         assert set(statuses) == {204, 429} and statuses.count(204) < 150
         assert len(await audited(stage)) == statuses.count(204) + ENTRIES_OF_ONE
+
+
+async def test_events_from_one_address_are_bounded_and_keep_no_other_out() -> None:
+    clock = ManualClock()
+    async with closed_gateway() as stage:
+        pressure = Pressure(GatewayLimits(), stage.operations.cluster, clock, Metrics())
+
+    def admitted(address: str, count: int) -> int:
+        found = 0
+        for _ in range(count):
+            with suppress(TooBusy):
+                pressure.admit_event(address)
+                found += 1
+        return found
+
+    assert admitted("10.0.0.1", 2 * EVENTS_AT_ONCE) == EVENTS_AT_ONCE
+    assert admitted("10.0.0.2", 1) == 1
+    clock.advance(1)
+    assert admitted("10.0.0.1", EVENTS_AT_ONCE) == EVENTS_PER_S
 
 
 # One viewer holds everyone

@@ -1,4 +1,4 @@
-"""Deliveries to webhooks, verified: gateways hold no secret, so that they ask a server (LANGUAGE §15 *Trigger*).
+"""Deliveries to webhooks, verified: gateways look at no secret, they ask a server (LANGUAGE §15 *Trigger*).
 
 To a stranger an unknown webhook and a wrong signature look alike, in words and in time: the same work is done for both.
 """
