@@ -99,7 +99,8 @@ async def test_what_is_cancelled_while_it_runs_gives_its_slot_to_the_next(stage:
     stage.start_worker()
     first, second = await queued(stage, 2, limited(takes_s=50))
     await stage.ask(first, CancelRequested("cancel"))
-    await stage.until(lambda: running(stage) == [second])
+    await stage.until(lambda: not waiting(stage))
+    assert running(stage) == [second]
 
 
 async def test_a_paused_execution_keeps_its_slot(stage: Stage) -> None:

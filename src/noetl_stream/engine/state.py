@@ -314,13 +314,16 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         """Facts are folded but nothing is decided, until a pause is over, a reference resolved, templates are
         evaluated (PROTOCOL §2) or the execution has its slot.
         """
-        waits = self.paused_at_ms or self.awaited is not None or self.evaluation is not None or self.is_queued
+        waits = self.paused_at_ms or self.awaited is not None or self.evaluation is not None
+        if self.slots and not waits:
+            waits = self.is_queued
         return bool(waits) and not self.ending
 
     @property
     def is_queued(self) -> bool:
         """Whether it waits for a slot before it begins."""
-        return bool(self.slots) and (slot := self.slots.get("")) is not None and not slot.granted
+        slot = self.slots.get("")
+        return slot is not None and not slot.granted
 
     @property
     def looks_into(self) -> str | None:
