@@ -71,6 +71,8 @@ GET /api/v1/playbooks/{path}/statistics
 GET /api/v1/schema
 GET /api/v1/workers
 GET /api/v1/pools
+GET /api/v1/limits
+GET /api/v1/limits/{key}
 GET /api/v1/partitions
 GET /api/vars/{execution_id}
 GET /api/vars/{execution_id}/{var_name}

@@ -87,6 +87,19 @@ async def test_failed_iterations_that_were_tolerated_are_a_warning(stage: Client
     assert ended.warnings == [WarningDocument("tolerated", "3 of 3 iterations of fetch failed", "fetch")]
 
 
+@pytest.mark.usefixtures("journal")
+async def test_a_limit_that_another_playbook_had_set_otherwise_is_a_warning(stage: ClientStage) -> None:
+    def limited(name: str, limit: int) -> str:
+        policy = {"policy": {"concurrency": {"key": "acme", "limit": limit}}}
+        return playbook(name, [{"step": "only", "tool": work(1)}], executor={"spec": policy})
+
+    assert (await stage.run(limited("narrow", 1))).warnings == []
+    (warning,) = (await stage.run(limited("wide", 3))).warnings or ()
+    assert (warning.kind, warning.step) == ("limit_replaced", None)
+    assert "key acme is 3 at once now, as playbook simulation/wide says" in warning.message
+    assert (await stage.run(limited("wide", 3))).warnings == []
+
+
 async def test_text_output_says_them_with_the_status(stage: ClientStage, capsys: pytest.CaptureFixture[str]) -> None:
     ended = await stage.run(TOLERANT)
     print_ended(ended)

@@ -23,6 +23,17 @@ workflow:
   - step: start
     tool: {kind: noop, args: {seen: "{{ ctx.missing.key }}"}}
 """
+LIMITED = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: limited, path: tests/limited}
+executor: {spec: {policy: {concurrency: {key: "{{ workload.customer }}", limit: 1}}}}
+workload: {customer: customers/a}
+workflow:
+  - step: gate
+    spec: {policy: {admit: {wait: {timeout_s: 3600}, rules: [{when: "{{ ctx.open == true }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+"""
 HELD = """
 apiVersion: noetl.io/v2
 kind: Playbook

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gateway_playbooks import APPROVAL, FAILS, LOOP
+from gateway_playbooks import APPROVAL, FAILS, LIMITED, LOOP
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.testing.waiting import until_it_is
 
 LONG = {"wait": "20s"}
 
@@ -251,6 +252,31 @@ async def test_workers_pools_and_partitions_are_shown(api: Described) -> None:
     assert [pool["pool"] for pool in (await api.call("listPools")).body["items"]] == ["default"]
     partitions = (await api.call("listPartitions")).body["items"]
     assert (len(partitions), {one["owner"] for one in partitions}) == (32, {"server-1"})
+
+
+async def test_a_key_in_use_is_listed_with_who_holds_it_and_who_waits(api: Described) -> None:
+    holds, waits = [await start(api, playbook=LIMITED) for _ in range(2)]
+
+    async def queued() -> int:
+        return sum(one["queued"] for one in (await api.call("listLimits")).body["items"])
+
+    await until_it_is(1, queued)
+    [listed] = (await api.call("listLimits")).body["items"]
+    assert (listed["key"], listed["held"], listed["concurrency"], listed["rate"]) == ("customers/a", 1, 1, None)
+    found = (await api.call("getLimit", key="customers/a")).body
+    assert [one["execution_id"] for one in found["holders"] + found["waiting"]] == [holds, waits]
+    assert (await api.call("getLimit", key="nobody's")).status == 404
+    [wait] = (await api.call("getExecution", execution_id=waits)).body["waits"]
+    assert (wait["step"], wait["for"]) == ("gate", "a slot of key customers/a")
+    assert wait["waiting_on"]["slot"] == {"key": "customers/a"}
+    [reason] = (await api.call("explainExecution", execution_id=waits)).body["reasons"]
+    assert reason["kind"] == "limit"
+    assert reason["sentence"] == (
+        "The execution waits for a slot of key `customers/a`: it is number 1 of 1 in the queue, 1 of 1 are held by "
+        f"execution {holds}."
+    )
+    slot = reason["waiting_on"]["slot"]
+    assert (slot["place"], slot["queued"], slot["held"], slot["holders"][0]["execution_id"]) == (1, 1, 1, holds)
 
 
 async def test_a_dead_letter_is_looked_at_requeued_and_discarded(stage: GatewayStage, api: Described) -> None:

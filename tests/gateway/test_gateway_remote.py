@@ -240,6 +240,8 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     cluster = operations.cluster
     for list_all in (cluster.pools, cluster.partitions):
         await transcript(list_all())
+    await transcript(cluster.limits(10, None))
+    await transcript(cluster.limit("customers/acme"))
     await transcript(cluster.dead_letters(10, None))
     await transcript(cluster.dead_letter("none"))
     await transcript(cluster.requeue("none", "token:local"))

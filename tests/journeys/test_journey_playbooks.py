@@ -113,6 +113,7 @@ SCENARIOS = {
         check=checks.all_circuits_ran,
     ),
     "secrets": Scenario("secrets", {"accepted": "1001"}, check=checks.no_secret_is_in_the_journal),
+    "limit": Scenario("limited_by_customer", [{"customer": "acme", "page": page} for page in (1, 2, 3)]),
     "rate_limit": Scenario(
         "rate_limited_api",
         [

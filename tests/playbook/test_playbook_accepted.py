@@ -8,6 +8,7 @@ import pytest
 from playbook_building import checked, codes, found, pipeline, plan_of, playbook, start_of, task_of, workflow
 from playbook_kinds import KINDS
 
+from noetl_stream.model.events import Rate
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook
@@ -270,6 +271,20 @@ def test_rules_and_tasks_remember_their_lines() -> None:
     assert text.splitlines()[task.line - 1].strip() == "- name: one"
     assert task.policy is not None
     assert text.splitlines()[task.policy.rules[0].line - 1].strip().startswith("- else")
+
+
+def test_limits_by_key_are_in_the_plan() -> None:
+    plan = load("everything")
+    whole, step = plan.concurrency, plan.steps["gather"].limit
+    assert whole is not None and step is not None
+    assert (whole.key.source, whole.concurrency, whole.rate, whole.on_limit) == (
+        "{{ workload.base }}",
+        2,
+        None,
+        "reject",
+    )
+    assert (step.concurrency, step.rate, step.on_limit) == (5, Rate(0.5, 3), "queue")
+    assert not plan.steps["gather"].admits_at_once
 
 
 def test_neutral_placeholders_are_accepted() -> None:

@@ -108,6 +108,10 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "aggregates": EVERYONE,
     "aggregate_history": EVERYONE,
     "list_aggregates": EVERYONE,
+    "limit_slots": EVERYONE,
+    "limit_slots_left": EVERYONE,
+    "limit_slots_of": EVERYONE,
+    "limit_slots_page": EVERYONE,
     # Deleting executions, settling dead letters.
     "begin_deleting": (SERVER, GATEWAY),
     "dead_letter": PEOPLE,

@@ -1,4 +1,6 @@
-"""``noetl-stream pool|partition|dead-letter|database|storage|stream``: what runs executions, where they are stored."""
+"""``noetl-stream pool|limit|partition|dead-letter|database|storage|stream``: what runs executions and what holds them
+back, and where they are stored.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.cluster import DeadLetterDocument
+from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.ports.permissions import ADMIN, SERVER
 from noetl_stream.settings.streams import (
     MAX_REPLICAS,
@@ -43,6 +46,55 @@ def list_pools(output: str, target: Target) -> None:
     print_documents(
         found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), "pool"
     )
+
+
+@click.group()
+def limit() -> None:
+    """Inspect limits by key: how many executions or steps hold a key, and who waits for it."""
+
+
+@limit.command("list")
+@limit_option("keys", 100)
+@form_option()
+@target_options
+def list_limits(limit: int, output: str, target: Target) -> None:
+    """List the keys in use, by key.
+
+    A key that nobody holds or waits for leaves the list after a minute.
+    """
+
+    async def read(session: Session) -> list[LimitDocument]:
+        return await collect(session.operations.cluster.limits, limit)
+
+    columns = columns_of("key", "held", "queued", "concurrency", "set_by", rate=_rate)
+    print_documents(with_session(target, read), output, columns, "key")
+
+
+@limit.command("get")
+@click.argument("key")
+@form_option()
+@target_options
+def get_limit(key: str, output: str, target: Target) -> None:
+    """Show a key with those who have held it longest, and the first who wait, in order."""
+    found = with_session(target, lambda session: session.operations.cluster.limit(key))
+    print_document(found, output, "key", _print_limit)
+
+
+def _rate(found: LimitDocument) -> str:
+    rate = found.rate
+    return "" if rate is None else f"{rate.per_s:g}/s" + (f", bursts of {rate.burst}" if rate.burst > 1 else "")
+
+
+def _print_limit(found: LimitWithSlotsDocument) -> None:
+    most = "" if found.concurrency is None else f" of {found.concurrency}"
+    rate = f", {_rate(found)}" if found.rate is not None else ""
+    say(f"{found.key}: {found.held}{most} held, {found.queued} waiting{rate} (as {found.set_by} says)")
+    if found.replaced:
+        say(found.replaced)
+    for what, slots in (("holds", found.holders), ("waits", found.waiting)):
+        for slot in slots:
+            where = f"{slot.path}, step {slot.step}" if slot.step else slot.path
+            say(f"{what}  {slot.execution_id}  {where}  since {slot.since}")
 
 
 @click.group()

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "storage": Listed("cluster", "Show what streams and tables take on disk."),
     "doctor": Listed("doctor", "Find what is wrong with a running system."),
     "pool": Listed("cluster", "List worker pools with their queued and running commands."),
+    "limit": Listed("cluster", "List limits by key with who holds them and who waits."),
     "partition": Listed("cluster", "List partitions with their servers and backlog."),
     "dead-letter": Listed("cluster", "List, show, requeue and discard undeliverable messages."),
     "token": Listed("access", "Create, list and revoke API tokens of the gateway."),

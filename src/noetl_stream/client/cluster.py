@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.answers import workers_of
 from noetl_stream.client.executions.redacted import UsedSecrets
+from noetl_stream.client.limits import limit_page, limit_with_slots
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady
@@ -35,6 +36,7 @@ from noetl_stream.ports.operations.cluster import (
     RunningCommandDocument,
     WorkerDocument,
 )
+from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 from noetl_stream.ports.store import Store
 
 OLDEST_S: Final = 0.5
@@ -105,6 +107,12 @@ class DirectCluster:
             )
             for view in views
         ]
+
+    async def limits(self, limit: int, cursor: str | None) -> LimitPage:
+        return await limit_page(self._ports.store, limit, cursor)
+
+    async def limit(self, key: str) -> LimitWithSlotsDocument:
+        return await limit_with_slots(self._ports.store, key)
 
     async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
         size = page_size(limit)

@@ -11,11 +11,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.engine.decide.slots import keys_shared_by
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer
 from noetl_stream.model import events
-from noetl_stream.model.aggregates import StartedEnded
+from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded, aggregate_id
 from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
 from noetl_stream.model.messages import (
@@ -51,10 +52,13 @@ class StopWorkers(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False):
-    """Send to an execution or aggregate through the inbox. ``position`` is that of the decision that sends it."""
+    """Send to an execution or aggregate through the inbox. ``position`` is that of the decision that sends it, ``part``
+    tells apart what one decision sends.
+    """
 
     position: int
     message: InboxMessage | AggregateMessage
+    part: int = 0
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
@@ -182,6 +186,31 @@ def _finished(plan: Plan | None, state: Execution, fact: events.ExecutionFinishe
     if fact.outcome.error is not None:
         yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
     yield from _message(plan, state, fact, position)
+    for part, (step_run_id, slot) in enumerate(state.slots.items(), start=1):
+        yield _to_limit(SlotReturned(slot.key, state.execution_id, step_run_id), position, part)
+
+
+def _slot_requested(plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int) -> Iterator[Effect]:
+    run = state.runs.get(fact.step_run_id)
+    asked = SlotAsked(
+        key=fact.key,
+        execution_id=state.execution_id,
+        step_run_id=fact.step_run_id,
+        step=run.step if run is not None else "",
+        path=state.path,
+        concurrency=fact.concurrency,
+        rate=fact.rate,
+        on_limit=fact.on_limit,
+    )
+    yield _to_limit(asked, position)
+
+
+def _to_limit(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> Effect:
+    return SendMessage(position, AggregateMessage(aggregate_id("limit", fact.key), fact, AGGREGATES_FORMAT), part)
+
+
+def _slot_released(_plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int) -> Iterator[Effect]:
+    yield _to_limit(SlotReturned(fact.key, state.execution_id, fact.step_run_id), position)
 
 
 def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
@@ -248,6 +277,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             trace_id=trace_id,
             parent=caller,
             caller_span=state.caller_span,
+            shared_keys=keys_shared_by(state, fact.step_run_id) if state.slots or state.shared_keys else [],
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -275,6 +305,8 @@ _RULES: Final[dict[type[events.Fact], _Rule]] = {
     events.ChildOrdered: _message,
     events.ChildFinished: _child_finished,
     events.ExecutionReused: _reused,
+    events.SlotRequested: _slot_requested,
+    events.SlotReleased: _slot_released,
 }
 
 

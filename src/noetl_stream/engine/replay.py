@@ -11,7 +11,7 @@ from noetl_stream.errors import NewerFormat
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted, Fact
 from noetl_stream.model.ids import partition_of, run_of_report
-from noetl_stream.model.messages import FORMAT
+from noetl_stream.model.messages import AGGREGATES_FORMAT
 
 
 class JournalRow(Protocol):
@@ -92,5 +92,5 @@ def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator
 
 
 def _check_format(execution_id: str, fact: Fact) -> None:
-    if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
+    if isinstance(fact, ExecutionStarted) and fact.format > AGGREGATES_FORMAT:
         raise NewerFormat(partition_of(execution_id), f"execution {execution_id} was written by a newer version")

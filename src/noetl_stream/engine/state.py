@@ -7,7 +7,17 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.model import events
-from noetl_stream.model.events import Fact, Origin, Parent, Path, SharedValue, TimerPurpose, Token, Wait
+from noetl_stream.model.events import (
+    Fact,
+    OnLimit,
+    Origin,
+    Parent,
+    Path,
+    SharedValue,
+    TimerPurpose,
+    Token,
+    Wait,
+)
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
@@ -92,6 +102,16 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
     due_ms: int
     subject: str = ""
     path: Path = ()
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """A slot of ``key`` that is held, or waited for, since a time."""
+
+    key: str
+    since_ms: int
+    granted: bool = False
+    on_limit: OnLimit = "queue"
+    warning: str = ""
 
 
 class LoopState(msgspec.Struct, frozen=True, gc=False):
@@ -208,6 +228,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
     fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
+    ``slots`` are those of limits by key, by step run; that of the execution itself by ``""``: until it is granted,
+    nothing is decided. ``shared_keys`` are held by a caller, which shares its slots.
+
     Start: ``request`` is what was requested, until it has started or was refused: ``awaited`` names the playbook while
     that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have arrived.
     """
@@ -267,6 +290,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     reused_pages: int = 0
     caller_span: str = ""
     origin: Origin | None = None
+    slots: dict[str, Slot] = {}
+    shared_keys: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -284,11 +309,19 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def halted(self) -> bool:
-        """Facts are folded but nothing is decided, until a pause is over, a reference resolved or templates are
-        evaluated (PROTOCOL §2).
+        """Facts are folded but nothing is decided, until a pause is over, a reference resolved, templates are
+        evaluated (PROTOCOL §2) or the execution has its slot.
         """
         waits = self.paused_at_ms or self.awaited is not None or self.evaluation is not None
+        if self.slots and not waits:
+            waits = self.is_queued
         return bool(waits) and not self.ending
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for a slot before it begins."""
+        slot = self.slots.get("")
+        return slot is not None and not slot.granted
 
     @property
     def looks_into(self) -> str | None:
@@ -309,4 +342,5 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         if self.assignments:
             return "running"
         waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
+        waits = waits or any(not slot.granted for slot in self.slots.values())
         return "waiting" if waits else "running"

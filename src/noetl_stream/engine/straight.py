@@ -37,7 +37,7 @@ _MOST_DECISIONS: Final = 5
 
 def straight(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Settled | None:
     """Where ``follows``, the first decisions in ``state``, lead; ``None`` if only the general path can tell."""
-    if state.tokens or state.resting or state.suspensions or state.children:
+    if state.tokens or state.resting or state.suspensions or state.children or state.slots:
         return None
     if len(follows) == 3 and type(follows[1]) is ExecutionStarted:
         return _started(plan, state, *follows)

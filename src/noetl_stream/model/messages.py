@@ -335,8 +335,10 @@ InboxFact = (
     | events.PauseRequested
     | events.ResumeRequested
     | events.ChildFinished
+    | events.SlotGranted
+    | events.SlotRefused
 )
-"""Facts that one execution sends to another."""
+"""Facts that one execution sends to another, or an aggregate to an execution."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):

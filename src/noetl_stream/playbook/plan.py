@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from noetl_stream.model.events import SharedOperation
+from noetl_stream.model.events import OnLimit, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
 
@@ -45,6 +45,15 @@ class AdmitPlan(msgspec.Struct, frozen=True):
 
     rules: tuple[AdmitRule, ...]
     wait: WaitPlan | None = None
+
+
+class LimitPlan(msgspec.Struct, frozen=True):
+    """Who has the same ``key`` shares its slots: ``concurrency`` of them, given out at this ``rate`` (LANGUAGE §15)."""
+
+    key: Template
+    concurrency: int | None = None
+    rate: Rate | None = None
+    on_limit: OnLimit = "queue"
 
 
 class SharedPlan(msgspec.Struct, frozen=True):
@@ -176,7 +185,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
     ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
     handles; that of iterations stands in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
-    that stand in the catalog.
+    that stand in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end.
     """
 
     name: str
@@ -195,12 +204,13 @@ class StepPlan(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     deadline_s: float | None = None
     schemas: frozenset[str] = frozenset()
+    limit: LimitPlan | None = None
 
     @property
     def admits_at_once(self) -> bool:
         """Whether its tokens are admitted without a question, and a worker is to run its tasks then, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
-        return bool(self.tasks) and self.loop is None and not asks
+        return bool(self.tasks) and self.loop is None and self.limit is None and not asks
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
@@ -222,7 +232,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
     ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
-    catalog; empty until an execution is about to start. ``format`` is that in which the execution is written.
+    catalog; empty until an execution is about to start. ``format`` is that in which the execution is written. An
+    execution holds a slot of ``concurrency`` from before its first step to its end.
     """
 
     digest: str
@@ -243,6 +254,12 @@ class Plan(msgspec.Struct, frozen=True):
     labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
     schemas: Mapping[str, str] = msgspec.field(default_factory=dict)
     format: int = FORMAT
+    concurrency: LimitPlan | None = None
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it is limited by a key, or one of its steps is."""
+        return self.concurrency is not None or any(step.limit is not None for step in self.steps.values())
 
     @property
     def named_schemas(self) -> frozenset[str]:

@@ -20,7 +20,7 @@ from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, task, workbook
+from noetl_stream.playbook.model import document, flow_control, layering, loop, policy, step, sugar, task, workbook
 from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
 from noetl_stream.playbook.results.schema import DIALECT, KEYWORDS, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
@@ -45,6 +45,9 @@ MAX_COMBINED_INPUTS: Final = 6
 _NULL: Final[Schema] = {"type": "null"}
 _SECONDS: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
 _TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]"}
+_KEY: Final[Schema] = {"type": "string", "pattern": r"\S"}
+_AT_ONCE: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": flow_control.MOST_AT_ONCE}
+_PER_S: Final[Schema] = {"type": "number", "minimum": flow_control.LEAST_PER_S, "maximum": flow_control.MOST_PER_S}
 
 
 def ref(name: str) -> Schema:
@@ -125,6 +128,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (document.ExecutorPolicy, "failure"): _section(document.PolicyFailure),
     (document.ExecutorPolicy, "results"): _section(document.PolicyResults),
     (document.ExecutorPolicy, "limits"): ref("limits"),
+    (document.ExecutorPolicy, "concurrency"): _section(flow_control.Concurrency),
     (document.PolicyDefaults, "timeouts"): ref("timeout"),
     (step.Step, "spec"): _section(step.StepSpec),
     (step.Step, "loop"): ref("Loop"),
@@ -136,7 +140,15 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (step.StepPolicy, "admit"): _section(policy.Admit),
     (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
     (step.StepPolicy, "failure"): _section(loop.LoopFailure),
+    (step.StepPolicy, "limit"): _section(flow_control.StepLimit),
     (step.StepPolicy, "emit"): _section(step.Emit),
+    (flow_control.Concurrency, "key"): _KEY,
+    (flow_control.Concurrency, "limit"): _AT_ONCE,
+    (flow_control.StepLimit, "key"): _KEY,
+    (flow_control.StepLimit, "concurrency"): _or_null(_AT_ONCE),
+    (flow_control.StepLimit, "rate"): _section(flow_control.LimitRate),
+    (flow_control.LimitRate, "per_s"): _PER_S,
+    (flow_control.LimitRate, "burst"): _or_null(_AT_ONCE),
     (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
     (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
     (step.Router, "spec"): _section(step.RouterSpec),
@@ -221,10 +233,21 @@ def _shared_takes(kind: str, operations: list[str]) -> Schema:
     return {"if": is_one, "then": {"properties": {"value": value}}}
 
 
+def _with(name: str, value: Schema) -> Schema:
+    """A mapping that has this key, and such a value there."""
+    return {"type": "object", "properties": {name: value}, "required": [name]}
+
+
 RULES: Final[Mapping[type[Section], Schema]] = {
-    step.Step: {"anyOf": [{"required": ["tool"]}, {"required": ["next"]}], "dependentRequired": {"loop": ["tool"]}},
+    step.Step: {
+        "anyOf": [{"required": ["tool"]}, {"required": ["next"]}],
+        "dependentRequired": {"loop": ["tool"]},
+        "if": _with("spec", _with("policy", _with("limit", {"type": "object"}))),
+        "then": {"required": ["tool"]},
+    },
     loop.Loop: {"required": ["in", "iterator"]},
     policy.TaskPolicy: {"required": ["rules"]},
+    flow_control.StepLimit: {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]},
     policy.Then: {
         "allOf": [
             *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),

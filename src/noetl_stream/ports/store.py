@@ -11,6 +11,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, AggregateStore, HistoryRow, HistoryTrim
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
+from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, LimitStore
 from noetl_stream.ports.rows import Json, Row
 from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 
@@ -208,8 +209,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
     (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
-    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept, and a snapshot
-    of the same position is replaced.
+    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept.
     """
 
     owner: str
@@ -232,6 +232,8 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     aggregates_gone: Sequence[AggregateKey] = ()
     history: Sequence[HistoryRow] = ()
     history_gone: Sequence[HistoryTrim] = ()
+    limit_slots: Sequence[LimitSlotRow] = ()
+    limit_slots_gone: Sequence[LimitSlotKey] = ()
 
 
 class ListingFilter(msgspec.Struct, frozen=True, gc=False):
@@ -318,7 +320,7 @@ class KnownServer(msgspec.Struct, frozen=True, gc=False):
     live: bool
 
 
-class Store(AggregateStore, Protocol):
+class Store(AggregateStore, LimitStore, Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     @property

@@ -8,16 +8,31 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.engine.aggregates.contract import AggregateKind, Folded, Found, Given, HistoryEntry, Lookup
+from noetl_stream.engine.aggregates.contract import (
+    NO_SLOTS,
+    AggregateKind,
+    Folded,
+    Found,
+    Given,
+    HistoryEntry,
+    Lookup,
+)
 from noetl_stream.engine.aggregates.kinds import KINDS
 from noetl_stream.engine.effects import SendMessage
 from noetl_stream.errors import NewerFormat, PayloadRefused, TickRefused
 from noetl_stream.model import codec
-from noetl_stream.model.aggregates import AggregateFact, AggregateRequested, TimerDue, is_aggregate
+from noetl_stream.model.aggregates import (
+    AggregateFact,
+    AggregateRequested,
+    LimitSlot,
+    SlotReturned,
+    TimerDue,
+    is_aggregate,
+)
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AggregateRequest
 from noetl_stream.model.status import Rejection
@@ -25,12 +40,13 @@ from noetl_stream.ports.aggregates import (
     HISTORY_KEPT,
     AggregateKey,
     AggregateRow,
-    AggregateStore,
     HistoryRow,
     HistoryTrim,
 )
-from noetl_stream.ports.store import InboxItem, TimerRow
+from noetl_stream.ports.limits import LimitSlotRow
+from noetl_stream.ports.store import InboxItem, Store, TimerRow
 from noetl_stream.server.formats import Formats
+from noetl_stream.server.limit_slots import LoadedSlots, load_slots
 from noetl_stream.server.lookups import Lookups
 from noetl_stream.server.tick import PendingTick, inbox_letter, refused
 
@@ -114,7 +130,7 @@ class AggregateInput(msgspec.Struct, frozen=True, gc=False):
 class Aggregates:
     """Folds aggregates into pending ticks."""
 
-    def __init__(self, store: AggregateStore, lookups: Lookups, formats: Formats) -> None:
+    def __init__(self, store: Store, lookups: Lookups, formats: Formats) -> None:
         self._store = store
         self._lookups = lookups
         self._formats = formats
@@ -149,6 +165,12 @@ class Aggregates:
         facts = [AggregateInput(one.aggregate_id, TimerDue(one.timer_id, one.due_ms), at_ms) for one in due]
         await self._fold(facts, tick)
 
+    async def give_back(self, slots: Sequence[LimitSlotRow], at_ms: int, tick: PendingTick) -> None:
+        """Folds that these slots of limits are given back, as who held them has not."""
+        found = [(row.limit_id, codec.decode_as(LimitSlot, row.body)) for row in slots]
+        facts = [(id, SlotReturned("", slot.execution_id, slot.step_run_id)) for id, slot in found]
+        await self._fold([AggregateInput(id, fact, at_ms) for id, fact in facts], tick)
+
     async def _fold(self, inputs: Sequence[AggregateInput], tick: PendingTick) -> None:
         if not inputs:
             return
@@ -156,16 +178,15 @@ class Aggregates:
         loaded = {id: _Loaded.of(row) for id, row in known.items()}
         wanted = {lookup for one in inputs for lookup in _wanted(one.fact, loaded.get(one.aggregate_id))}
         found = await self._lookups.find(wanted)
+        slots = await load_slots(self._store, [(one.aggregate_id, one.fact) for one in inputs])
         for one in inputs:
             if (
                 left := _wanted(one.fact, loaded.get(one.aggregate_id)) - found.keys()
             ):  # an input before it asks for others
                 found |= await self._lookups.find(left)
-            self._fold_one(one, loaded, found, tick)
+            self._fold_one(one, loaded, _Seen(found, slots.get(one.aggregate_id)), tick)
 
-    def _fold_one(
-        self, one: AggregateInput, loaded: dict[str, _Loaded], found: Mapping[Lookup, Found], tick: PendingTick
-    ) -> None:
+    def _fold_one(self, one: AggregateInput, loaded: dict[str, _Loaded], seen: _Seen, tick: PendingTick) -> None:
         before = loaded.get(one.aggregate_id)
         kind = _kind_of(one.fact, before)
         if isinstance(one.fact, AggregateRequested) and (refusal := self._refusal(one.fact, before)) is not None:
@@ -182,11 +203,12 @@ class Aggregates:
         ):
             return
         key = before.row.key if before is not None else getattr(one.fact, "key", "")
-        folded = kind.fold(state, Given(one.aggregate_id, key, one.fact, one.at_ms, found))
+        slots = seen.slots or NO_SLOTS
+        folded = kind.fold(state, Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots))
         _answer(one, folded.answer, tick)
         if folded.state is state:
             return
-        position = before.row.position + 1 if before is not None else 1
+        position = before.row.position + 1 if before is not None else _first_position(one, seen)
         after = None
         if folded.state is not None:
             row = AggregateRow(
@@ -202,6 +224,8 @@ class Aggregates:
         else:
             del loaded[one.aggregate_id]
         _collect(one.aggregate_id, before, after, folded, tick, position)
+        if seen.slots is not None:
+            seen.slots.change(folded.slots, tick)
 
     def _refusal(self, fact: AggregateRequested, before: _Loaded | None) -> Rejection | None:
         """Why no kind folds this request; ``None`` if one does."""
@@ -212,6 +236,18 @@ class Aggregates:
         if before is None and not fact.of:
             return Rejection("unknown_aggregate", f"nothing is registered at {fact.key}")
         return None
+
+
+class _Seen(NamedTuple):
+    """What a fold sees beside the state of its aggregate."""
+
+    found: Mapping[Lookup, Found]
+    slots: LoadedSlots | None
+
+
+def _first_position(one: AggregateInput, seen: _Seen) -> int:
+    """Of a limit, which comes and goes, above all positions that it had before: what it sends is known by them."""
+    return 1 if seen.slots is None else one.at_ms * 1000
 
 
 class _Loaded(msgspec.Struct, frozen=True, gc=False):

@@ -82,6 +82,8 @@ class Committer:
             aggregates_gone=list(tick.aggregates_gone.values()),
             history=[row for (id, _), row in tick.history.items() if id not in tick.aggregates_gone],
             history_gone=list(tick.history_gone.values()),
+            limit_slots=list(tick.limit_slots.values()),
+            limit_slots_gone=list(tick.limit_slots_gone),
         )
         began_s = self._clock.monotonic_s()
         try:

@@ -62,6 +62,7 @@ class ServerCounts:
             ("stale_report", tick.stale_reports),
             ("aggregate", tick.aggregates),
             ("aggregate_history", tick.history),
+            ("limit_slot", tick.limit_slots),
         ):
             if rows:
                 self.rows[table] += len(rows)

@@ -6,8 +6,12 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
+from msgspec.structs import replace
+
+from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NotReady
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import KnownServer
 
 log = logging.getLogger(__name__)
@@ -52,6 +56,17 @@ class Formats:
         if writes != self.writes:
             log.info("writing format %d, which all living servers read", writes)
             self.writes = writes
+
+    def written(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
+        """``plan`` with the format in which its execution is written; or why it cannot run as long as a server lives
+        that does not read that.
+        """
+        if isinstance(plan, InvalidPlan) or not plan.has_limits:
+            return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
+        if self.know_aggregates:
+            return replace(plan, format=AGGREGATES_FORMAT)
+        text = "the playbook has limits by key, and a server of an older version still runs: stop it, and start again"
+        return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:
         """Whether this format is too new for this server, but not for one that there is or was."""

@@ -71,6 +71,7 @@ class ServerTimes:
     ``compare_s``: how often what was folded is compared with EVENTS.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
+    ``slots_s``: how often slots of limits are looked for that nobody will give back.
     """
 
     lease_s: float = 6.0
@@ -81,6 +82,7 @@ class ServerTimes:
     silence_s: float = 7.0
     retry_s: float = 0.5
     feed_keep_s: float = 86_400.0
+    slots_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

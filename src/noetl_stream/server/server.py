@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
-from msgspec.structs import replace
-
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact
@@ -36,6 +34,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.limits import LEFT_AT_ONCE
 from noetl_stream.ports.reaching import until_reached
 from noetl_stream.ports.store import InboxItem, PlaybookRow
 from noetl_stream.server.aggregates import DueTimer
@@ -69,6 +68,9 @@ log = logging.getLogger(__name__)
 
 UPKEEP: Final = 0
 """The owner of this partition does what one server does for all."""
+
+LEFT_MS: Final = 60_000
+"""A slot of an execution that ended so long ago was left behind."""
 
 SLOW_TURN_S: Final = 1.0
 """A turn that took longer is logged."""
@@ -124,6 +126,7 @@ class Server(ServerParts):
         self.waits_for = ""
         self.lasting: dict[str, asyncio.Future[None]] = {}
         self.turned_s = 0.0
+        self._gave_back_s = ports.clock.monotonic_s()
 
     def stop(self) -> None:
         """Ends :meth:`run` after the current tick; leases are released."""
@@ -213,6 +216,7 @@ class Server(ServerParts):
             await self._fold_inbox()
             await self._fold_inputs()
             await self._fold_timers()
+            await self._give_back_left()
             await self._issue_missing()
             if self.committer.ticks > ticks:
                 self._measure(clock.monotonic_s() - began_s, len(messages))
@@ -334,8 +338,7 @@ class Server(ServerParts):
         plan = granted(bounded(known), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
-        plan = await with_credentials(plan, self.ports.secrets, grants)
-        return replace(plan, format=self.formats.writes) if isinstance(plan, Plan) else plan
+        return self.formats.written(await with_credentials(plan, self.ports.secrets, grants))
 
     async def _take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
         """Gives an execution that was parked for its playbook what was loaded."""
@@ -419,6 +422,20 @@ class Server(ServerParts):
         if fold.tick.partitions:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
         return ()
+
+    async def _give_back_left(self) -> None:
+        """Gives slots back that executions held which are over: what would have done so was lost."""
+        now_s = self.ports.clock.monotonic_s()
+        if now_s - self._gave_back_s < self.times.slots_s or not self.ownership.ids:
+            return
+        self._gave_back_s, at_ms = now_s, self.inputs.now_ms()
+        rows = await self.ports.store.limit_slots_left(at_ms - LEFT_MS, LEFT_AT_ONCE)
+        left = [row for row in rows if partition_of(row.limit_id) in self.ownership.ids]
+        if left:
+            log.warning("giving back %d slots of limits whose executions are over", len(left))
+            fold = Fold(self.executions, self.ports.capabilities, self.formats)
+            await self.aggregates.give_back(left, at_ms, fold.tick)
+            await self._commit(fold, self.committer.cursors(fold.tick.partitions))
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""

@@ -45,6 +45,7 @@ from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow
 from noetl_stream.ports.store import (
     EntryRow,
     ExecutionRow,
@@ -196,6 +197,8 @@ class PendingTick:
     aggregates_gone: dict[str, AggregateKey] = field(default_factory=dict)
     history: dict[tuple[str, int], HistoryRow] = field(default_factory=dict)
     history_gone: dict[str, HistoryTrim] = field(default_factory=dict)
+    limit_slots: dict[LimitSlotKey, LimitSlotRow] = field(default_factory=dict)
+    limit_slots_gone: dict[LimitSlotKey, LimitSlotKey] = field(default_factory=dict)
 
     @property
     def partitions(self) -> set[int]:
@@ -253,7 +256,7 @@ class PendingTick:
                 case StopWorkers(stop):
                     self.stops.append(stop)
                 case SendMessage():
-                    self.send(effect, execution_id)
+                    self.send(effect, execution_id, *([effect.part] if effect.part else []))
                 case SetTimer(timer_id, timer):
                     key = (execution_id, timer_id)
                     self.timers[key] = TimerRow(

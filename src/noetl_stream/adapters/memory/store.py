@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from noetl_stream.adapters.memory.aggregates import AggregateTables, MemoryAggregates
 from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
+from noetl_stream.adapters.memory.limits import LimitTables, MemoryLimits
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
@@ -26,7 +27,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.journal import page_of, results_of
-from noetl_stream.ports.rows import columns, json_columns
+from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
     LONGEST_LEASE_S,
     EntryRow,
@@ -100,6 +101,7 @@ class MemoryTables:
     servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     aggregates: AggregateTables = field(default_factory=AggregateTables)
+    limits: LimitTables = field(default_factory=LimitTables)
 
 
 class MemoryDump(NamedTuple):
@@ -111,7 +113,7 @@ class MemoryDump(NamedTuple):
     letters: dict[str, DeadLetter]
 
 
-class MemoryStore(MemoryAggregates):
+class MemoryStore(MemoryAggregates, MemoryLimits):
     """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
@@ -125,6 +127,10 @@ class MemoryStore(MemoryAggregates):
     @property
     def aggregate_tables(self) -> AggregateTables:
         return self.tables.aggregates
+
+    @property
+    def limit_tables(self) -> tuple[LimitTables, dict[str, ExecutionRow]]:
+        return self.tables.limits, self.tables.executions
 
     async def verify(self) -> None:
         """Memory is always ready."""
@@ -183,6 +189,7 @@ class MemoryStore(MemoryAggregates):
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self.tables.aggregates.write(tick)
+        self.tables.limits.write(tick)
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
@@ -437,6 +444,7 @@ class MemoryStore(MemoryAggregates):
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}
         receivers = {row.execution_id for row in self.tables.inbox.values()}
+        receivers |= self.tables.limits.askers(self.tables.inbox.values())
         waiting = (
             row.execution_id
             for row in self.tables.executions.values()
@@ -537,15 +545,9 @@ def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
 
 
 def _refuse_broken_json(tick: Tick) -> None:
-    for row in (
-        *tick.entries,
-        *tick.executions,
-        *tick.requests,
-        *tick.inbox,
-        *tick.feed,
-        *tick.aggregates,
-        *tick.history,
-    ):
+    written = tick.entries, tick.executions, tick.requests, tick.inbox, tick.feed, tick.aggregates, tick.history
+    rows: Iterable[Row] = chain(*written, tick.limit_slots)
+    for row in rows:
         for column in json_columns(type(row)):
             text = getattr(row, column)
             if text is not None:

@@ -121,7 +121,7 @@ def require_schema(applied: list[AppliedMigration], address: str) -> None:
     """Raises :class:`~noetl_stream.errors.NotReady` unless this version's migrations were applied. Later ones may have
     been, if they take nothing away.
     """
-    known = len(known_migrations())
+    known = known_migrations()[-1].number
     pending = pending_migrations([one for one in applied if one.number <= known or _DROPS in one.name], address)
     if pending and not applied:
         raise NotReady(f"the database at {address} has no schema yet", hint=MIGRATE)

@@ -22,6 +22,7 @@ from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
 from noetl_stream.adapters.postgres.leases import Leases
+from noetl_stream.adapters.postgres.limits import PostgresLimits
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
 from noetl_stream.adapters.postgres.retention import PostgresRetention
@@ -61,7 +62,7 @@ EVENTS_AT_ONCE: Final = 5_000
 """How many journal entries one transaction deletes, to keep it short."""
 
 
-class PostgresStore(PostgresAggregates, Listing):
+class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     """:class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database; the port documents each method.
 
     The other ports over the same connections are its attributes.

@@ -11,7 +11,14 @@ import msgspec
 
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
+from noetl_stream.model.events import (
+    ExecutionFinished,
+    ExecutionReused,
+    Fact,
+    SlotGranted,
+    TokenDiscarded,
+    TokenEnqueued,
+)
 from noetl_stream.model.merging import deep_merge
 from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
@@ -28,7 +35,7 @@ SUGGESTIONS: Final = 5
 KEYS_COMPARED: Final = 100
 """How many undeclared keys get a suggestion, and among how many keys it is sought: a comparison takes up to 0.2 ms."""
 
-_END: Final = frozenset({"execution.finished"})
+_END: Final = frozenset({"execution.finished", "slot.granted"})
 _READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
 
 
@@ -55,6 +62,8 @@ class Notices(msgspec.Struct):
             self._steps[fact.token.token_id] = fact.token.step
         elif isinstance(fact, TokenDiscarded) and len(self.discarded) < NOTICES_SHOWN:
             self.discarded.append(DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason))
+        elif isinstance(fact, SlotGranted) and fact.warning:
+            self.warn([WarningDocument("limit_replaced", fact.warning, None)])
         elif isinstance(fact, ExecutionFinished):
             self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
 

@@ -13,6 +13,7 @@ from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import WaitDocument, WaitingOnDocument
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.template import Budget
 
 GUARD_OPERATIONS: Final = 20_000
@@ -38,6 +39,12 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
         waiting_on = on_pool(plan, step, command_ids)
         pool = waiting_on.pool
         yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", waiting_on)
+    for step_run_id, slot in state.slots.items():
+        if not slot.granted:
+            run = state.runs.get(step_run_id)
+            first = next((waiting.token.step for waiting in state.tokens.values()), "")
+            on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key))
+            yield _wait(first if run is None else run.step, f"a slot of key {slot.key}", on)
     held = [waiting for waiting in state.tokens.values() if waiting.held]
     for number, waiting in enumerate(held):
         token, explained = waiting.token, number < WAITS_EXPLAINED

@@ -8,10 +8,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from noetl_stream.client.limits import awaited_slots
 from noetl_stream.client.why.ended import why_ended
 from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment, reason
-from noetl_stream.client.why.waiting import commands, halted_tokens, held_tokens, joins, resting, suspended, the_whole
+from noetl_stream.client.why.waiting import (
+    commands,
+    halted_tokens,
+    held_tokens,
+    joins,
+    resting,
+    slots,
+    suspended,
+    the_whole,
+)
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model.envelope import iso
@@ -58,10 +68,11 @@ def _why_not_ended(
         return [_missing(around.missing)]
     reasons = [
         *the_whole(history, state, around),
+        *slots(state, around),
         *commands(history, state, plan, around),
         *suspended(history, state, plan, around),
     ]
-    if state.halted:
+    if state.halted and not state.is_queued:
         reasons += halted_tokens(history, state)
     reasons += joins(history, state, plan)
     reasons += resting(history, state, plan)
@@ -87,8 +98,12 @@ async def observe(
 ) -> Environment:
     """The environment of an execution: workers, queues, its partition, and the executions that it ``called``."""
     try:
-        workers, pools, partitions, children = await asyncio.gather(
-            cluster.workers(), cluster.pools(), cluster.partitions(), store.executions(called)
+        workers, pools, partitions, children, awaited = await asyncio.gather(
+            cluster.workers(),
+            cluster.pools(),
+            cluster.partitions(),
+            store.executions(called),
+            awaited_slots(store, row.execution_id),
         )
     except StoreMissing as error:
         return Environment(now_ms, missing=error)
@@ -98,4 +113,5 @@ async def observe(
         {pool.pool: pool for pool in pools},
         next((one for one in partitions if one.partition == row.partition), None),
         {execution_id: child.status for execution_id, child in children.items()},
+        slots=awaited,
     )

@@ -10,6 +10,7 @@ from noetl_stream.errors import StoreMissing
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument, WaitingOnDocument
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 
 SHOWN_CHARS: Final = 160
 
@@ -24,6 +25,7 @@ class Environment(NamedTuple):
         partition: That of the execution (``Cluster.partitions``).
         children: Status of the executions it waits for, except those that have not begun.
         missing: A stream that does not exist. Workers, pools and partition are unknown then.
+        slots: Those of limits by key that it waits for, by step run; ``""`` for the execution as a whole.
     """
 
     now_ms: int
@@ -32,6 +34,7 @@ class Environment(NamedTuple):
     partition: PartitionDocument | None = None
     children: Mapping[str, str] = {}
     missing: StoreMissing | None = None
+    slots: Mapping[str, AwaitedSlotDocument] = {}
 
     def workers_of(self, pool: str) -> list[WorkerDocument]:
         return [worker for worker in self.workers if worker.pool == pool]

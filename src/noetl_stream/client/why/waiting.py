@@ -29,6 +29,7 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 
 
 def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
@@ -76,6 +77,40 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         waiting_on = WaitingOnDocument(choices=list(state.evaluation.choices))
         moves = "they are evaluated, or exceed a limit"
         yield reason("evaluation", text, moves, history.evaluated_ms, waiting_on=waiting_on)
+
+
+def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
+    """The slots of limits by key that are waited for."""
+    if state.ending:
+        return
+    for step_run_id, slot in state.slots.items():
+        if slot.granted:
+            continue
+        run = state.runs.get(step_run_id)
+        what = f"Step `{run.step}`" if run is not None else "The execution"
+        waiting_on = WaitingOnDocument(slot=around.slots.get(step_run_id) or AwaitedSlotDocument(slot.key))
+        text = f"{what} waits for a slot of key `{slot.key}`{_place(waiting_on.slot)}."
+        moves = _moves(waiting_on.slot)
+        step = run.step if run is not None else None
+        yield reason("limit", text, moves, slot.since_ms, step, waiting_on=waiting_on)
+
+
+def _place(slot: AwaitedSlotDocument | None) -> str:
+    if slot is None or slot.place is None:
+        return ""
+    place = f": it is number {slot.place} of {slot.queued} in the queue"
+    if slot.concurrency is None:
+        return place
+    holders = [f"execution {one.execution_id}{f', step `{one.step}`' if one.step else ''}" for one in slot.holders]
+    more = (slot.held or 0) - len(holders)
+    named = "; ".join(holders) + (f"; and {more} more" if more > 0 else "")
+    return f"{place}, {slot.held} of {slot.concurrency} are held" + (f" by {named}" if holders else "")
+
+
+def _moves(slot: AwaitedSlotDocument | None) -> str:
+    if slot is not None and slot.next_at is not None:
+        return f"its rate gives the next slot at {slot.next_at}"
+    return "a slot is given back: when an execution or step that holds it ends"
 
 
 def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:

@@ -6,12 +6,12 @@ must know of the catalog and of rights it names beforehand (:meth:`AggregateKind
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from noetl_stream.model.aggregates import AggregateFact, Family
+from noetl_stream.model.aggregates import AggregateFact, Family, LimitSlot
 from noetl_stream.model.messages import AggregateMessage, InboxMessage
 from noetl_stream.model.status import Rejection
 
@@ -39,10 +39,48 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     forbidden: str = ""
 
 
+class LimitSlots(Protocol):
+    """The slots of a limit, rows of their own, as far as they are loaded."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more may wait than :meth:`waiting` gives."""
+        ...
+
+    def of(self, holder: str) -> LimitSlot | None:
+        """The slot of who is named in the input."""
+        ...
+
+    def waiting(self) -> Iterator[LimitSlot]:
+        """The first that are waited for, in order."""
+        ...
+
+    def may_be_ended(self) -> Iterator[LimitSlot]:
+        """The first whose execution a newer one may replace, in order."""
+        ...
+
+
+class NoSlots:
+    """Those of what is no limit."""
+
+    has_more: Final = False
+
+    def of(self, holder: str) -> None:
+        return None
+
+    def waiting(self) -> Iterator[LimitSlot]:
+        return iter(())
+
+    may_be_ended = waiting
+
+
+NO_SLOTS: Final = NoSlots()
+
+
 class Given(msgspec.Struct, frozen=True, gc=False):
     """An input of an aggregate. ``at_ms``: when it was stored in EVENTS, else the database's time.
 
-    ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named.
+    ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit.
     """
 
     aggregate_id: str
@@ -50,6 +88,7 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     fact: AggregateFact
     at_ms: int
     found: Mapping[Lookup, Found] = {}
+    slots: LimitSlots = NO_SLOTS
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
@@ -73,12 +112,14 @@ class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
         messages: To executions and other aggregates, sent with the tick.
         history: Entries that are new or say something else now.
         answer: To a request: what its client is told, or why it is refused.
+        slots: Those of a limit that have changed, by holder; ``None``: it is given back.
     """
 
     state: State | None
     messages: Sequence[InboxMessage | AggregateMessage] = ()
     history: Sequence[HistoryEntry] = ()
     answer: Mapping[str, Any] | Rejection = {}
+    slots: Mapping[str, LimitSlot | None] = {}
 
 
 class AggregateKind(Protocol[State]):

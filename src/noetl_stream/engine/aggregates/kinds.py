@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noetl_stream.engine.aggregates.contract import AggregateKind
+from noetl_stream.engine.aggregates.limits import LimitKind
 from noetl_stream.engine.aggregates.schedules import ScheduleKind
 
-KINDS: Final[Mapping[str, AggregateKind[Any]]] = {kind.name: kind for kind in (ScheduleKind(),)}
+KINDS: Final[Mapping[str, AggregateKind[Any]]] = {kind.name: kind for kind in (ScheduleKind(), LimitKind())}

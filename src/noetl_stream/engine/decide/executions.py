@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
 from noetl_stream.engine.evolve.ctx import patched
 from noetl_stream.engine.state import Execution, due_ms
 from noetl_stream.model import codec, events
@@ -16,6 +17,7 @@ from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.template import ExpressionError
 
 
 def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest) -> Rejection | None:
@@ -180,11 +182,18 @@ def _start(
         trace_id=request.trace_id,
         schemas=pinned.schemas,
     )
+    try:
+        asked = ask_for_execution(plan, state, pinned.workload)
+    except ExpressionError as error:
+        failure = limit_failure(error)
+        return refuse([{"code": failure.kind, "message": failure.message}], failure.message, failure.kind)
     facts: list[Fact] = [events.ExecutionEvaluated(True), started]
     if request.ctx:
         by = request.request_id, request.principal, request.reason, request.correlation_id
         facts.append(events.CtxPatched(*by, patch=request.ctx))
-    if plan.timeout_s is not None:
+    if asked is not None:
+        facts.append(asked)
+    elif plan.timeout_s is not None:
         due = due_ms(state.at_ms, plan.timeout_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
     return (*facts, first)
@@ -249,6 +258,10 @@ def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Seq
     return _stop(state, "the execution has failed")
 
 
+def _slot_refused(plan: Plan, state: Execution, fact: events.SlotRefused) -> Sequence[Fact]:
+    return _stop(state, fact.reason)
+
+
 def _stop(state: Execution, reason: str) -> Sequence[Fact]:
     """Stops everything that an execution has started, before it ends."""
     facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
@@ -285,5 +298,6 @@ RULES: Final[Rules] = {
     events.PauseRequested: _pause_requested,
     events.ResumeRequested: _resume_requested,
     events.ExecutionFailing: _failing,
+    events.SlotRefused: _slot_refused,
     events.ExecutionFinished: _finished,
 }

@@ -9,6 +9,7 @@ from noetl_stream.engine.decide.executions import end_when_stopped, finished, on
 from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import route
+from noetl_stream.engine.decide.slots import give_back, watch_whole
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
@@ -35,6 +36,8 @@ def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
     """
     if state.ended:
         return ()
+    if state.slots and not state.halted and (freed := give_back(state)):
+        return freed
     if state.ending:
         return end_when_stopped(state)
     if state.halted or state.status == "pending":
@@ -131,14 +134,15 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
     """
     if state.ending or state.ended or state.halted:
         return ()
-    if facts := on_ctx(state):
+    if facts := on_ctx(state) or watch_whole(plan, state):
         return facts
     begun = {assignment.step_run_id for assignment in state.commands}
     for run in state.runs.values():
         if run.ended and run.step_run_id not in state.resting:
             return route(plan, state, run)
-        if not run.ended and run.loop is None and run.step_run_id not in begun:
-            return begin(plan, state, run)
+        is_new = not run.ended and run.loop is None and run.step_run_id not in begun
+        if is_new and (facts := begin(plan, state, run)):
+            return facts
     for waiting in state.tokens.values():
         if not (waiting.held or waiting.joining) and (facts := enter(plan, state, waiting.token)):
             return facts

@@ -9,6 +9,7 @@ from noetl_stream.engine.choices import Choice, is_current, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.decide.loops import open_loop
+from noetl_stream.engine.decide.slots import ask_for_run
 from noetl_stream.engine.scope import admission_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, WaitingToken, due_ms
 from noetl_stream.model import events
@@ -100,10 +101,14 @@ def is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks)."""
+    """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks). One that needs a
+    slot first asks for it, and begins when it is granted.
+    """
     if run.refused is not None:
         return (events.StepFailed(run.step_run_id, run.refused),)
     step = plan.steps[run.step]
+    if step.limit is not None and (asked := ask_for_run(plan, state, run, step.limit)) is not None:
+        return asked
     if step.loop is not None:
         return open_loop(plan, state, run, step.loop)
     if not step.tasks:

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, executions, loops, rerun, step_runs, suspensions, tokens
+from noetl_stream.engine.evolve import Rules, executions, loops, rerun, slots, step_runs, suspensions, tokens
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
@@ -24,6 +24,7 @@ SERVER_RULES: Final[Rules] = {
     **loops.RULES,
     **suspensions.RULES,
     **rerun.RULES,
+    **slots.RULES,
 }
 """What the server records: its decisions and its own inputs."""
 
@@ -84,6 +85,7 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         request=fact,
         caller_span=fact.caller_span,
         origin=fact.origin,
+        shared_keys=tuple(fact.shared_keys),
     )
     if fact.rerun is None:
         return state

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from noetl_stream.gateway.http.parameters import Explained, InPath, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import Call, Routes
+from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.ports.operations.cluster import (
     Cluster,
     DeadLetterDocument,
@@ -19,15 +20,21 @@ from noetl_stream.ports.operations.cluster import (
     WorkersDocument,
 )
 from noetl_stream.ports.operations.http import address_of
+from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 
 READ: Final = "read dead letters"
 SETTLE: Final = "settle dead letters"
+LIMITS: Final = "read limits"
 
 routes = Routes()
 
 
 class LetterAt(Parameters):
     letter_id: Annotated[str, InPath(), Field(min_length=1, max_length=256)]
+
+
+class LimitAt(Parameters):
+    key: Annotated[str, InPath(), Field(min_length=1, max_length=MAX_KEY_CHARS)]
 
 
 class SettledLetter(Explained, LetterAt):
@@ -53,6 +60,20 @@ async def pools(call: Call[Nothing, None]) -> PoolsDocument:
 async def partitions(call: Call[Nothing, None]) -> PartitionsDocument:
     """List partitions: which server folds them, and how far behind it is."""
     return PartitionsDocument(await call.operations.cluster.partitions())
+
+
+@routes(*address_of(Cluster.limits), "listLimits", "viewer")
+async def limits(call: Call[Paged, None]) -> LimitPage:
+    """List the keys of limits that are held or waited for."""
+    call.require_all_paths(LIMITS)
+    return await call.operations.cluster.limits(call.parameters.limit, call.parameters.cursor)
+
+
+@routes(*address_of(Cluster.limit), "getLimit", "viewer")
+async def limit(call: Call[LimitAt, None]) -> LimitWithSlotsDocument:
+    """Get the limit of a key, with who holds it and who waits."""
+    call.require_all_paths(LIMITS)
+    return await call.operations.cluster.limit(call.parameters.key)
 
 
 @routes(*address_of(Cluster.dead_letters), "listDeadLetters", "admin")

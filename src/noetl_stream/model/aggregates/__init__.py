@@ -4,6 +4,8 @@ To add a kind, define its requests and messages in a module of this folder, with
 the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
 """
 
+from noetl_stream.model.aggregates.limits import *
+from noetl_stream.model.aggregates.limits import SlotAsked, SlotReturned
 from noetl_stream.model.aggregates.parts import *
 from noetl_stream.model.aggregates.parts import StartedEnded
 from noetl_stream.model.aggregates.schedules import *
@@ -12,5 +14,5 @@ from noetl_stream.model.aggregates.schedules import ScheduleFact
 RequestedFact = ScheduleFact
 """What clients ask of aggregates."""
 
-SentFact = StartedEnded
+SentFact = StartedEnded | SlotAsked | SlotReturned
 """What executions, and other aggregates, tell aggregates."""

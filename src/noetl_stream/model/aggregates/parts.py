@@ -26,6 +26,11 @@ def is_aggregate(id: str) -> bool:
     return bool(dash) and family in FAMILIES
 
 
+def is_limit(id: str) -> bool:
+    """Whether this is the id of a limit."""
+    return id.startswith("limit-")
+
+
 def is_key_of(id: str, key: str) -> bool:
     """Whether an aggregate with this id has this key."""
     return any(id == aggregate_id(family, key) for family in FAMILIES)

@@ -28,6 +28,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
+    ``shared_keys`` are the keys whose slots the calling execution holds, which it shares (LANGUAGE §15).
     """
 
     kind: ClassVar = Kind("playbook")
@@ -45,6 +46,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     correlation_id: str = ""
     caller_span: str = ""
     origin: Origin | None = None
+    shared_keys: list[str] = []
 
 
 class ClientRequest(Fact, frozen=True):

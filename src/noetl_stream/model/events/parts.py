@@ -12,6 +12,8 @@ SharedOperation = Literal["add", "min", "max", "append", "extend", "union", "cou
 TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
 ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
+OnLimit = Literal["queue", "reject", "cancel_running", "discard"]
+"""What becomes of an execution whose key has no slot left (LANGUAGE §15)."""
 
 
 Entity = Literal["playbook", "workflow", "step", "task", "loop", "next", "token", "ctx"]
@@ -113,6 +115,13 @@ class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     op: SharedOperation
     value: Any = None
+
+
+class Rate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How often slots of a key are given out: ``per_s`` on average, ``burst`` at once after a rest."""
+
+    per_s: float
+    burst: int = 1
 
 
 class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -14,7 +14,9 @@ from noetl_stream.model.events.parts import (
     EvaluatedGuard,
     Fact,
     Kind,
+    OnLimit,
     Path,
+    Rate,
     SharedValue,
     TimerPurpose,
     Token,
@@ -223,6 +225,50 @@ class ChildFinished(Fact, frozen=True, tag="child.finished"):
     command_id: str
     outcome: Outcome
     path: Path = ()
+
+
+class SlotRequested(Fact, frozen=True, tag="slot.requested"):
+    """A slot of ``key`` is asked for: for the step run, or for the whole execution if there is none.
+
+    ``concurrency`` and ``rate`` are what its playbook says of the key. Nothing of it begins before ``slot.granted``.
+    """
+
+    kind: ClassVar = Kind("workflow", "paused", bounded=True)
+
+    key: str
+    step_run_id: str = ""
+    concurrency: int | None = None
+    rate: Rate | None = None
+    on_limit: OnLimit = "queue"
+
+
+class SlotGranted(Fact, frozen=True, tag="slot.granted"):
+    """A server input: the key has given a slot. ``warning``: what is to be said of its limit."""
+
+    kind: ClassVar = Kind("workflow", "success", ends_halt=True)
+
+    key: str
+    step_run_id: str = ""
+    warning: str = ""
+
+
+class SlotRefused(Fact, frozen=True, tag="slot.refused"):
+    """A server input: the key has no slot left, and the playbook says not to wait for one (``on_limit``)."""
+
+    kind: ClassVar = Kind("workflow", "error")
+
+    key: str
+    reason: str
+    step_run_id: str = ""
+
+
+class SlotReleased(Fact, frozen=True, tag="slot.released"):
+    """A step run gives its slot back, or no longer waits for one. That of an execution goes with its end."""
+
+    kind: ClassVar = Kind("workflow", "success", bounded=True)
+
+    key: str
+    step_run_id: str
 
 
 class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):

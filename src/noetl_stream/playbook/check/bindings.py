@@ -27,6 +27,8 @@ ADMISSION: Final = _SERVER | {"args", "token"}
 LOOP: Final = _SERVER | {"args"}
 INNER_LOOP: Final = LOOP | {"iter"}
 RESULT: Final = _SERVER
+STARTING: Final = frozenset(["workload", "execution_id"])
+"""What there is before an execution begins."""
 
 _ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
 """The order in which namespaces are searched for a bare name (LANGUAGE §2)."""

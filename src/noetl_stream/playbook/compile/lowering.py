@@ -21,6 +21,7 @@ from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec
 from noetl_stream.playbook.model.document import ParsedPlaybook
+from noetl_stream.playbook.model.flow_control import LimitDraft
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.policy import ActionDraft, Write
 from noetl_stream.playbook.model.step import StepDraft
@@ -29,6 +30,7 @@ from noetl_stream.playbook.plan import (
     AdmitPlan,
     AdmitRule,
     ArcPlan,
+    LimitPlan,
     LoopPlan,
     Plan,
     PolicyPlan,
@@ -81,6 +83,7 @@ class Lowering(msgspec.Struct, frozen=True):
             keychain=MappingProxyType(document.keychain),
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
+            concurrency=self._limit(document.concurrency, bindings.STARTING, None),
         )
         self.expressions.warn_never_set()
         return plan
@@ -112,7 +115,16 @@ class Lowering(msgspec.Struct, frozen=True):
             timeout_s=step.timeout_s,
             deadline_s=step.deadline_s,
             schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
+            limit=self._limit(step.limit, bindings.LOOP, step),
         )
+
+    def _limit(self, draft: LimitDraft | None, names: frozenset[str], step: StepDraft | None) -> LimitPlan | None:
+        if draft is None:
+            return None
+        # In a step the key is rendered once, before any iteration: it sees what `in` sees.
+        visible = self.declared.visible(names, step, step.loop if step else None)
+        key = EMPTY if draft.key is None else self.expressions.value(draft.key, visible, on_server=True)
+        return LimitPlan(key, draft.concurrency, draft.rate, draft.on_limit)
 
     def _admit(self, step: StepDraft) -> AdmitPlan | None:
         admit = step.admit

@@ -17,6 +17,7 @@ from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
     FailureMode,
+    LimitPlan,
     LoopPlan,
     Plan,
     PolicyPlan,
@@ -45,6 +46,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         timeout_s=plan.timeout_s,
         reference_first=plan.reference_first or None,
         limits=_lowered_limits(plan.limits),
+        concurrency=_limit(plan.concurrency),
         result=_source(plan.result),
         workload=dict(plan.workload),
         workload_schema=None if plan.workload_schema is None else plan.workload_schema.content,
@@ -56,7 +58,9 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
 def compiled_text(plan: Plan) -> str:
     """The plan as text, one line per task, rule and arc."""
     view = compiled_view(plan)
-    marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "limits", "result")}
+    marks = {
+        name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "limits", "concurrency", "result")
+    }
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
     return "\n".join([f"playbook {plan.path}  {_shown(marks)}", *steps]) + "\n"
 
@@ -86,6 +90,7 @@ def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
         deadline_s=step.deadline_s,
         failure_mode=step.failure_mode if step.failure_mode != usual else None,
         admit=None if step.admit is None else _admit(step.admit),
+        limit=_limit(step.limit),
         loop=None if step.loop is None else _loop(step.loop),
         tasks=[_task(task) for task in step.tasks],
         routing=step.routing if step.arcs else None,
@@ -97,6 +102,17 @@ def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
 def _admit(admit: AdmitPlan) -> dict[str, Any]:
     rules = [{"when": _source(rule.guard), "allow": rule.allow} for rule in admit.rules]
     return _without_empty(rules=rules, wait=_wait(admit.wait))
+
+
+def _limit(limit: LimitPlan | None) -> dict[str, Any] | None:
+    if limit is None:
+        return None
+    return _without_empty(
+        key=_source(limit.key),
+        concurrency=limit.concurrency,
+        rate=None if limit.rate is None else asdict(limit.rate),
+        on_limit=limit.on_limit if limit.on_limit != "queue" else None,
+    )
 
 
 def _wait(wait: WaitPlan | None) -> dict[str, Any] | None:
@@ -174,6 +190,8 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
         yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
     if "wait" in admit:
         yield f"{_INDENT}admit {_waits(admit['wait'])}"
+    if "limit" in step:
+        yield f"{_INDENT}limit {_shown(step['limit'])}"
     loop = step.get("loop")
     while loop:
         outer = {name: value for name, value in loop.items() if name not in ("in", "iterator", "loop")}

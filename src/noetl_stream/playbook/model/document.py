@@ -17,6 +17,7 @@ from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
+from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
 from noetl_stream.playbook.model.sections import (
     Part,
@@ -124,6 +125,7 @@ class ExecutorPolicy(Placeholders):
     failure: Part = None
     results: Part = None
     limits: Part = None
+    concurrency: Part = None
 
 
 class PolicyDefaults(Section):
@@ -178,6 +180,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     workload_schema: WorkloadSchema | None
     workflow: Node | None
     workbook: Node | None
+    concurrency: LimitDraft | None = None
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -229,6 +232,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         workload_schema=read_workload_schema(spec.workload, top.workload, workload, problems),
         workflow=top.workflow,
         workbook=top.workbook,
+        concurrency=read_concurrency(policy.concurrency, problems),
     )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import check_pool
+from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
 from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
@@ -80,6 +81,7 @@ class StepPolicy(Placeholders):
     admit: Part = None
     lifecycle: Part = None
     failure: Part = None
+    limit: Part = None
     emit: Part = None
 
 
@@ -163,6 +165,7 @@ class StepDraft(msgspec.Struct, frozen=True):
     loop: LoopDraft | None
     tasks: list[TaskDraft]
     router: RouterDraft
+    limit: LimitDraft | None = None
 
     @property
     def arcs(self) -> list[ArcDraft]:
@@ -248,7 +251,15 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         loop=loop,
         tasks=tasks,
         router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
+        limit=_read_step_limit(policy.limit, node, problems),
     )
+
+
+def _read_step_limit(limit: Node | None, step: Mapping, problems: Problems) -> LimitDraft | None:
+    if limit is not None and not is_null(limit) and "tool" not in step.keys:
+        message = "`limit` has no effect: a step without `tool` runs nothing"
+        problems.error("no_effect", message, limit, "put it on the step that does the work")
+    return read_limit(limit, problems)
 
 
 def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:

@@ -40,6 +40,22 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "failure": "What the failure of a step that no arc takes does to the execution.",
         "results": "Where results are kept.",
         "limits": "Limits of this playbook; it may only lower the operator's.",
+        "concurrency": "How many executions with the same key run at once.",
+    },
+    "Concurrency": {
+        "key": "Executions with the same key, of whatever playbook, share its slots.",
+        "limit": "How many of them run at once.",
+        "on_limit": "With no slot left: `queue` waits, `reject` fails, `discard` ends as cancelled, `cancel_running` "
+        "cancels the oldest and takes its place.",
+    },
+    "StepLimit": {
+        "key": "Step runs with the same key, of whatever playbook, share its slots.",
+        "concurrency": "How many of them run at once.",
+        "rate": "How often one of them may begin.",
+    },
+    "LimitRate": {
+        "per_s": "How many may begin in a second, on average.",
+        "burst": "How many may begin at once after a rest. Default: 1.",
     },
     "PolicyDefaults": {"timeouts": "Timeouts of every task."},
     "PolicyFailure": {
@@ -64,6 +80,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "admit": "Decides whether a token may enter; one that may not is held.",
         "lifecycle": "How long a run of the step may take.",
         "failure": "What failed iterations do to the loop.",
+        "limit": "How many runs of this step, and how often, with the same key.",
         "emit": "What the step emits.",
     },
     "Lifecycle": {

@@ -8,6 +8,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.ports.dead_letters import LetterSource, LetterState
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 
 
 class RunningCommandDocument(Document, frozen=True):
@@ -127,6 +128,20 @@ class Cluster(Protocol):
     async def partitions(self) -> list[PartitionDocument]:
         """``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
         partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
+        """
+        ...
+
+    @http("GET", "/limits")
+    async def limits(self, limit: int, cursor: str | None) -> LimitPage:
+        """Keys that are held or waited for, by key."""
+        ...
+
+    @http("GET", "/limits/{key}")
+    async def limit(self, key: str) -> LimitWithSlotsDocument:
+        """One, with who holds it and who waits.
+
+        Raises:
+            NotFound: nobody holds it, and nobody waits for it.
         """
         ...
 

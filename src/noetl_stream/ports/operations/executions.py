@@ -13,6 +13,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 
@@ -185,7 +186,7 @@ class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
     """What would end a wait; only what applies is there. ``ctx`` and ``steps`` are the keys and steps that the guards
     read, ``commands`` the commands that have to end, ``request`` what someone has to ask for, ``choices`` the tokens
     and step runs whose templates are evaluated by another process. ``why`` alone has ``expects``, the answers that the
-    playbook knows, and ``schema``, the JSON Schema of a signal's payload.
+    playbook knows, and ``schema``, the JSON Schema of a signal's payload. ``slot`` is that of a key.
     """
 
     guards: list[GuardDocument] = msgspec.field(default_factory=list)
@@ -205,6 +206,7 @@ class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
     partition: int | None = None
     expects: list[ExpectedKeyDocument] = msgspec.field(default_factory=list)
     schema: Any = None
+    slot: AwaitedSlotDocument | None = None
 
 
 class WaitDocument(Document, frozen=True):

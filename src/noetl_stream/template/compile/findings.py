@@ -31,6 +31,7 @@ _WHERE_ALLOWED: Final = {
     "iter": "use `iter` inside a pipeline or in an inner loop only",
     "args": "use `args` inside a step only",
     "vars": "use `vars` inside a pipeline or in the arcs of its step only",
+    **dict.fromkeys(("ctx", "steps"), "nothing has run yet where this is asked: use `workload`"),
 }
 _OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}
 

@@ -32,6 +32,7 @@ from noetl_stream.ports.store import (
     TimerRow,
 )
 from noetl_stream.testing.conformance.aggregates import AggregateConformance
+from noetl_stream.testing.conformance.limits import LimitConformance
 from noetl_stream.testing.conformance.listing import (
     DeletingConformance,
     ListingConformance,
@@ -480,6 +481,7 @@ class StoreConformance(
     ServerConformance,
     SnapshotConformance,
     AggregateConformance,
+    LimitConformance,
     WaitingConformance,
     ObjectUseConformance,
     ListingConformance,

@@ -20,6 +20,7 @@ from noetl_stream.testing.entries import names_of
 from noetl_stream.testing.rebuilding import rebuilt_differences
 from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
+from noetl_stream.testing.simulation.limits import limit_problems
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import KINDS, SimulatedWorld
 
@@ -94,6 +95,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
     await world.clock.sleep(PUBLISHED_S)
     world.broker.event_log.trimmed = 0  # what has finished is rebuilt from what was trimmed
     problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
+    problems += await limit_problems(world)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems

@@ -9,6 +9,7 @@ from typing import Any, Final
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.events import CancelRequested, ExecutionRequested
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import InboxItem, Tick
@@ -70,7 +71,8 @@ class LateInbox:
                 self.withheld += 1
                 continue
             shown.append(item)
-        facts = [(item.execution_id, type(codec.decode_inbox(item.body).fact)) for item in shown]
+        told = [item for item in shown if not is_aggregate(item.execution_id)]
+        facts = [(item.execution_id, type(codec.decode_inbox(item.body).fact)) for item in told]
         started = {one for one, fact in facts if fact is ExecutionRequested}
         self.overtaken |= started & {one for one, fact in facts if fact is CancelRequested}
         return shown

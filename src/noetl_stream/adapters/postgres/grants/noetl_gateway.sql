@@ -13,7 +13,8 @@ grant execute on function
 grant select on
     noetl.migration, noetl.meta, noetl.partition, noetl.event, noetl.request, noetl.execution, noetl.execution_term,
     noetl.snapshot, noetl.timer, noetl.inbox, noetl.object_use, noetl.credential_use, noetl.feed, noetl.feed_floor,
-    noetl.dead_letter, noetl.server, noetl.aggregate, noetl.aggregate_history
+    noetl.dead_letter, noetl.server, noetl.aggregate, noetl.aggregate_history,
+    noetl.limit_slot
     to noetl_gateway;
 
 grant select, insert, delete on noetl.catalog to noetl_gateway;

@@ -29,6 +29,7 @@ grant select, insert, delete on noetl.inbox to noetl_server;
 grant select, insert on noetl.object_use to noetl_server;
 grant select, insert, update (position, state, updated_ms), delete on noetl.aggregate to noetl_server;
 grant select, insert, update (at_ms, status, execution_id, body), delete on noetl.aggregate_history to noetl_server;
+grant select, insert, update (granted_ms, yields, body), delete on noetl.limit_slot to noetl_server;
 -- Whether who has registered a schedule may still start what it starts.
 grant select (name, role, paths, expires_ms, revoked_ms) on noetl.api_token to noetl_server;
 grant insert on noetl.execution_term, noetl.dead_letter, noetl.stale_report to noetl_server;

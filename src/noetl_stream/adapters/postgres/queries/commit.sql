@@ -189,3 +189,20 @@ trimmed_history as (
     using :history_gone.rows as gone (:history_gone.columns), passed
     where passed.ok and h.aggregate_id = gone.aggregate_id and h.number <= gone.through
 )
+
+-- part limit_slots
+written_limit_slots as (
+    insert into noetl.limit_slot as stored (:limit_slots.columns)
+    select s.*
+    from :limit_slots.rows as s
+    cross join passed
+    where passed.ok
+    on conflict (limit_id, holder) do update set :limit_slots.updates
+)
+
+-- part limit_slots_gone
+deleted_limit_slots as (
+    delete from noetl.limit_slot s
+    using :limit_slots_gone.rows as gone (:limit_slots_gone.columns), passed
+    where passed.ok and s.limit_id = gone.limit_id and s.holder = gone.holder
+)

@@ -8,5 +8,10 @@ where x.finished_ms is null
   and x.looks_into is null
   and not exists (select from noetl.timer t where t.execution_id = x.execution_id)
   and not exists (select from noetl.inbox i where i.execution_id = x.execution_id)
+  and not exists (select from noetl.limit_slot s where s.execution_id = x.execution_id)
+  and not exists (
+      select from noetl.inbox i
+      where i.execution_id like 'limit-%' and i.body -> 'fact' ->> 'execution_id' = x.execution_id
+  )
 order by x.execution_id
 limit :limit

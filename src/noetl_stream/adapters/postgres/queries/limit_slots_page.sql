@@ -1,0 +1,5 @@
+select :limit_slots.columns
+from noetl.limit_slot
+where limit_id = :id and (granted_ms is not null) = :held
+order by number
+limit :limit

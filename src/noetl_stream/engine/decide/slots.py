@@ -1,0 +1,108 @@
+"""Slots of limits by key: what begins only with one asks for it, and gives it back at its end (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl_stream.engine.scope import expression_failure, loop_scope
+from noetl_stream.engine.state import Execution, StepRun, due_ms
+from noetl_stream.model import codec, events
+from noetl_stream.model.aggregates import MAX_KEY_CHARS
+from noetl_stream.model.events import Fact
+from noetl_stream.model.ids import timer_of
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import LimitPlan, Plan
+from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, render
+
+
+def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any]) -> Fact | None:
+    """The request of an execution that begins only with a slot; ``None`` if it begins at once.
+
+    Raises:
+        ExpressionError: its key is none.
+    """
+    if plan.concurrency is None:
+        return None
+    names = {"workload": workload, "execution_id": state.execution_id}
+    key = _key_of(plan.concurrency, Scope(names, {}, plan.limits, _budget(plan.limits)))
+    return None if key in state.shared_keys else _request(plan.concurrency, key)
+
+
+def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) -> Sequence[Fact] | None:
+    """The request of a step run that begins only with a slot, nothing while it waits for it; ``None`` if it may begin.
+
+    What an execution or its caller holds, its steps share: they would wait for each other.
+
+    Raises:
+        ReferenceNeeded: the key reads a result that must be loaded first.
+    """
+    slot = state.slots.get(run.step_run_id)
+    if slot is not None:
+        return None if slot.granted else ()
+    try:
+        key = _key_of(limit, loop_scope(plan, replace(state, budget=_budget(state.limits)), run))
+    except ExpressionError as error:
+        return (events.StepFailed(run.step_run_id, expression_failure("limit", error)),)
+    whole = state.slots.get("")
+    if key in state.shared_keys or (whole is not None and whole.key == key):
+        return None
+    return (_request(limit, key, run.step_run_id),)
+
+
+def _budget(limits: Limits) -> Budget:
+    """What a key may cost: the same whatever else the fact has led to."""
+    return Budget(limits.max_inline_operations)
+
+
+def _request(limit: LimitPlan, key: str, step_run_id: str = "") -> Fact:
+    return events.SlotRequested(key, step_run_id, limit.concurrency, limit.rate, limit.on_limit)
+
+
+def _key_of(limit: LimitPlan, scope: Scope) -> str:
+    source = str(limit.key.source)
+    try:
+        value = render(limit.key, scope)
+    except OverBudget:
+        text = "the key costs more than a decision may spend: compute it in a step before"
+        raise ExpressionError(text, expression=source) from None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        shown = codec.encode(value).decode()[:40]
+        raise ExpressionError(f"the key must be text or a number, not {shown}", expression=source)
+    key = value if isinstance(value, str) else codec.encode(value).decode()
+    if not key.strip() or "\0" in key:
+        raise ExpressionError("the key is empty", expression=source)
+    if len(key) > MAX_KEY_CHARS:
+        raise ExpressionError(f"the key has {len(key)} characters; the limit is {MAX_KEY_CHARS}", expression=source)
+    return key
+
+
+def give_back(state: Execution) -> Sequence[Fact]:
+    """The slots of step runs that have ended."""
+    return [
+        events.SlotReleased(slot.key, step_run_id)
+        for step_run_id, slot in state.slots.items()
+        if step_run_id and ((run := state.runs.get(step_run_id)) is None or run.ended)
+    ]
+
+
+def watch_whole(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The timer of ``executor.spec.timeout_s`` of an execution that had to wait for its slot: it counts from there."""
+    timer_id = timer_of(state.execution_id, "execution")
+    if plan.timeout_s is None or "" not in state.slots or timer_id in state.timers:
+        return ()
+    return (events.TimerSet(timer_id, "execution", due_ms(state.at_ms, plan.timeout_s)),)
+
+
+def keys_shared_by(state: Execution, step_run_id: str) -> list[str]:
+    """The keys whose slots a child of this step run shares."""
+    own = (slot.key for holder in ("", step_run_id) if (slot := state.slots.get(holder)) is not None and slot.granted)
+    return sorted({*state.shared_keys, *own})
+
+
+def limit_failure(error: ExpressionError) -> ErrorInfo:
+    """The error of an execution whose key cannot be evaluated."""
+    return expression_failure("executor.spec.policy.concurrency", error)

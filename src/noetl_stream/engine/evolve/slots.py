@@ -1,0 +1,57 @@
+"""How slots of limits by key change the state: asked for, granted, refused, given back (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from noetl_stream.engine.evolve import Rules, without
+from noetl_stream.engine.state import Execution, Slot
+from noetl_stream.model import events
+from noetl_stream.model.outcome import ErrorInfo
+
+LIMIT_REACHED: Final = "limit_reached"
+"""The kind of error of an execution that found no slot, and was not to wait for one."""
+
+
+def _requested(state: Execution, fact: events.SlotRequested) -> Execution:
+    run_id = fact.step_run_id
+    if run_id in state.slots or state.ending or (run_id and _has_ended(state, run_id)):
+        return state
+    return replace(state, slots={**state.slots, run_id: Slot(fact.key, state.at_ms, on_limit=fact.on_limit)})
+
+
+def _granted(state: Execution, fact: events.SlotGranted) -> Execution:
+    slot = state.slots.get(fact.step_run_id)
+    if slot is None or slot.granted or slot.key != fact.key:
+        return state
+    granted = replace(slot, granted=True, since_ms=state.at_ms, warning=fact.warning)
+    return replace(state, slots={**state.slots, fact.step_run_id: granted})
+
+
+def _refused(state: Execution, fact: events.SlotRefused) -> Execution:
+    slot = state.slots.get(fact.step_run_id)
+    if slot is None or slot.granted or state.ending:
+        return state
+    state = replace(state, slots=without(state.slots, fact.step_run_id))
+    if slot.on_limit == "discard":
+        return replace(state, cancelling=fact.reason, paused_at_ms=0)
+    return replace(state, failing=ErrorInfo(LIMIT_REACHED, fact.reason))
+
+
+def _released(state: Execution, fact: events.SlotReleased) -> Execution:
+    return replace(state, slots=without(state.slots, fact.step_run_id)) if fact.step_run_id in state.slots else state
+
+
+def _has_ended(state: Execution, step_run_id: str) -> bool:
+    run = state.runs.get(step_run_id)
+    return run is None or bool(run.ended)
+
+
+RULES: Final[Rules] = {
+    events.SlotRequested: _requested,
+    events.SlotGranted: _granted,
+    events.SlotRefused: _refused,
+    events.SlotReleased: _released,
+}

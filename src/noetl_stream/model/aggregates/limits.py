@@ -1,0 +1,97 @@
+"""What executions say to a limit by key, and how it keeps who holds and who waits (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from noetl_stream.model.aggregates.parts import AggregateFact
+from noetl_stream.model.events import OnLimit, Rate
+
+LIMIT: Final = "Limit"
+
+MAX_KEY_CHARS: Final = 200
+
+
+class LimitFact(AggregateFact, frozen=True):
+    """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks."""
+
+    of: ClassVar = LIMIT
+
+    key: str
+    execution_id: str
+    step_run_id: str = ""
+
+    @property
+    def holder(self) -> str:
+        return holder_of(self.execution_id, self.step_run_id)
+
+
+class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
+    """A slot is asked for. ``concurrency`` and ``rate`` are what the playbook at ``path`` says of the key."""
+
+    path: str = ""
+    step: str = ""
+    concurrency: int | None = None
+    rate: Rate | None = None
+    on_limit: OnLimit = "queue"
+
+
+class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
+    """A slot is given back, or no longer waited for."""
+
+
+def holder_of(execution_id: str, step_run_id: str) -> str:
+    """What a slot is held by, as one id."""
+    return step_run_id or execution_id
+
+
+class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A slot that is held since ``granted_ms``, or waited for while that is 0. ``number`` is its place in the queue of
+    all there were. ``is_ending``: its execution was told to end, for a newer one.
+    """
+
+    number: int
+    execution_id: str
+    step_run_id: str = ""
+    path: str = ""
+    step: str = ""
+    on_limit: OnLimit = "queue"
+    asked_ms: int = 0
+    granted_ms: int = 0
+    warning: str = ""
+    is_ending: bool = False
+
+    @property
+    def holder(self) -> str:
+        return holder_of(self.execution_id, self.step_run_id)
+
+    @property
+    def may_be_ended(self) -> bool:
+        """Whether a newer execution may take its place (``cancel_running``)."""
+        takes_part = bool(self.granted_ms) or self.on_limit == "cancel_running"
+        return takes_part and not self.step_run_id and not self.is_ending
+
+
+class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The limit of one key, as counts: its slots are rows beside it. It is gone a while after
+    nobody holds or waits.
+
+    ``concurrency`` and ``rate`` are what the playbook ``set_by`` said last; ``replaced`` is what they were before.
+    ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the
+    limit wants to be woken, 0 if it does not. ``next_number`` is that of the next slot asked for.
+    """
+
+    key: str
+    concurrency: int | None = None
+    rate: Rate | None = None
+    set_by: str = ""
+    set_ms: int = 0
+    replaced: str = ""
+    held: int = 0
+    queued: int = 0
+    next_number: int = 1
+    free_us: int = 0
+    timer_ms: int = 0
+    at_ms: int = 0

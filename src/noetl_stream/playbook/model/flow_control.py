@@ -1,0 +1,130 @@
+"""Flow control as read: how many executions, or runs of a step, hold a key at once, and how often (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from noetl_stream.model.events import OnLimit, Rate
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, mistyped, read_section
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
+
+MOST_AT_ONCE: Final = 10_000
+"""The highest number of holders that a key may have."""
+
+MOST_PER_S: Final = 10_000
+LEAST_PER_S: Final = 0.00001
+"""Of a rate: about once a day."""
+
+_KEY: Final = 'key: "{{ workload.customer }}"'
+_CONCURRENCY: Final = f"concurrency: {{ {_KEY}, limit: 1, on_limit: queue }}"
+_LIMIT: Final = f"limit: {{ {_KEY}, concurrency: 5, rate: {{ per_s: 10, burst: 20 }} }}"
+
+
+class Concurrency(Section):
+    title = "`concurrency`"
+    example = f"write {_CONCURRENCY}"
+
+    key: Annotated[Part, Required(_KEY)] = None
+    limit: Annotated[Part, Required("limit: 1 for one at a time")] = None
+    on_limit: OnLimit = "queue"
+
+
+class StepLimit(Section):
+    title = "`limit`"
+    example = f"write {_LIMIT}"
+
+    key: Annotated[Part, Required(_KEY)] = None
+    concurrency: Part = None
+    rate: Part = None
+
+
+class LimitRate(Section):
+    title = "`rate`"
+    example = "write rate: { per_s: 10, burst: 20 }"
+
+    per_s: Annotated[Part, Required("per_s: 10, or 0.5 for one in two seconds")] = None
+    burst: Part = None
+
+
+class LimitDraft(msgspec.Struct, frozen=True):
+    """A limit as read; ``key`` is ``None`` if, after reporting, it has problems."""
+
+    key: Node | None
+    concurrency: int | None = None
+    rate: Rate | None = None
+    on_limit: OnLimit = "queue"
+
+
+def read_concurrency(node: Node | None, problems: Problems) -> LimitDraft | None:
+    """``executor.spec.policy.concurrency``, if present."""
+    if is_null(node):
+        return None
+    section = read_section(node, Concurrency, problems)
+    at_most = _whole(section.limit, "`limit`", problems)
+    return LimitDraft(_key(section.key, problems), at_most, on_limit=section.on_limit)
+
+
+def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
+    """``spec.policy.limit`` of a step, if present."""
+    if node is None or is_null(node):
+        return None
+    section = read_section(node, StepLimit, problems)
+    at_most, rate = _whole(section.concurrency, "`concurrency`", problems), _rate(section.rate, problems)
+    if isinstance(node, Mapping) and is_null(section.concurrency) and is_null(section.rate):
+        message = "`limit` needs `concurrency`, `rate` or both: without them it limits nothing"
+        problems.error("missing_key", message, node, _LIMIT)
+    return LimitDraft(_key(section.key, problems), at_most, rate)
+
+
+def _key(node: Node | None, problems: Problems) -> Node | None:
+    """Text, mostly with a template: what is limited together has the same one."""
+    if node is None or is_null(node):
+        return None
+    value = node.value if isinstance(node, Scalar) else None
+    if not isinstance(value, str):
+        mistyped(node, "`key`", "text", problems, _KEY)
+        return None
+    if not value.strip():
+        problems.error("invalid_value", "`key` is empty", node, _KEY)
+        return None
+    return node
+
+
+def _rate(node: Node | None, problems: Problems) -> Rate | None:
+    if is_null(node):
+        return None
+    section = read_section(node, LimitRate, problems)
+    at = section.per_s
+    per_s = at.value if isinstance(at, Scalar) else None
+    burst = _whole(section.burst, "`burst`", problems) or 1
+    if at is None:
+        return None
+    if isinstance(per_s, bool) or not isinstance(per_s, int | float):
+        mistyped(at, "`per_s`", "a number", problems, _constant(at, "per_s: 10, or 0.5 for one in two seconds"))
+        return None
+    if not LEAST_PER_S <= per_s <= MOST_PER_S:
+        message = f"`per_s` must be from {LEAST_PER_S:f} to {MOST_PER_S}, not {per_s:g}"
+        problems.error("invalid_value", message, at)
+        return None
+    return Rate(float(per_s), burst)
+
+
+def _whole(node: Node | None, what: str, problems: Problems) -> int | None:
+    """A literal whole number of at least 1; ``None`` if absent or invalid."""
+    if node is None or is_null(node):
+        return None
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        mistyped(node, what, "a whole number", problems, _constant(node, "write a number such as 5"))
+        return None
+    if not 1 <= value <= MOST_AT_ONCE:
+        problems.error("invalid_value", f"{what} must be from 1 to {MOST_AT_ONCE}, not {value}", node)
+        return None
+    return value
+
+
+def _constant(node: Node, otherwise: str) -> str:
+    return "write a constant: only `key` takes a template" if holds_template(node) else otherwise

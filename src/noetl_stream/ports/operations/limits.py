@@ -1,0 +1,71 @@
+"""Limits by key: how many hold a key, and who waits for it (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl_stream.model.envelope import Time
+from noetl_stream.ports.operations.documents import Document, DocumentPage
+
+
+class RateDocument(Document, frozen=True):
+    """``per_s`` on average, ``burst`` at once after a rest."""
+
+    per_s: float
+    burst: int
+
+
+class SlotDocument(Document, frozen=True):
+    """Who holds a key, or waits for it, ``since`` when: a run of ``step``, or a whole execution if that is null."""
+
+    execution_id: str
+    path: str
+    step: str | None
+    step_run_id: str | None
+    since: Time
+
+
+class LimitDocument(Document, frozen=True):
+    """A key that is held or waited for.
+
+    Attributes:
+        concurrency: How many may hold it at once; null if only its rate is limited.
+        set_by: The playbook that last said how much it allows, at ``set_at``.
+        replaced: What it was before, if another playbook said otherwise; else empty.
+        next_at: When its rate gives the next slot to who waits; null if it is not the rate that they wait for.
+    """
+
+    key: str
+    concurrency: int | None
+    rate: RateDocument | None
+    held: int
+    queued: int
+    set_by: str
+    set_at: Time
+    replaced: str
+    next_at: Time | None
+
+
+class LimitWithSlotsDocument(LimitDocument, frozen=True):
+    """With those that have held it longest, and the first that wait, in order: a bounded number of each."""
+
+    holders: list[SlotDocument]
+    waiting: list[SlotDocument]
+
+
+class LimitPage(DocumentPage[LimitDocument], frozen=True):
+    """By key."""
+
+
+class AwaitedSlotDocument(Document, frozen=True, omit_defaults=True):
+    """A slot that is waited for. ``why`` alone knows the rest beside ``key``: its ``place`` among those that wait, how
+    many these are, how many hold the key, and the first of them.
+    """
+
+    key: str
+    place: int | None = None
+    queued: int | None = None
+    held: int | None = None
+    concurrency: int | None = None
+    next_at: Time | None = None
+    holders: list[SlotDocument] = msgspec.field(default_factory=list)

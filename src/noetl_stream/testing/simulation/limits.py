@@ -1,0 +1,118 @@
+"""Stories of limits by key, and whether any was exceeded, by what the journals say (LANGUAGE §15 *Flow control*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from noetl_stream.model import codec, events
+from noetl_stream.ports.store import StoredEvent
+from noetl_stream.testing.simulation.story import FAULTS_S, Ask, Planned, Story
+from noetl_stream.testing.simulation.work import Job, playbook, then, work
+from noetl_stream.testing.simulation.world import SimulatedWorld
+
+EXECUTIONS: Final = 9
+
+AT_ONCE: Final = {"whole": 1, "shared": 2, "steps": 1, "both": 2}
+"""How many may hold each key."""
+
+
+def _concurrency(key: str, **more: Any) -> dict[str, Any]:
+    return {"spec": {"policy": {"concurrency": {"key": key, "limit": AT_ONCE[key], **more}}}}
+
+
+def _limit(key: str, **more: Any) -> dict[str, Any]:
+    return {"policy": {"limit": {"key": key, "concurrency": AT_ONCE[key], **more}}}
+
+
+def _jobs() -> Iterator[Job]:
+    for name, key, more in [
+        ("one", "whole", {}),
+        ("two", "shared", {}),
+        ("newest", "shared", {"on_limit": "cancel_running"}),
+    ]:
+        steps: list[dict[str, Any]] = [
+            {"step": "a", "tool": work("{{ workload.n }}", 1.0), "next": then("b")},
+            {"step": "b", "tool": work("{{ a }}", 0.5)},
+        ]
+        ends: dict[str, Any] = {"ends": "anyhow"} if key == "shared" else {"status": "completed", "result": 1}
+        yield Job(name, playbook(name, steps, executor=_concurrency(key, **more), workload={"n": 1}), **ends)
+
+    steps = [
+        {"step": "before", "tool": work(1, 0.2), "next": then("call")},
+        {"step": "call", "spec": _limit("steps"), "tool": work("{{ before + 1 }}", 1.0), "next": then("after")},
+        {"step": "after", "tool": work("{{ call }}", 0.2)},
+    ]
+    yield Job("stepwise", playbook("stepwise", steps), "completed", 2)
+
+    loop = {"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel"}}
+    rest = {"name": "rest", "kind": "wait", "for_s": 2}
+    paced = _limit("both", rate={"per_s": 1, "burst": 2})
+    steps = [
+        {"step": "fan", "spec": paced, "loop": loop, "tool": work("{{ iter.n }}", 0.4), "next": then("wait")},
+        {"step": "wait", "spec": paced, "tool": [rest, {"name": "sum", **work("{{ fan }}")}]},
+    ]
+    yield Job("fanned", playbook("fanned", steps), "completed", [1, 2, 3])
+
+
+JOBS: Final = tuple(_jobs())
+
+
+def limited_story(seed: int, faults: tuple[str, ...]) -> Story:
+    """Executions that share keys, some of which are cancelled or paused while they hold or wait."""
+    random = Random(f"limits {seed}")
+    planned = []
+    for _ in range(EXECUTIONS):
+        job, chance = random.choice(JOBS), random.random()
+        began_s = random.uniform(0.2, 6)
+        asks: tuple[Ask, ...] = ()
+        if chance < 0.2:
+            job, asks = Job(f"{job.name}, cancelled", job.source, ends="anyhow"), (Ask(began_s, "cancel"),)
+        elif chance < 0.35:
+            asks = (Ask(began_s, "pause"), Ask(began_s + random.uniform(1, 8), "resume"))
+        planned.append(Planned(job, random.uniform(0, FAULTS_S / 2), asks))
+    return Story(seed, random.randint(1, 3), random.randint(1, 3), faults, tuple(planned))
+
+
+class _Held(NamedTuple):
+    """A slot that was held, from when to when."""
+
+    key: str
+    from_ms: int
+    to_ms: int
+
+
+async def limit_problems(world: SimulatedWorld) -> list[str]:
+    """Whether more held a key at once than may, and whether anything of a limit was left behind."""
+    held = [one for id in world.store.tables.executions for one in _held(await world.store.journal(id, -1))]
+    problems = [
+        f"key {key}: {most} held it at once" for key, most in _most_at_once(held).items() if most > AT_ONCE[key]
+    ]
+    left = world.store.tables.limits.rows.values()
+    return problems + [f"{row.limit_id}: {row.holder} holds or waits, and its execution is over" for row in left]
+
+
+def _held(journal: Sequence[StoredEvent]) -> Iterator[_Held]:
+    since: dict[str, tuple[str, int]] = {}
+    for entry in journal:
+        fact = codec.decode_fact(entry.data)
+        if isinstance(fact, events.SlotGranted):
+            since[fact.step_run_id] = fact.key, entry.at_ms
+        over = [fact.step_run_id] if isinstance(fact, events.SlotReleased) else []
+        over = list(since) if isinstance(fact, events.ExecutionFinished) else over
+        for run in over:
+            if run in since:
+                key, from_ms = since.pop(run)
+                yield _Held(key, from_ms, entry.at_ms)
+
+
+def _most_at_once(held: Sequence[_Held]) -> dict[str, int]:
+    """How many held each key at once at most. A slot is given back before it is given out again at the same time."""
+    changes = [change for one in held for change in ((one.key, one.from_ms, 1), (one.key, one.to_ms, -1))]
+    most: dict[str, int] = {}
+    now: dict[str, int] = {}
+    for key, _, change in sorted(changes, key=lambda one: one[1:]):
+        now[key] = now.get(key, 0) + change
+        most[key] = max(most.get(key, 0), now[key])
+    return most

@@ -1,0 +1,29 @@
+"""Limits by key under every kind of trouble: never more than may, none lost, none stuck (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from effort import SIMULATIONS_AT_LEAST, times
+from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
+from noetl_stream.testing.simulation.limits import limited_story
+from noetl_stream.testing.simulation.simulation import simulate
+
+SEEDS = range(times(SIMULATIONS_AT_LEAST))
+SEEDS_A_TEST = 20
+
+
+@pytest.mark.parametrize("first", SEEDS[::SEEDS_A_TEST])
+def test_no_key_is_held_by_more_than_may_and_everything_ends_despite_faults(first: int) -> None:
+    reports = [simulate(limited_story(seed, kinds_of(seed))) for seed in range(first, first + SEEDS_A_TEST)]
+    assert not "\n".join(str(one) for one in reports if one.problems)
+
+
+@pytest.mark.parametrize("kind", (*HARMLESS, *TOUCHING))
+def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
+    report = simulate(limited_story(0, (kind,)))
+    assert not report.problems, str(report)
+
+
+def test_without_faults_nothing_fails() -> None:
+    assert not simulate(limited_story(1, ())).problems
