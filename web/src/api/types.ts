@@ -107,6 +107,16 @@ export interface AwaitedPool {
   queued?: number | null
 }
 
+export interface AwaitedSlot {
+  key: string
+  place?: number | null
+  queued?: number | null
+  held?: number | null
+  concurrency?: number | null
+  next_at?: string | null
+  holders?: Slot[]
+}
+
 export interface Bulk {
   items: BulkItem[]
   counts: Record<string, number>
@@ -572,6 +582,37 @@ export interface KeyChangePage {
   next: string | null
 }
 
+export interface Limit {
+  key: string
+  concurrency: number | null
+  rate: Rate | null
+  held: number
+  queued: number
+  set_by: string
+  set_at: string
+  replaced: string
+  next_at: string | null
+}
+
+export interface LimitPage {
+  items: Limit[]
+  next: string | null
+}
+
+export interface LimitWithSlots {
+  key: string
+  concurrency: number | null
+  rate: Rate | null
+  held: number
+  queued: number
+  set_by: string
+  set_at: string
+  replaced: string
+  next_at: string | null
+  holders: Slot[]
+  waiting: Slot[]
+}
+
 export interface ListedEvent {
   event_id?: string
   execution_id?: string
@@ -801,6 +842,11 @@ export interface Problem {
   instance: string
 }
 
+export interface Rate {
+  per_s: number
+  burst: number
+}
+
 export interface Reason {
   kind: string
   sentence: string
@@ -901,6 +947,14 @@ export interface SignInRequest {
 
 export interface SignalRequest {
   payload?: unknown
+}
+
+export interface Slot {
+  execution_id: string
+  path: string
+  step: string | null
+  step_run_id: string | null
+  since: string
 }
 
 export interface Span {
@@ -1141,6 +1195,7 @@ export interface WaitingOn {
   partition?: number | null
   expects?: ExpectedKey[]
   schema?: unknown
+  slot?: AwaitedSlot | null
 }
 
 export interface Warning {
