@@ -76,7 +76,7 @@ async def test_a_schedule_is_seen_triggered_paused_backfilled_and_deleted(home: 
         await dialog.get_by_label("Until").fill("2024-03-01T12:00")
         await dialog.get_by_role("button", name="Backfill", exact=True).click()
         await expect(schedule.get_by_role("link", name="completed", exact=True)).to_have_count(4)
-        await expect(schedule.get_by_text("backfill")).to_have_count(3)
+        await expect(schedule.get_by_text("backfill", exact=True)).to_have_count(3)
 
         await page.reload()
         await schedule.get_by_role("button", name="Delete").click()

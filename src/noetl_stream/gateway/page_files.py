@@ -19,7 +19,7 @@ from noetl_stream.gateway.http.compression import VARIES, takes_gzip
 from noetl_stream.gateway.http.problems import HttpProblem
 
 INDEX: Final = "index.html"
-VIEWS: Final = "/{view:(?:(?:executions|playbooks|system)(?:/.*)?)?}"
+VIEWS: Final = "/{view:(?:(?:executions|playbooks|schedules|triggers|system)(?:/.*)?)?}"
 """The addresses of the page. It finds out by itself what to show there."""
 
 ASSET: Final = "/assets/{name}"
