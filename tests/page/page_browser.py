@@ -25,6 +25,11 @@ WITH_PLACES = "const warn = console.warn; console.warn = (...said) => warn(...sa
 """A warning says where it was made."""
 
 
+def placed(said: Any) -> str:
+    """What the browser says, and of which address."""
+    return f"{said.text} {said.location.get('url', '')}"
+
+
 class Visit:
     """A tab of a profile of its own.
 
@@ -37,7 +42,7 @@ class Visit:
         self.page = page
         self.complaints: list[str] = []
         page.on(
-            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+            "console", lambda said: self.complaints.append(placed(said)) if said.type in ("error", "warning") else None
         )
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
