@@ -13,6 +13,7 @@ Family = Literal["starter", "limit"]
 """Aggregates of one family share their keys: a path has one starter, a schedule or a trigger."""
 
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
+_BEGINNINGS: Final = tuple(f"{family}-" for family in FAMILIES)
 
 
 def aggregate_id(family: Family, key: str) -> str:
@@ -22,8 +23,7 @@ def aggregate_id(family: Family, key: str) -> str:
 
 def is_aggregate(id: str) -> bool:
     """Whether this is the id of an aggregate."""
-    family, dash, _ = id.partition("-")
-    return bool(dash) and family in FAMILIES
+    return id.startswith(_BEGINNINGS)
 
 
 def is_limit(id: str) -> bool:
