@@ -81,10 +81,13 @@ class Stack:
         ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, cluster)
         schedules = DirectSchedules(SchedulePorts(requests, broker.bus, self._store, catalog, clock))
+        triggers = DirectTriggers(TriggerPorts(requests, broker.bus, self._store, catalog, clock), checking)
         self.operations = OperationParts(
             executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, schedules=schedules),
+            DirectPlaybooks(
+                PlaybookPorts(self._store, catalog, clock), checking, schedules=schedules, triggers=triggers
+            ),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,
@@ -92,7 +95,7 @@ class Stack:
             DirectViews(self._store, checking, secrets),
             DirectSelections(executions, self._store, clock),
             schedules,
-            DirectTriggers(TriggerPorts(requests, broker.bus, self._store, catalog, clock), checking),
+            triggers,
         )
 
     async def add_executions(self, **paths: str) -> None:

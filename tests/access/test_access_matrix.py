@@ -114,7 +114,6 @@ POST /api/v1/schedules/{path}/backfill
 """
 
 AUTHOR = """
-POST /api/v1/triggers
 DELETE /api/v1/triggers/{path}
 POST /api/v1/playbooks
 DELETE /api/v1/playbooks/{path}

@@ -133,10 +133,11 @@ class GatewayStage:
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, cluster, recorded=recorded)
         schedules = DirectSchedules(SchedulePorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
+        triggers = DirectTriggers(TriggerPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
         return OperationParts(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, schedules),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, schedules, triggers),
             DirectCredentials(self.credentials, self._keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock, recorded),
@@ -144,7 +145,7 @@ class GatewayStage:
             DirectViews(store, checking, secrets, self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),
             schedules,
-            DirectTriggers(TriggerPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded),
+            triggers,
         )
 
     def replace(self, **verbs: Any) -> None:

@@ -230,12 +230,13 @@ async def _without_event(found: TriggerEventDocument) -> TriggerEventDocument:
 
 async def use_triggers(operations: Operations, transcript: Transcript) -> None:
     triggers, by = operations.triggers, "token:local"
-    await transcript(triggers.create(TRIGGER.encode(), "hook.yaml", by))
-    await operations.playbooks.register(LOOP.encode(), "loop.yaml", by)
-    await transcript(triggers.create(LOOP.encode(), "loop.yaml", by))
-    await transcript(triggers.create(TRIGGER.replace("none", "nobody").encode(), "hook.yaml", by))
+    register = operations.playbooks.register
+    await transcript(register(TRIGGER.encode(), "hook.yaml", by))
+    await register(LOOP.encode(), "loop.yaml", by)
+    await transcript(register(TRIGGER.replace("none", "nobody").encode(), "hook.yaml", by))
     for _ in range(2):
-        await transcript(triggers.create(TRIGGER.encode(), "hook.yaml", by))
+        await transcript(register(TRIGGER.encode(), "hook.yaml", by))
+    await transcript(triggers.get("tests/hook"))
     ids = RequestIds("01890000-0000-7000-8000-000000000003", "01890000-0000-7000-8000-000000000004")
     sent = WebhookDelivery(method="POST", headers={"content-type": "application/json"}, body=b'{"go": true}')
     started = await transcript(triggers.deliver("tests/hook", sent, ids))

@@ -7,9 +7,11 @@ import hmac
 import json
 from typing import Any
 
+import pytest
 from gateway_stage import TOKEN, GatewayStage
 from openapi_checks import Described
 
+from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.access import NewToken
 
 BUILD = """
@@ -44,10 +46,11 @@ def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
 async def created(stage: GatewayStage, trigger: str = PUSHES, secret: Any = SECRET) -> dict[str, Any]:
     await stage.operations.playbooks.register(BUILD.encode(), "build.yaml", "ann")
     await stage.operations.credentials.put("github_webhook", secret, "ann")
-    async with stage.client.post(
-        "/api/v1/triggers", data=trigger, headers={"Content-Type": "application/yaml"}
-    ) as told:
-        assert told.status == 200, await told.text()
+    headers = {"Content-Type": "application/yaml"}
+    async with stage.client.post("/api/v1/playbooks", data=trigger, headers=headers) as told:
+        assert told.status in (200, 201), await told.text()
+        path = (await told.json())["path"].replace("/", "%2F")
+    async with stage.client.get(f"/api/v1/triggers/{path}") as told:
         found: dict[str, Any] = await told.json()
         return found
 
@@ -152,10 +155,8 @@ async def test_a_key_starts_one_execution_for_events_that_differ(stage: GatewayS
 
 
 async def test_what_a_trigger_is_and_was_told_can_be_asked_for(stage: GatewayStage, api: Described) -> None:
-    await api.call("createTrigger", body=PUSHES, media="application/yaml")
-    await created(stage)
-    answer = await api.call("createTrigger", body=PUSHES, media="application/yaml")
-    assert answer.body == (await api.call("getTrigger", path="shop/pushes")).body
+    answer = await created(stage)
+    assert answer == (await api.call("getTrigger", path="shop/pushes")).body
     delivered = await api.call("deliverEvent", path="shop/pushes", body=MAIN.decode(), headers=signed(MAIN))
     assert delivered.status == 202
     event = (await api.call("getTriggerEvent", path="shop/pushes", number="1")).body
@@ -185,7 +186,7 @@ async def test_a_trigger_whose_maker_loses_the_right_is_paused_with_the_reason(s
     await created(stage)
     await stage.operations.triggers.delete("shop/pushes", "test")
     token_id, ann = await as_ann(stage, "shop")
-    async with stage.client.post("/api/v1/triggers", data=PUSHES, headers=ann) as made:
+    async with stage.client.post("/api/v1/playbooks", data=PUSHES, headers=ann) as made:
         assert (await made.json())["registered_by"] == "token:ann"
     assert (await sent(stage))[1]["status"] == "started"
     await stage.operations.access.revoke_token(token_id, "test")
@@ -206,8 +207,8 @@ async def test_a_token_with_paths_makes_and_sees_triggers_of_its_own_alone(stage
         BUILD.replace("shop/build", "shop/more/build").encode(), "build.yaml", "test"
     )
     watching = own.partition("  on:")[0] + f"  {ends}\n  playbook: shop/more/build\n"
-    for text, status in ((PUSHES, 403), (more, 403), (watching, 403), (own, 200)):
-        async with stage.client.post("/api/v1/triggers", data=text, headers=ann) as made:
+    for text, status in ((PUSHES, 403), (more, 403), (watching, 403), (own, 201)):
+        async with stage.client.post("/api/v1/playbooks", data=text, headers=ann) as made:
             assert made.status == status, await made.text()
     async with stage.client.get("/api/v1/triggers", headers=ann) as listed:
         assert [one["path"] for one in (await listed.json())["items"]] == ["shop/more/pushes"]
@@ -220,7 +221,7 @@ async def test_a_check_finds_circles_over_the_whole_catalog(stage: GatewayStage)
     ends = PUSHES.partition("  on:")[0] + "  on: { execution: { path: %s } }\n  playbook: %s\n"
     alone = (ends % ("shop/build", "shop/build")).replace("shop/pushes", "shop/again")
     assert (await stage.operations.playbooks.check(alone.encode(), "again.yaml")).diagnostics == []
-    await stage.operations.triggers.create((ends % ("shop/other", "shop/build")).encode(), "one.yaml", "ann")
+    await stage.operations.playbooks.register((ends % ("shop/other", "shop/build")).encode(), "one.yaml", "ann")
     found = await stage.operations.playbooks.check(
         (ends % ("shop/build", "shop/other")).replace("shop/pushes", "shop/again").encode(), "again.yaml"
     )
@@ -258,8 +259,8 @@ async def test_a_body_that_is_too_large_is_refused(stage: GatewayStage) -> None:
 
 async def test_a_trigger_of_an_unknown_playbook_is_not_made(stage: GatewayStage) -> None:
     headers = {"Content-Type": "application/yaml"}
-    async with stage.client.post("/api/v1/triggers", data=PUSHES, headers=headers) as told:
-        assert (told.status, "shop/build" in (await told.json())["detail"]) == (404, True)
-    async with stage.client.post("/api/v1/triggers", data=BUILD, headers=headers) as told:
-        assert (told.status, "not a trigger" in (await told.json())["detail"]) == (422, True)
+    async with stage.client.post("/api/v1/playbooks", data=PUSHES, headers=headers) as told:
+        assert (told.status, "shop/build" in (await told.json())["detail"]) == (422, True)
+    with pytest.raises(NotFound):
+        await stage.operations.playbooks.versions("shop/pushes")
     assert (await stage.operations.triggers.page("", 10, None)).items == []

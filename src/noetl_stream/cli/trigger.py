@@ -12,9 +12,8 @@ import msgspec
 
 from noetl_stream.cli.base.options import form_option, limit_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, print_source
-from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
-from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.source import read_playbook, registrable
 from noetl_stream.errors import UsageError
 
@@ -59,10 +58,13 @@ def create(file: Path, output: str, target: Target) -> None:
     It acts with your rights. Registering it again changes what it does; what it remembers stays. As for playbooks, a
     registered metadata.version never changes.
     """
-    source = read_playbook(file)
-    if gateway_of(target, settings_for(target.home)) is None:
-        _document(file)
-    _show_one(target, lambda triggers, by: triggers.create(source, str(file), by), output)
+    source, path = read_playbook(file), _document(file).path
+
+    async def register(session: Session) -> TriggerStateDocument:
+        await session.operations.playbooks.register(source, str(file), session.by)
+        return await session.operations.triggers.get(path)
+
+    print_document(with_session(target, register, publishes=True), output, "path", print_members)
 
 
 @trigger.command("list")

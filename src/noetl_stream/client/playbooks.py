@@ -13,7 +13,7 @@ from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.statistics import PlaybookStatistics
-from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.envelope import iso
@@ -50,8 +50,9 @@ from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
     from noetl_stream.client.schedules import DirectSchedules
+    from noetl_stream.client.triggers import DirectTriggers
     from noetl_stream.playbook.check.calls import PlaybookCall
-    from noetl_stream.playbook.compile.compiler import CatalogDocument
+    from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.playbook.trigger.document import TriggerDocument
 
@@ -75,7 +76,8 @@ class DirectPlaybooks:
 
     Args:
         recorded: Records each deletion in the audit.
-        schedules: Has servers start what is registered as a schedule.
+        schedules: Has servers start by what is registered as a schedule.
+        triggers: The same of triggers.
     """
 
     def __init__(
@@ -84,8 +86,10 @@ class DirectPlaybooks:
         checking: PlaybookChecker,
         recorded: OnRecord = unrecorded,
         schedules: DirectSchedules | None = None,
+        triggers: DirectTriggers | None = None,
     ) -> None:
         self._schedules = schedules
+        self._triggers = triggers
         self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog
@@ -130,8 +134,6 @@ class DirectPlaybooks:
         checked = await self._checking.check_document(source, name)
         if checked.document is None:
             raise refusal_of(checked, name)
-        if checked.trigger is not None:
-            raise UsageError(f"{name} is a trigger", hint="`noetl-stream trigger create FILE` registers it")
         text = source.decode()
         wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
         try:
@@ -139,21 +141,20 @@ class DirectPlaybooks:
         except (VersionTaken, KindTaken) as error:
             raise Conflict(error.message, hint=error.hint) from None
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
-        if entry.kind == SCHEDULE:
-            await self._begin_schedule(entry, checked.document, by, is_new=is_new)
-        return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
-
-    async def _begin_schedule(self, entry: CatalogEntry, document: CatalogDocument, by: str, *, is_new: bool) -> None:
-        """Has servers start what is registered now; a new entry goes again if they refuse."""
-        from noetl_stream.playbook.schedule.document import ScheduleDocument
-
-        assert isinstance(document, ScheduleDocument) and self._schedules is not None
         try:
-            await self._schedules.register(entry, document, by)
-        except (UsageError, Conflict):
+            await self._begin(entry, checked, by)
+        except (UsageError, Conflict, Forbidden):
             if is_new:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
+        return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
+
+    async def _begin(self, entry: CatalogEntry, checked: CheckResult, by: str) -> None:
+        """Has servers start executions by what is registered now, if it is a schedule or a trigger."""
+        if checked.schedule is not None and self._schedules is not None:
+            await self._schedules.register(entry, checked.schedule, by)
+        if checked.trigger is not None and self._triggers is not None:
+            await self._triggers.register(entry, checked.trigger, by)
 
     async def page(
         self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""

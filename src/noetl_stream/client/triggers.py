@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from noetl_stream.client.access import OnRecord, unrecorded
-from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
+from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.submit import RequestRefused, Requests, ask_aggregate
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.playbooks import entry_of
@@ -33,7 +33,7 @@ from noetl_stream.playbook.trigger.notification import notify_playbook
 from noetl_stream.ports import subjects
 from noetl_stream.ports.aggregates import AggregateRow, HistoryRow
 from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.catalog import PLAYBOOK, Address, Catalog, KindTaken, VersionTaken, find_entry
+from noetl_stream.ports.catalog import Catalog, CatalogEntry, KindTaken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.http import API
@@ -66,7 +66,6 @@ WEBHOOK: Final = "webhook"
 
 _ERRORS: Final[dict[str, type[NoetlError]]] = {
     "unknown_aggregate": NotFound,
-    "unknown_playbook": NotFound,
     "forbidden": Forbidden,
     "other_kind": Conflict,
     "older_servers": Conflict,
@@ -105,29 +104,20 @@ class DirectTriggers:
         self._unanswered = unanswered
         self._recorded = recorded
 
-    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
-        checked = await self._checking.check_document(source, name)
-        if checked.document is None:
-            raise refusal_of(checked, name)
-        document = checked.trigger
-        if document is None:
-            raise UsageError(f"{name}: not a trigger", hint="a trigger has `kind: Trigger`")
-        terms = document.terms
-        async with self._recorded("createTrigger", document.path, by):
-            if document.notification is not None:
-                await self._register_notifying(document, document.notification, by)
-            await find_entry(self._ports.catalog, Address(terms.playbook, terms.version), PLAYBOOK)
-            now_ms = self._ports.clock.now_ms()
-            wanted = entry_of(source.decode(), document, registered_ms=now_ms, registered_by=by)
-            try:
-                entry = await self._ports.catalog.register(wanted, source.decode())
-            except (VersionTaken, KindTaken) as error:
-                raise Conflict(error.message, hint=error.hint) from None
-            fact = TriggerRegistered(
-                self._new_id(), document.path, by, terms=terms, revision=entry.revision, digest=entry.digest
-            )
-            await self._ask(fact)
-        return await self.get(document.path)
+    async def register(self, entry: CatalogEntry, document: TriggerDocument, by: str) -> None:
+        """Makes the trigger at the path of ``entry`` what its document says.
+
+        Raises:
+            UsageError: the playbook or its version is not registered.
+            Forbidden: ``by`` may not start it.
+            Conflict: a server of an older version runs.
+        """
+        if document.notification is not None:
+            await self._register_notifying(document, document.notification, by)
+        fact = TriggerRegistered(
+            self._new_id(), entry.path, by, terms=document.terms, revision=entry.revision, digest=entry.digest
+        )
+        await self._ask(fact)
 
     async def _register_notifying(self, document: TriggerDocument, sent: Notification, by: str) -> None:
         """Registers the playbook that sends what the trigger says."""

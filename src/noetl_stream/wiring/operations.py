@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
     from noetl_stream.client.schedules import DirectSchedules
+    from noetl_stream.client.triggers import DirectTriggers
     from noetl_stream.client.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.operations.access import Access
@@ -28,7 +29,6 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.selections import Selections
-    from noetl_stream.ports.operations.triggers import Triggers
     from noetl_stream.ports.operations.views import Views
     from noetl_stream.tools.registry import ToolClass
 
@@ -121,7 +121,7 @@ class DirectOperations:
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
-        return DirectPlaybooks(ports, self._checking, self._recorded, self.schedules)
+        return DirectPlaybooks(ports, self._checking, self._recorded, self.schedules, self.triggers)
 
     @cached_property
     def schedules(self) -> DirectSchedules:
@@ -201,7 +201,7 @@ class DirectOperations:
         return ReplicaSelections(direct, replicated, clock)
 
     @cached_property
-    def triggers(self) -> Triggers:
+    def triggers(self) -> DirectTriggers:
         from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
 
         given, store = self._connected, self._connected.store

@@ -55,7 +55,7 @@ from noetl_stream.ports.operations.selections import (
     Selections,
 )
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
-from noetl_stream.ports.operations.triggers import TriggerPage, Triggers, TriggerStateDocument
+from noetl_stream.ports.operations.triggers import TriggerPage, Triggers
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
@@ -108,8 +108,8 @@ class Scopes:
             diagnosis=operations.diagnosis,
             views=cast(Views, ScopedViews(operations.views, scope)),
             selections=ScopedSelections(operations.selections, executions, scope),
-            schedules=cast(Schedules, ScopedSchedules(operations.schedules, scope)),
-            triggers=cast(Triggers, ScopedTriggers(operations.triggers, playbooks, scope)),
+            schedules=cast(Schedules, ScopedStarters(operations.schedules, scope)),
+            triggers=cast(Triggers, ScopedStarters(operations.triggers, scope)),
         )
 
 
@@ -348,49 +348,24 @@ def _ms(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
-class ScopedSchedules:
-    """:class:`~noetl_stream.ports.operations.schedules.Schedules`: each verb but ``page`` concerns one path, its first
+class ScopedStarters:
+    """:class:`~noetl_stream.ports.operations.schedules.Schedules` or
+    :class:`~noetl_stream.ports.operations.triggers.Triggers`: each verb but ``page`` concerns one path, its first
     argument.
     """
 
-    def __init__(self, schedules: Schedules, scope: _Scope) -> None:
-        self._schedules = schedules
+    def __init__(self, starters: Schedules | Triggers, scope: _Scope) -> None:
+        self._starters = starters
         self._scope = scope
 
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage:
-        async def read(count: int, after: str | None) -> SchedulePage:
-            return await self._schedules.page(prefix, count, after)
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage | TriggerPage:
+        async def read(count: int, after: str | None) -> Any:
+            return await self._starters.page(prefix, count, after)
 
         return await self._scope.page(read, limit, cursor)
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        act = getattr(self._schedules, verb)
-
-        async def scoped(path: str, *args: Any, **options: Any) -> Any:
-            self._scope.require(path)
-            return await act(path, *args, **options)
-
-        return scoped
-
-
-class ScopedTriggers:
-    """:class:`~noetl_stream.ports.operations.triggers.Triggers`: each verb but two concerns one, its first argument."""
-
-    def __init__(self, triggers: Triggers, playbooks: ScopedPlaybooks, scope: _Scope) -> None:
-        self._triggers = triggers
-        self._playbooks = playbooks
-        self._scope = scope
-
-    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
-        """What it starts is checked by the server, by the rights of ``by``."""
-        await self._playbooks.require_text(source, name)
-        return await self._scope.unhinted(self._triggers.create(source, name, by))
-
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage:
-        return await self._scope.page(lambda count, after: self._triggers.page(prefix, count, after), limit, cursor)
-
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        act = getattr(self._triggers, verb)
+        act = getattr(self._starters, verb)
 
         async def scoped(path: str, *args: Any, **options: Any) -> Any:
             self._scope.require(path)

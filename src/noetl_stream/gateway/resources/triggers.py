@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec.structs import replace
 from pydantic import Field
 
-from noetl_stream.gateway.http.bodies import raw_body, yaml_body
+from noetl_stream.gateway.http.bodies import raw_body
 from noetl_stream.gateway.http.parameters import MAX_POSITION, Explained, InPath, Paged, Parameters, WaitS
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.executions import location, waited
@@ -35,10 +35,6 @@ DELIVERED: Final = {
 routes = Routes()
 
 
-class DocumentNamed(Explained):
-    name: Annotated[str, Field(max_length=256, description="What diagnostics call the text.")] = "trigger"
-
-
 class TriggersQuery(Paged):
     prefix: Annotated[str, Field(max_length=256, description="What the path begins with.")] = ""
 
@@ -61,18 +57,6 @@ class TriggerEventAt(TriggerAt):
 
 class TriggerEventChange(Explained, TriggerEventAt):
     """A change of one."""
-
-
-@routes(
-    *address_of(Triggers.create),
-    "createTrigger",
-    "author",
-    body=yaml_body(),
-    refuses=("playbook-refused", "not-found", "conflict"),
-)
-async def create(call: Call[DocumentNamed, bytes]) -> TriggerStateDocument:
-    """Register a trigger, which starts executions from now on with the rights of this token."""
-    return await call.operations.triggers.create(call.body, call.parameters.name, call.caller.principal)
 
 
 @routes(*address_of(Triggers.page), "listTriggers", "viewer")

@@ -74,24 +74,9 @@ class DeliveredDocument(Document, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Triggers(Protocol):
-    """A path that has no trigger raises NotFound."""
-
-    @http("POST", "/triggers")
-    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
-        """Registers a document of ``kind: Trigger``, and has it start executions from now on. Repeating it is harmless.
-
-        Args:
-            name: What diagnostics call the text.
-
-        Raises:
-            PlaybookRefused: it has errors.
-            UsageError: it is another document.
-            Conflict: its version has another text; another kind of document is registered at its path; or an older
-                server still runs.
-            NotFound: its playbook is not registered.
-            Forbidden: ``by`` may not start its playbook.
-        """
-        ...
+    """A trigger begins when its document is registered (:meth:`.Playbooks.register`). A path that has no trigger raises
+    NotFound.
+    """
 
     @http("GET", "/triggers")
     async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage: ...
