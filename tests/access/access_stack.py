@@ -34,6 +34,7 @@ from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+from noetl_stream.client.starters import Starters
 from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
@@ -82,12 +83,11 @@ class Stack:
         executions = DirectExecutions(ports, checking, cluster)
         schedules = DirectSchedules(SchedulePorts(requests, broker.bus, self._store, catalog, clock))
         triggers = DirectTriggers(TriggerPorts(requests, broker.bus, self._store, catalog, clock), checking)
+        starters = Starters(lambda: schedules, lambda: triggers)
         self.operations = OperationParts(
             executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
-            DirectPlaybooks(
-                PlaybookPorts(self._store, catalog, clock), checking, schedules=schedules, triggers=triggers
-            ),
+            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, starters=starters),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,

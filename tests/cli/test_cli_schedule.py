@@ -120,7 +120,7 @@ def test_the_example_of_the_reference_is_due_as_it_says(playbook: Callable[..., 
 
 
 def test_the_example_beside_the_playbooks_is_due_on_weekdays_at_eight() -> None:
-    file = Path(__file__).parents[2] / "playbooks" / "hello_every_morning.schedule.yml"
+    file = Path(__file__).parents[2] / "playbooks" / "hello_every_morning.schedule.yaml"
     found = noetl("schedule", "preview", file, "-n", "3", "--after", "2026-12-23", "-o", "name")
     assert [line[:16] for line in found.stdout.split()] == ["2026-12-23T08:00", "2026-12-24T08:00", "2026-12-28T08:00"]
 

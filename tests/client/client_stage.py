@@ -22,6 +22,8 @@ from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+from noetl_stream.client.starters import Starters
+from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
@@ -64,7 +66,11 @@ class ClientStage:
         self.tokens = MemoryTokens()
         self.schedules = DirectSchedules(SchedulePorts(self.requests, broker.bus, self.store, self.catalog, self.clock))
         catalog_ports = PlaybookPorts(self.store, self.catalog, self.clock)
-        self.playbooks = DirectPlaybooks(catalog_ports, checking, schedules=self.schedules)
+        triggers = DirectTriggers(
+            TriggerPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
+        )
+        starters = Starters(lambda: self.schedules, lambda: triggers)
+        self.playbooks = DirectPlaybooks(catalog_ports, checking, starters=starters)
         self.fresh_views = partial(DirectViews, self.store, checking, NO_SECRETS)
         self.views = self.fresh_views()
         self._limits = limits

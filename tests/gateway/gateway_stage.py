@@ -40,6 +40,7 @@ from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+from noetl_stream.client.starters import Starters
 from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
@@ -134,10 +135,11 @@ class GatewayStage:
         executions = DirectExecutions(ports, checking, cluster, recorded=recorded)
         schedules = DirectSchedules(SchedulePorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
         triggers = DirectTriggers(TriggerPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
+        starters = Starters(lambda: schedules, lambda: triggers)
         return OperationParts(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, schedules, triggers),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, starters),
             DirectCredentials(self.credentials, self._keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock, recorded),

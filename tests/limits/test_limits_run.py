@@ -142,7 +142,7 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     broker = MemoryBroker()
     store: Any = MemoryStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
-    store.audit, store.retention = MemoryAudit(), MemoryRetention(store)
+    store.audit, store.retention, store.rights = MemoryAudit(), MemoryRetention(store), None
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
     ports |= {"store": store, "clock": broker.clock, "task_logs": broker.task_logs, "diagnosis": None, "replica": None}
     connected = OperatorPorts(**ports, access_keys=ACCESS_KEYS)

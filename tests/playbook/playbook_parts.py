@@ -1,4 +1,4 @@
-"""The YAML blocks of the documents, and the playbooks they are parts of."""
+"""The YAML blocks of the documents, and the playbooks and triggers they are parts of."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from playbook_building import workflow
 
 DOCS = Path(__file__).parents[2] / "docs"
 TARGETS = "".join(f"- step: {name}\n  tool: {{ kind: noop }}\n" for name in ("store", "cleanup"))
+TRIGGER = "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: shown, path: shop/shown }\nspec:\n"
 
 
 class Part(NamedTuple):
@@ -28,7 +29,7 @@ def parts(page: Path) -> list[Part]:
 
 
 def whole(name: str, block: str) -> str:
-    """The playbook in which a block stands."""
+    """The document in which a block stands."""
     match name:
         case "playbook":
             return block
@@ -49,5 +50,9 @@ def whole(name: str, block: str) -> str:
         case "next":
             step = "- step: start\n  loop: { in: [1], iterator: item }\n  tool: { kind: noop }\n"
             return workflow(f"{step}  next:\n{indent(block, ' ' * 4)}{TARGETS}")
+        case "trigger":
+            return TRIGGER + indent(block, "  ")
+        case "on":
+            return f"{TRIGGER}  playbook: shop/build\n  on:\n{indent(block, '    ')}"
         case _:
             raise AssertionError(f"a page has a block of an unknown part: {name}")

@@ -12,7 +12,7 @@ from playbook_parts import DOCS, Part, parts, whole
 from noetl_stream.model.limits import NAMES
 from noetl_stream.playbook import diagnostics
 from noetl_stream.playbook.check import graph, templates
-from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.model import loop
 from noetl_stream.playbook.yaml import source
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -32,7 +32,7 @@ def test_a_block_of_the_documents_is_accepted_without_a_word(block: Part) -> Non
     if "auth: warehouse" in text:
         keychain = next(part.text for part in parts(PAGE) if part.name == "keychain")
         text = text.replace("workflow:", f"{keychain}workflow:")
-    assert [item.render() for item in check(text, INSTALLED, file=block.page, proves=True).diagnostics] == []
+    assert [item.render() for item in check_document(text, INSTALLED, file=block.page, proves=True).diagnostics] == []
 
 
 def test_the_reference_shows_every_part_of_a_playbook() -> None:

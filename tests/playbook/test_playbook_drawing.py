@@ -22,9 +22,7 @@ from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 SVG = "{http://www.w3.org/2000/svg}"
-PLAYBOOKS = sorted(
-    path for path in (Path(__file__).parents[2] / "playbooks").glob("*.yaml") if not path.name.endswith(".test.yaml")
-)
+PLAYBOOKS = sorted(path for path in (Path(__file__).parents[2] / "playbooks").glob("*.yaml") if "." not in path.stem)
 
 APPROVAL = workflow("""
 - step: start

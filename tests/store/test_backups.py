@@ -267,7 +267,7 @@ class BreakingBlobs:
 
 
 OLDER = "0032_trim_dead_letters"
-MADE_SINCE = {"aggregate", "aggregate_history"}
+MADE_SINCE = {"aggregate", "aggregate_history", "limit_slot"}
 
 
 async def test_a_backup_of_an_older_schema_is_restored_and_migrated(other: RealStack, backup: BackupReader) -> None:

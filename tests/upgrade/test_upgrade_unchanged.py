@@ -21,7 +21,7 @@ PRESENT = [
     path
     for folder in (TESTS.parent / "playbooks", TESTS / "playbook" / "accepted")
     for path in sorted(folder.glob("*.yaml"))
-    if path.stem not in ACCEPTED and not path.name.endswith(".test.yaml")
+    if path.stem not in ACCEPTED and "." not in path.stem
 ]
 LEGACY = sorted((TESTS / "upgrade" / "legacy").glob("*.yaml"))
 BROKEN = sorted((TESTS / "playbook" / "broken").glob("*.yaml"))

@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "execution": Listed("execution.group", "Start, watch, explain, control and rerun executions."),
     "playbook": Listed("playbook.group", "Check, test, register, find and compare playbooks."),
     "lsp": Listed("lsp", "Serve an editor: the language server of playbooks."),
-    "schedule": Listed("schedule", "Start executions on time: register, watch and control schedules."),
+    "schedule": Listed("schedule", "Start executions on time, by schedules."),
     "trigger": Listed("trigger", "Start executions on events."),
     "tool": Listed("tool.group", "List the installed tool kinds, and make new ones."),
     "credential": Listed("credential", "Store encrypted credentials for playbooks."),

@@ -49,10 +49,9 @@ from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
-    from noetl_stream.client.schedules import DirectSchedules
-    from noetl_stream.client.triggers import DirectTriggers
+    from noetl_stream.client.starters import Starters
     from noetl_stream.playbook.check.calls import PlaybookCall
-    from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
+    from noetl_stream.playbook.compile.compiler import CatalogDocument
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.playbook.trigger.document import TriggerDocument
 
@@ -76,8 +75,7 @@ class DirectPlaybooks:
 
     Args:
         recorded: Records each deletion in the audit.
-        schedules: Has servers start by what is registered as a schedule.
-        triggers: The same of triggers.
+        starters: Begins what is registered as a schedule or a trigger.
     """
 
     def __init__(
@@ -85,11 +83,9 @@ class DirectPlaybooks:
         ports: PlaybookPorts,
         checking: PlaybookChecker,
         recorded: OnRecord = unrecorded,
-        schedules: DirectSchedules | None = None,
-        triggers: DirectTriggers | None = None,
+        starters: Starters | None = None,
     ) -> None:
-        self._schedules = schedules
-        self._triggers = triggers
+        self._starters = starters
         self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog
@@ -142,19 +138,13 @@ class DirectPlaybooks:
             raise Conflict(error.message, hint=error.hint) from None
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
         try:
-            await self._begin(entry, checked, by)
+            if self._starters is not None:
+                await self._starters.begin(entry, checked, by)
         except (UsageError, Conflict, Forbidden):
             if is_new:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
         return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
-
-    async def _begin(self, entry: CatalogEntry, checked: CheckResult, by: str) -> None:
-        """Has servers start executions by what is registered now, if it is a schedule or a trigger."""
-        if checked.schedule is not None and self._schedules is not None:
-            await self._schedules.register(entry, checked.schedule, by)
-        if checked.trigger is not None and self._triggers is not None:
-            await self._triggers.register(entry, checked.trigger, by)
 
     async def page(
         self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""

@@ -118,10 +118,12 @@ class DirectOperations:
     @cached_property
     def playbooks(self) -> Playbooks:
         from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+        from noetl_stream.client.starters import Starters
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
-        return DirectPlaybooks(ports, self._checking, self._recorded, self.schedules, self.triggers)
+        starters = Starters(lambda: self.schedules, lambda: self.triggers)
+        return DirectPlaybooks(ports, self._checking, self._recorded, starters)
 
     @cached_property
     def schedules(self) -> DirectSchedules:

@@ -75,7 +75,7 @@ class TextNames:
     """The names of one text.
 
     Attributes:
-        occurrences: All places, in file order.
+        occurrences: All places, in file order, but of names that are written in another way, as over two lines.
         tasks: The tasks and constructs of each step, in file order.
     """
 
@@ -95,7 +95,8 @@ class TextNames:
                 self._read(path, scope)
         for scalar, step in self._code:
             self._read_code(scalar, step)
-        self.occurrences: Final = sorted(self._found, key=lambda one: (one.start, one.end))
+        written = (one for one in self._found if text[one.start : one.end] == one.symbol.name)
+        self.occurrences: Final = sorted(written, key=lambda one: (one.start, one.end))
 
     def declared(self, kind: Kind, step: str = "") -> list[str]:
         """The declared names of a kind, in file order."""
