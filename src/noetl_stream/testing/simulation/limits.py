@@ -8,11 +8,17 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.model import codec, events
 from noetl_stream.ports.store import StoredEvent
+from noetl_stream.testing.simulation.faults import LATENCIES_S
 from noetl_stream.testing.simulation.story import FAULTS_S, Ask, Planned, Story
 from noetl_stream.testing.simulation.work import Job, playbook, then, work
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
 EXECUTIONS: Final = 9
+
+BEHIND_MS: Final = int(1000 * max(LATENCIES_S))
+"""A server's time is behind that of EVENTS by as much as its last answer of Postgres took: a slot that is given back by
+the one may be given out again a moment before by the other.
+"""
 
 AT_ONCE: Final = {"whole": 1, "shared": 2, "steps": 1, "both": 2}
 """How many may hold each key."""
@@ -104,7 +110,7 @@ def _held(journal: Sequence[StoredEvent]) -> Iterator[_Held]:
         for run in over:
             if run in since:
                 key, from_ms = since.pop(run)
-                yield _Held(key, from_ms, entry.at_ms)
+                yield _Held(key, min(from_ms + BEHIND_MS, entry.at_ms), entry.at_ms)
 
 
 def _most_at_once(held: Sequence[_Held]) -> dict[str, int]:
