@@ -84,7 +84,8 @@ def test_the_schema_is_a_json_schema() -> None:
 
 
 def test_the_example_of_the_page_says_what_it_shows(playbook: Callable[..., Path], tmp_path: Path) -> None:
-    [(info, text), (_, event), (_, shown)] = re.findall(r"```(yaml|yaml event|text)\n(.*?)```", PAGE, re.DOTALL)[:3]
+    blocks = re.findall(r'```(yaml|yaml title="push.yaml"|text)\n(.*?)```', PAGE, re.DOTALL)
+    [(info, text), (_, event), (_, shown)] = blocks[:3]
     assert info == "yaml"
     playbook(text, "pushes.yaml"), playbook(event, "push.yaml")
     line, _, wanted = shown.partition("\n")
