@@ -447,10 +447,10 @@ export interface Execution {
   principal: string
   rerun_of: string | null
   parent: ParentExecution | null
-  origin: Origin | null
   steps: StepSummary[] | null
   waits: Wait[] | null
   priority?: number | null
+  origin?: Origin | null
 }
 
 export interface ExecutionDiff {

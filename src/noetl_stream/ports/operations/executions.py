@@ -268,10 +268,10 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True):
     principal: str
     rerun_of: str | None
     parent: ParentExecutionDocument | None
-    origin: OriginDocument | None
     steps: list[StepSummaryDocument] | None
     waits: list[WaitDocument] | None
     priority: int | None = None
+    origin: OriginDocument | None = None
 
 
 class ResultDocument(Document, frozen=True):
