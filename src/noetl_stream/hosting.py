@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import msgspec
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NotReady
@@ -156,6 +155,8 @@ def _credential_keys(settings: Settings) -> tuple[str, ...]:
 
 async def prepare_embedded(stack: StackAccess) -> None:
     """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
+    from noetl_stream.adapters.postgres.migrate import schema_digest  # a worker knows no Postgres
+
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
         await asyncio.gather(migrate_schema(admin), ensure_all_streams(admin))
@@ -164,6 +165,8 @@ async def prepare_embedded(stack: StackAccess) -> None:
 
 async def prepare_once(stack: StackAccess) -> None:
     """Prepares an embedded stack unless a program that prepares the same has done so."""
+    from noetl_stream.adapters.postgres.migrate import schema_digest
+
     if stack.embedded is not None and not stack.embedded.is_prepared(schema_digest()):
         await prepare_embedded(stack)
 

@@ -77,3 +77,13 @@ def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
 ) -> None:
     [costly] = costly_modules_of(["run", str(one_step), "--home", str(shared_home), "-o", "json"]).values()
     assert not {one for one in costly if "playbook" in one or "engine" in one} | costly & {"pydantic", "jinja2"}
+
+
+def test_a_worker_imports_no_postgres() -> None:
+    """They need NATS alone."""
+    loads = "import sys; from noetl_stream.hosting import load; load('worker'); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", loads], capture_output=True, text=True, env=environment(), check=True
+    ).stdout.split()
+    assert "noetl_stream.worker.worker" in loaded
+    assert not {one for one in loaded if one.partition(".")[0] == "asyncpg" or "adapters.postgres" in one}

@@ -12,6 +12,7 @@ from typing import Final
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.diagnosis import system_errors_explained
+from noetl_stream.local.groundwork import Groundwork
 from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
 from noetl_stream.local.stack import is_running
 from noetl_stream.settings.environment import Settings
@@ -39,13 +40,14 @@ class Background:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._is_waiting = False
+        self._groundwork: Groundwork | None = None
         self._lacks_keys = settings.nats_url is not None and not settings.server_keys
         self._has_said = False
 
     def load(self) -> None:
         """Lets them load, if the embedded stack does not run, until they are needed: :meth:`start_loaded`.
 
-        Until then they change nothing, and end with this process.
+        Meanwhile the data folder of a new home is made. Unless they are needed, :meth:`close` undoes what was done.
         """
         if self._settings.nats_url is not None:
             return
@@ -56,11 +58,22 @@ class Background:
             [WAITING, *_home_option(self._settings.home.resolve())], subprocess.PIPE, subprocess.DEVNULL
         )
         self._is_waiting = True
+        with system_errors_explained(self._settings.home):
+            self._groundwork = Groundwork.begin(self._settings.home, self._settings.pool)
 
     def start_loaded(self) -> None:
         """:meth:`start`, if they have been loaded. Errors: the same."""
         if self._is_waiting:
             self.start()
+        if self._groundwork is not None:
+            self._groundwork.keep()
+            self._groundwork = None
+
+    def close(self) -> None:
+        """Undoes what :meth:`load` did, if it was not needed."""
+        if self._groundwork is not None:
+            self._groundwork.undo()
+            self._groundwork = None
 
     def start(self) -> None:
         """Starts them, unless this process already has and they still run.

@@ -160,6 +160,13 @@ class FileLock:
             time.sleep(LOCK_POLL_S)
         return True
 
+    def is_current(self) -> bool:
+        """Whether the file is still at its path: a new home may be removed while others wait for its lock."""
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
         """Releases the lock, unless a child process inherited the open file, which then holds it until it ends."""
         os.close(self.descriptor)

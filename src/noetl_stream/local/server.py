@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -83,6 +84,21 @@ def start(server: LocalServer, wanted_port: int | None, secrets: Secrets) -> Sta
     Raises:
         LocalStackError: The data is in use elsewhere, or the server cannot be started.
     """
+    with guarded(server) as guard:
+        server.prepare(secrets, guard.descriptor)
+        log_from_byte = _rotate_if_large(server.log)
+        # Checked last: a killed server's port becomes free with its lock, some time after its death.
+        port = wanted_port if wanted_port is not None and processes.is_free(wanted_port) else processes.choose_port()
+        return StartingServer(server, server.launch(port, guard.descriptor), log_from_byte)
+
+
+@contextmanager
+def guarded(server: LocalServer) -> Iterator[FileLock]:
+    """The lock on the data of ``server``, which no process of it uses.
+
+    Raises:
+        LocalStackError: The data is in use elsewhere.
+    """
     guard = FileLock(server.folder / "server.lock")
     try:
         # A running server without a pid file: its folder was removed, or its starter died before the file was written.
@@ -94,11 +110,7 @@ def start(server: LocalServer, wanted_port: int | None, secrets: Secrets) -> Sta
                 f"{server.folder} is in use by a {server.title} in another container or machine",
                 hint="stop it there, or choose another folder with --home or NOETL_HOME",
             )
-        server.prepare(secrets, guard.descriptor)
-        log_from_byte = _rotate_if_large(server.log)
-        # Checked last: a killed server's port becomes free with its lock, some time after its death.
-        port = wanted_port if wanted_port is not None and processes.is_free(wanted_port) else processes.choose_port()
-        return StartingServer(server, server.launch(port, guard.descriptor), log_from_byte)
+        yield guard
     finally:
         guard.close()
 

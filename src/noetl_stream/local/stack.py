@@ -96,17 +96,15 @@ class EmbeddedStack:
             UsageError: ``home`` is a file, or under one.
             LocalStackError: A server cannot run: permissions, ports, disk, programs, data of another version.
         """
-        with system_errors_explained(home):
-            prepared = prepare_home(home)
-            with exclusive_lock(prepared.start_lock, BUSY):
-                stack = cls(prepared, FileLock(prepared.in_use_lock), pool)
-                stack._use().share()
-                try:
-                    stack._ensure_running()
-                except BaseException:
-                    stack._leave_under_lock()
-                    raise
-                return stack
+        with system_errors_explained(home), _locked_home(home) as prepared:
+            stack = cls(prepared, FileLock(prepared.in_use_lock), pool)
+            stack._use().share()
+            try:
+                stack._ensure_running()
+            except BaseException:
+                stack._leave_under_lock()
+                raise
+            return stack
 
     def is_prepared(self, digest: str) -> bool:
         """Whether the schema and the streams were prepared last by a program with this digest of what it prepares."""
@@ -288,6 +286,17 @@ class EmbeddedStack:
         if found is None and launched is not None and command_of(launched.pid, each.identity) is not None:
             return launched
         return found
+
+
+@contextmanager
+def _locked_home(folder: Path) -> Iterator[Home]:
+    """The home, made if it is missing, under its start lock."""
+    while True:
+        home = prepare_home(folder)
+        with exclusive_lock(home.start_lock, BUSY) as lock:
+            if lock.is_current():
+                yield home
+                return
 
 
 def is_running(home: Path) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, cast
 
-from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.client.executions.submit import Client
 from noetl_stream.concurrency import Deferred
 from noetl_stream.endpoint import Endpoint
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.wiring.stores import OperatorPorts
 
-if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+if TYPE_CHECKING:  # each process imports what it uses
+    from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.client.access import OnRecord
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets

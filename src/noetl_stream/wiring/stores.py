@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.postgres.migrate import migrate
-from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.concurrency import Deferred
 from noetl_stream.endpoint import Endpoint
@@ -27,7 +25,8 @@ from noetl_stream.settings.environment import (
 )
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
 
-if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+if TYPE_CHECKING:  # each process imports what it uses: a command that reads takes a third of the time, and a worker
+    # knows no Postgres
     from noetl_stream.adapters.nats.blobs import NatsBlobs
     from noetl_stream.adapters.nats.bus import NatsBus
     from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
@@ -36,6 +35,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.adapters.nats.event_log import NatsEventLog
     from noetl_stream.adapters.nats.streams import StreamDocument
     from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
+    from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.ports.blobs import Blobs
     from noetl_stream.ports.bus import Bus
     from noetl_stream.ports.command_queue import CommandQueue
@@ -244,10 +244,14 @@ async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnec
 
 async def _open_store(dsn: str, endpoint: Endpoint, name: str) -> PostgresStore:
     """Servers wait for Postgres themselves."""
+    from noetl_stream.adapters.postgres.store import PostgresStore
+
     return await PostgresStore.open(dsn, name=name, patience_s=PATIENCE_S if endpoint.identity == GATEWAY else 0.0)
 
 
 def _replica(endpoint: Endpoint, name: str) -> Deferred[PostgresStore] | None:
+    from noetl_stream.adapters.postgres.store import PostgresStore
+
     dsn = endpoint.postgres_read_dsn
     return None if dsn is None else Deferred(lambda: PostgresStore.open(dsn, name=name))
 
@@ -262,6 +266,8 @@ def required_dsn(endpoint: Endpoint) -> str:
 
 async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str]:
     """Creates or upgrades the schema, and with ``roles`` the roles; returns the names of the migrations applied."""
+    from noetl_stream.adapters.postgres.migrate import migrate
+
     return await migrate(required_dsn(endpoint), roles=roles)
 
 

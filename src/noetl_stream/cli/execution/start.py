@@ -121,6 +121,7 @@ def run(
     given, settings, check = file_or_address(playbook), settings_for(target.home), None
     background = Background(settings)
     if gateway_of(target, settings) is None:
+        ctx.call_on_close(background.close)
         background.load()
         check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
     wanted = replace(

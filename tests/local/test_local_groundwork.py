@@ -1,0 +1,74 @@
+"""The folder of a new home's Postgres is made while ``run`` checks its playbook, and undone if that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from noetl_stream.local import EmbeddedStack
+from noetl_stream.local.groundwork import Groundwork
+from noetl_stream.local.home import prepare_home
+from noetl_stream.settings.environment import DEFAULT_POOL
+
+ServersUnder = Callable[[Path], list[int]]
+
+
+def begun(home: Path) -> Groundwork:
+    found = Groundwork.begin(home, DEFAULT_POOL)
+    assert found is not None
+    return found
+
+
+def makers_of(home: Path) -> list[int]:
+    found = psutil.process_iter(["cmdline"])
+    return [each.pid for each in found if any(str(home) in word for word in each.info["cmdline"] or ())]
+
+
+def test_a_stack_starts_on_the_folder_that_was_made(fresh_home: Path, servers_under: ServersUnder) -> None:
+    begun(fresh_home).keep()
+    made = (fresh_home / "postgres" / "data" / "PG_VERSION").stat()
+    assert servers_under(fresh_home) == []
+    with EmbeddedStack.join(fresh_home) as stack:
+        assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())
+    assert (fresh_home / "postgres" / "data" / "PG_VERSION").stat().st_mtime_ns == made.st_mtime_ns
+
+
+def test_nothing_is_left_of_one_that_is_undone(fresh_home: Path) -> None:
+    groundwork = begun(fresh_home)
+    while not (fresh_home / "postgres" / "data.new" / "base").exists():
+        pass
+    groundwork.undo()
+    assert not fresh_home.exists()
+    assert makers_of(fresh_home) == []
+
+
+def test_who_waited_for_a_home_that_is_undone_makes_it_anew(fresh_home: Path, servers_under: ServersUnder) -> None:
+    groundwork = begun(fresh_home)
+    with ThreadPoolExecutor(1) as threads:
+        joining = threads.submit(EmbeddedStack.join, fresh_home)
+        while len([one for one in psutil.Process().open_files() if one.path == str(fresh_home / "start.lock")]) < 2:
+            pass
+        groundwork.undo()
+        with joining.result() as stack:
+            assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())
+
+
+def test_one_that_fails_leaves_the_error_to_who_joins(fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("noetl_stream.local.postgres_server.DataFolder.create", fails)
+        begun(fresh_home).keep()
+    with EmbeddedStack.join(fresh_home) as stack:
+        assert set(stack.pids()) == {"nats", "postgres"}
+
+
+def test_a_home_that_is_there_is_left_alone(fresh_home: Path) -> None:
+    prepare_home(fresh_home)
+    assert Groundwork.begin(fresh_home, DEFAULT_POOL) is None
+    assert not (fresh_home / "start.lock").exists()
