@@ -109,6 +109,7 @@ def test_a_test_document_is_no_playbook_and_check_says_so(tmp_path: Path) -> Non
     found = noetl("playbook", "check", "p.test.yaml", cwd=tmp_path)
     assert found.returncode == 2
     assert "`kind` must be `Playbook`, not `PlaybookTest`\n  hint: `noetl-stream playbook test` runs it" in found.stdout
+    assert found.stdout.count("error[") == 1
 
 
 def test_a_playbook_may_end_in_yml(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -32,12 +33,13 @@ class AggregateTables:
                 del kept[number]
 
 
-class MemoryAggregates:
+class MemoryAggregates(ABC):
     """:class:`~noetl_stream.ports.aggregates.AggregateStore`, over :attr:`aggregate_tables`."""
 
     @property
+    @abstractmethod
     def aggregate_tables(self) -> AggregateTables:
-        raise NotImplementedError
+        """The aggregates, and their histories."""
 
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
         rows = self.aggregate_tables.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,13 +36,13 @@ class LimitTables:
         return asked | {row.execution_id for row in self.rows.values()}
 
 
-class MemoryLimits:
+class MemoryLimits(ABC):
     """:class:`~noetl_stream.ports.limits.LimitStore`, over :attr:`limit_tables`; the port documents each method."""
 
     @property
+    @abstractmethod
     def limit_tables(self) -> tuple[LimitTables, Mapping[str, ExecutionRow]]:
         """The slots, and the executions."""
-        raise NotImplementedError
 
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
         slots = {}

@@ -20,7 +20,14 @@ from noetl_stream.playbook.check.workflow import check_unused, check_workflow, w
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model.document import ParsedPlaybook, check_address, kind_in, read_document
+from noetl_stream.playbook.model.document import (
+    OTHER_KINDS,
+    ParsedPlaybook,
+    check_address,
+    check_kind,
+    kind_in,
+    read_document,
+)
 from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import StepDraft, read_steps
 from noetl_stream.playbook.model.task import TaskDraft
@@ -214,6 +221,9 @@ def _compiled(
     kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
     source = text.source
     if source is None:
+        return None
+    if kind_in(source.root) in OTHER_KINDS:
+        check_kind(source.root, "Playbook", problems)  # what else a playbook needs would be noise
         return None
     document = read_document(source.root, knobs_of(kinds), limits, problems)
     workbook = read_workbook(document.workbook, kinds, problems)

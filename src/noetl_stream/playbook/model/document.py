@@ -46,7 +46,7 @@ POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
 
 _KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
-_OTHER_KINDS: Final = {
+OTHER_KINDS: Final = {
     "Schema": "register it, and name it in a task: spec: { result: { schema: { path: … } } }",
     "PlaybookTest": "`noetl-stream playbook test` runs it",
     "Schedule": "`noetl-stream schedule preview` shows when it is due",
@@ -275,7 +275,7 @@ def check_kind(root: Node, wanted: str, problems: Problems) -> None:
         message = f"`apiVersion` must be `{API_VERSION}`, not `{version.value}`"
         problems.error("invalid_value", message, version, hint)
     if isinstance(kind, Scalar) and isinstance(kind.value, str) and kind.value != wanted:
-        near = _OTHER_KINDS.get(kind.value) or did_you_mean(kind.value, [wanted])
+        near = OTHER_KINDS.get(kind.value) or did_you_mean(kind.value, [wanted])
         problems.error("invalid_value", f"`kind` must be `{wanted}`, not `{kind.value}`", kind, near)
 
 
