@@ -376,9 +376,9 @@ class _Maker(NamedTuple):
         operations = self.stage.operations
         await operations.playbooks.register(HOSTILE_TRIGGER.encode(), "trigger", "token:local")
         for number, said in enumerate((ODD, "<script>window.evil=1</script>")):
-            body = json.dumps({"said": said, ODD: [ODD], "number": number}).encode()
+            body = json.dumps({"said": said, ODD: [ODD], "number": number}, ensure_ascii=False).encode()
             await self.event(LONG_PATH, body, {"X-Evil": quote(EVIL), "User-Agent": EVIL})
-        await operations.triggers.pause(LONG_PATH, "token:local", EVIL)
+        await operations.triggers.pause(LONG_PATH, "token:local", f"{EVIL} \u202eright to left")
         await self.event(LONG_PATH, EVIL.encode(), {})
 
     async def write_evil(self) -> None:

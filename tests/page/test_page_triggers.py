@@ -132,6 +132,35 @@ async def test_events_are_explained_and_sent_again_and_the_trigger_is_paused_and
         assert visit.complaints == []
 
 
+async def test_an_author_writes_a_trigger_on_the_page(home: Path) -> None:
+    noetl("trigger", "delete", PATH, "--home", home)
+    printed = noetl("sign-in", "--home", home)
+    async with visiting() as visit:
+        page, dialog = visit.page, visit.page.get_by_role("dialog")
+        await page.goto(printed.stdout.strip())
+        await page.get_by_role("link", name="Triggers", exact=True).click()
+        await page.get_by_role("link", name="New trigger").click()
+        editor = page.get_by_role("textbox", name="Playbook")
+        await expect(editor).to_contain_text("kind: Trigger")
+        await editor.focus()
+        await page.keyboard.press("Control+a")
+        await page.keyboard.insert_text(PUSHES.replace("verify: none", "verify: anybody"))
+        await page.get_by_label("Problems").get_by_text("`verify` must be").wait_for()
+        await editor.focus()
+        await page.keyboard.press("Control+a")
+        await page.keyboard.insert_text(PUSHES)
+        await page.get_by_text("0 errors").or_(page.get_by_text("No problems")).wait_for()
+        await page.get_by_role("button", name="Publish").click()
+        await expect(dialog).to_contain_text("it starts executions, with your rights")
+        await dialog.get_by_role("button", name="Publish").click()
+        await page.get_by_role("region", name=f"Trigger {PATH}").wait_for()
+        await page.get_by_role("link", name="Document").click()
+        await page.get_by_role("link", name="Edit").click()
+        await expect(editor).to_contain_text("verify: none")
+        visit.forgive("404")  # nothing was there to compare with
+        assert visit.complaints == []
+
+
 async def test_an_event_is_found_and_sent_again_by_keyboard_alone(home: Path, shared_gateway_port: int) -> None:
     await sent(shared_gateway_port, ref="dev")
     printed = noetl("sign-in", "--home", home)

@@ -10,7 +10,7 @@ test('a schedule says when it is due in the words of its document', () => {
 })
 
 test('a time is told by the clock of its zone, unless that is UTC', () => {
-  expect(inItsZone('2026-11-24T02:30:00+01:00', 'Europe/Berlin')).toBe('02:30 in Europe/Berlin')
+  expect(inItsZone('2026-11-24T02:30:00+01:00', 'Europe/Berlin')).toBe('(02:30 in Europe/Berlin)')
   expect(inItsZone('2026-11-24T01:30:00+00:00', 'UTC')).toBe('')
 })
 

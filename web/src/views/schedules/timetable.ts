@@ -9,7 +9,7 @@ export function timetable({ timetable: { cron, every_s, at } }: Pick<RegisteredS
 }
 
 /** A time in the zone of its schedule, as the clock on the wall there shows it; nothing for UTC. */
-export const inItsZone = (at: string, zone: string): string => (zone === 'UTC' ? '' : `${at.slice(11, 16)} in ${zone}`)
+export const inItsZone = (at: string, zone: string): string => (zone === 'UTC' ? '' : `(${at.slice(11, 16)} in ${zone})`)
 
 /** What somebody must know of it at once, unless it is paused. */
 export function stateOf(one: Pick<RegisteredSchedule, 'running' | 'waiting' | 'next' | 'backfill'>): string {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { concerns, isOpenToAll, sourceFacts } from './source'
+import { asTemplatesSee, concerns, isOpenToAll, sourceFacts } from './source'
 
 const hook = { source: 'webhook', on: { webhook: { form: 'github', credential: 'hub' } }, address: '/api/v1/hooks/a' } as const
 const ends = {
@@ -27,3 +27,10 @@ test('only a webhook that asks for nothing is open to all', () => {
   expect([hook, ends].map(isOpenToAll)).toEqual([false, false])
   expect(isOpenToAll({ on: { webhook: { form: 'none' } } })).toBe(true)
 })
+
+test.each([
+  [{ body: '{"a": 1}' }, { body: '{"a": 1}', json: { a: 1 } }],
+  [{ body: 'a=1' }, { body: 'a=1' }],
+  [{ body: '9007199254740993' }, { body: '9007199254740993' }],
+  [{ status: 'failed' }, { status: 'failed' }],
+])('templates see %j as %j', (event, seen) => expect(asTemplatesSee(event)).toEqual(seen))

@@ -1,4 +1,5 @@
 import type { TriggerState } from '../../api/types'
+import { isExact } from '../../fields/values'
 
 type Source = Pick<TriggerState, 'source' | 'on' | 'address'>
 
@@ -13,6 +14,17 @@ export function sourceFacts({ source, on }: Pick<Source, 'source' | 'on'>): stri
 }
 
 export const isOpenToAll = ({ on }: Pick<Source, 'on'>): boolean => mapping(on.webhook).form === 'none'
+
+/** An event with its body as JSON, if it is JSON that a browser can hold. */
+export function asTemplatesSee(event: Record<string, unknown>): Record<string, unknown> {
+  if (typeof event.body !== 'string') return event
+  try {
+    const json: unknown = JSON.parse(event.body)
+    return isExact(json) ? { ...event, json } : event
+  } catch {
+    return event
+  }
+}
 
 const mapping = (value: unknown): Record<string, unknown> => (typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {})
 
