@@ -1,5 +1,5 @@
-"""The screen of triggers, on a real stack: what became of events and why, and what one can do about it, by the mouse and
-by keyboard alone.
+"""The screen of triggers: what became of events and why, and what one can do about it, by the mouse and by keyboard
+alone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from page_browser import expect, needs_browser, visiting
-from page_stage import EVIL, Shown
+from page_browser import WATCH_SHIFTS, expect, needs_browser, visiting
+from page_pictures import SIZES
+from page_stage import ODD, Shown
 
 from noetl_stream.model.roles import Role
 from warm_program import noetl
@@ -39,7 +40,6 @@ spec:
   key: "{{ event.json.after }}"
 """
 PATH = "tests/page/pushes"
-ODD = f"{EVIL} \u202eright to left\u202c \x00 {'long' * 500}"
 
 
 @pytest.fixture
@@ -137,18 +137,22 @@ async def test_an_author_writes_a_trigger_on_the_page(home: Path) -> None:
     printed = noetl("sign-in", "--home", home)
     async with visiting() as visit:
         page, dialog = visit.page, visit.page.get_by_role("dialog")
+        editor = page.get_by_role("textbox", name="Trigger")
+
+        async def write(text: str) -> None:
+            """In place of all that is there."""
+            await editor.focus()
+            for key in ("Control+a", "Delete"):
+                await page.keyboard.press(key)
+            await page.keyboard.insert_text(text)
+
         await page.goto(printed.stdout.strip())
         await page.get_by_role("link", name="Triggers", exact=True).click()
         await page.get_by_role("link", name="New trigger").click()
-        editor = page.get_by_role("textbox", name="Playbook")
         await expect(editor).to_contain_text("kind: Trigger")
-        await editor.focus()
-        await page.keyboard.press("Control+a")
-        await page.keyboard.insert_text(PUSHES.replace("verify: none", "verify: anybody"))
+        await write(PUSHES.replace("verify: none", "verify: anybody"))
         await page.get_by_label("Problems").get_by_text("`verify` must be").wait_for()
-        await editor.focus()
-        await page.keyboard.press("Control+a")
-        await page.keyboard.insert_text(PUSHES)
+        await write(PUSHES)
         await page.get_by_text("0 errors").or_(page.get_by_text("No problems")).wait_for()
         await page.get_by_role("button", name="Publish").click()
         await expect(dialog).to_contain_text("it starts executions, with your rights")
@@ -199,6 +203,19 @@ async def test_an_event_is_found_and_sent_again_by_keyboard_alone(home: Path, sh
         await page.keyboard.press("?")
         await expect(page.get_by_role("dialog")).to_contain_text("Next trigger")
         assert visit.complaints == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_nothing_moves_while_what_starts_by_itself_is_loaded(size: str, shown: Shown) -> None:
+    width, height = SIZES[size]
+    async with visiting(width=width, height=height) as visit:
+        await shown.sign_in(visit)
+        await visit.page.add_init_script(f"({WATCH_SHIFTS})()")
+        for screen, last in (("triggers", "Event 1"), ("schedules", "More to come")):
+            await shown.open(visit, shown.screens[screen])
+            await visit.page.get_by_role("button", name=last, exact=True).wait_for()
+            await visit.page.get_by_role("link", name="01").first.wait_for()
+            assert await visit.page.evaluate("shifted") == [], screen
 
 
 @pytest.mark.parametrize(
