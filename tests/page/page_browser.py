@@ -24,6 +24,13 @@ needs_browser: Final = pytest.mark.skipif(
 WITH_PLACES = "const warn = console.warn; console.warn = (...said) => warn(...said, new Error('said').stack)"
 """A warning says where it was made."""
 
+WATCH_SHIFTS: Final = """() => {
+  window.shifted = []
+  const names = (entry) => entry.sources.map((one) => one.node?.outerHTML ?? one.node?.parentElement?.outerHTML)
+  new PerformanceObserver((list) => shifted.push(...list.getEntries().map(names))).observe({ type: 'layout-shift' })
+}"""
+"""Keeps what moves on the page, though nobody has moved it."""
+
 
 def placed(said: Any) -> str:
     """What the browser says, and of which address."""

@@ -40,6 +40,7 @@ SCREENS: Final = (
         "statistics",
         "editor",
         "schedules",
+        "triggers",
         "health",
         "pools",
         "workers",

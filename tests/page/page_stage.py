@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -140,6 +143,41 @@ spec: {{playbook: team/nightly, cron: [{cron}], timezone: Europe/Berlin, overlap
 """
 
 
+PUSHES: Final = """\
+apiVersion: noetl.io/v2
+kind: Trigger
+metadata: {name: pushes, path: team/pushes}
+spec:
+  on: {webhook: {verify: github, credential: github_webhook}}
+  when: "{{ event.json.ref == 'refs/heads/main' }}"
+  playbook: team/nightly
+  workload: {day: "{{ event.json.day }}", regions: [north]}
+  key: "{{ event.json.after }}"
+"""
+FAILURES: Final = """\
+apiVersion: noetl.io/v2
+kind: Trigger
+metadata: {name: failures, path: team/failures}
+spec:
+  on: {execution: {path: team/reports/*, labels: {env: prod}, status: [failed, cancelled]}}
+  playbook: team/nightly
+"""
+SECRET: Final = "It's a Secret to Everybody"
+ODD: Final = f"{EVIL} \u202eright to left\u202c \x00 {'long' * 500}"
+LONG_PATH: Final = f"team/{'a-trigger-with-a-very-long-path/' * 6}hostile"
+HOSTILE_TRIGGER: Final = f"""\
+apiVersion: noetl.io/v2
+kind: Trigger
+metadata: {{name: hostile, path: {LONG_PATH}}}
+spec:
+  on: {{webhook: {{verify: none}}}}
+  when: "{{{{ event.json.said != '<script>window.evil=1</script>' }}}}"
+  playbook: team/nightly
+  workload: {{text: {EVIL.replace("{{ 7*7 }}", "")!r}}}
+  key: "{{{{ event.json.said[:60] }}}}"
+"""
+
+
 READ: Final = "readCredential"
 
 
@@ -192,6 +230,8 @@ class Shown(NamedTuple):
             "statistics": "/playbooks/team%2Fnightly/statistics",
             "editor": "/playbooks/team%2Fnightly/edit",
             "schedules": "/schedules?open=team%2Feach-night",
+            "triggers": "/triggers?open=team%2Fpushes&event=3",
+            "hostile-trigger": f"/triggers?open={quote(LONG_PATH, '')}&event=1",
             "health": "/system",
             "pools": "/system/pools",
             "workers": "/system/workers",
@@ -235,6 +275,9 @@ async def something_to_show(hostile: bool = True) -> AsyncIterator[Shown]:
         await made.dead_letters(*LETTERS, *([EVIL] if hostile else []))
         await made.access()
         await made.schedules(EVIL if hostile else "the warehouse is moved")
+        await made.triggers("the reports are rewritten")
+        if hostile:
+            await made.evil_events()
         yield Shown(stage, made.ids)
 
 
@@ -307,6 +350,36 @@ class _Maker(NamedTuple):
             return (await operations.schedules.get("team/each-night")).running == []
 
         await self.stage.until(has_run)
+
+    async def triggers(self, reason: str) -> None:
+        """One whose events started, repeated and missed something, and one that is paused."""
+        operations = self.stage.operations
+        await operations.credentials.put("github_webhook", SECRET, "token:local", "http", "Pushes.")
+        for text in (PUSHES, FAILURES):
+            await operations.playbooks.register(text.encode(), "trigger", "token:local")
+        await operations.triggers.pause("team/failures", "token:local", reason)
+        main = {"ref": "refs/heads/main", "after": "6113728f27ae", "day": "2026-11-21"}
+        for event in (main, {**main, "forced": True}, {**main, "ref": "refs/heads/dev"}, {"ref": "refs/heads/main"}):
+            body = json.dumps({**event, "pusher": {"name": "Ada"}}).encode()
+            signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+            await self.event("team/pushes", body, {"X-Hub-Signature-256": f"sha256={signature}"})
+        await operations.triggers.resend("team/pushes", 3, "token:local")
+
+    async def event(self, path: str, body: bytes, headers: dict[str, str]) -> None:
+        """An event for a webhook."""
+        headers |= {"Content-Type": "application/json", "User-Agent": "sender", "Authorization": ""}
+        async with self.stage.client.post(f"/api/v1/hooks/{path}?wait=20s", data=body, headers=headers) as answered:
+            assert answered.status == 200, await answered.text()
+
+    async def evil_events(self) -> None:
+        """What strangers may send, and operators write, to a trigger."""
+        operations = self.stage.operations
+        await operations.playbooks.register(HOSTILE_TRIGGER.encode(), "trigger", "token:local")
+        for number, said in enumerate((ODD, "<script>window.evil=1</script>")):
+            body = json.dumps({"said": said, ODD: [ODD], "number": number}, ensure_ascii=False).encode()
+            await self.event(LONG_PATH, body, {"X-Evil": quote(EVIL), "User-Agent": EVIL})
+        await operations.triggers.pause(LONG_PATH, "token:local", f"{EVIL} \u202eright to left")
+        await self.event(LONG_PATH, EVIL.encode(), {})
 
     async def write_evil(self) -> None:
         """What strangers may write, wherever it is shown."""

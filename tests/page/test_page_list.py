@@ -10,7 +10,7 @@ from typing import Any
 import pytest_asyncio
 from gateway_playbooks import FAILS, HELD, LOOP
 from gateway_stage import GatewayStage
-from page_browser import Visit, expect, needs_browser, visiting
+from page_browser import WATCH_SHIFTS, Visit, expect, needs_browser, visiting
 from page_stage import Shown
 from page_tracing import costing
 
@@ -60,14 +60,6 @@ async def type_line(page: Any, *parts: str) -> None:
             await page.keyboard.press(part)
         else:
             await page.keyboard.type(part)
-
-
-WATCH_SHIFTS = """() => {
-  window.shifted = []
-  const names = (entry) => entry.sources.map((one) => one.node?.outerHTML ?? one.node?.parentElement?.outerHTML)
-  new PerformanceObserver((list) => shifted.push(...list.getEntries().map(names))).observe({ type: 'layout-shift' })
-}"""
-"""Keeps what moves on the page, though nobody has moved it."""
 
 
 @asynccontextmanager

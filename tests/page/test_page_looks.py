@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 from page_browser import AXE, Visit, expect, needs_browser, visiting
 from page_pictures import SIZES
-from page_stage import EVIL, READ, Shown
+from page_stage import EVIL, LONG_PATH, READ, Shown
 
 pytestmark = needs_browser
 needs_axe = pytest.mark.skipif(not AXE.exists(), reason="NO AXE: accessibility is not tested. Run `npm ci` in web/")
@@ -24,6 +25,8 @@ DIALOGS: Final = {
     "waiting": ("Pause", "Cancel", "Compare"),
     "loop": ("Rerun from fetch",),
     "playbook": ("Start",),
+    "schedules": ("Pause", "Trigger", "Backfill", "Delete"),
+    "triggers": ("Pause", "Resend event 3", "Delete"),
     "dead-letters": ("Requeue", "Discard"),
     "credentials": ("Rotate keys", "Delete", "Create a credential"),
     "tokens": ("Create a token", "Revoke ci"),
@@ -146,6 +149,8 @@ async def test_what_strangers_wrote_is_text_and_nothing_else(shown: Shown) -> No
             *(f"{hostile}/logs", fails, f"{fails}?step=each", f"{fails}/result"),
             *(f"{hostile}/diff/{shown.ids['nightly']}", "/", "/playbooks", "/playbooks/team%2Fhostile"),
             "/playbooks/team%2Fhostile/edit",
+            *("/schedules?open=team%2Feach-month", f"/triggers?open={quote(LONG_PATH, '')}"),
+            *(f"/triggers?open={quote(LONG_PATH, '')}&event={number}" for number in (1, 2, 3)),
             *(f"/system/dead-letters?open={shown.ids['letter']}", "/system/credentials?open=evil", "/system/audit"),
             f"/system/audit?operation={READ}&target=evil",
         ]

@@ -133,11 +133,14 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         visit.forgive("422")
         await dialog.get_by_label("rows", exact=True).fill("3")
         await dialog.get_by_label("dry", exact=True).select_option("true")
+        await dialog.get_by_label("Priority").select_option("8")
         await dialog.get_by_text("Same call from a terminal").click()
         line = await dialog.locator("code", has_text="noetl-stream execution start").inner_text()
+        await expect(dialog.locator("code", has_text="curl")).to_contain_text('"priority":8')
         await starts.click()
         await page.locator("header.execution .status.completed").wait_for()
-        assert "--set dry=true" in line and "--set rows=3" in line
+        assert "--set dry=true" in line and "--set rows=3" in line and "--priority 8" in line
+        await expect(page.locator(".facts").get_by_text("Priority")).to_be_visible()
         again = noetl(*shlex.split(line)[1:], "--home", home, "--wait")
         assert again.returncode == 0, again.stderr
 

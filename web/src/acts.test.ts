@@ -68,4 +68,7 @@ test('a start is the same as a line of the shell', () => {
   expect(cliLine(starts('p', '1', { 'a.b': 1 }), '')).toBe(
     `printf %s '{"a.b":1}' | noetl-stream execution start p@1 --workload /dev/stdin`,
   )
+  const lowest = starts('p', '1', { a: 1 }, 0)
+  expect(cliLine(lowest, '')).toBe('noetl-stream execution start p@1 --priority 0 --set a=1')
+  expect(lowest.body).toEqual({ path: 'p', version: '1', workload: { a: 1 }, priority: 0 })
 })

@@ -82,10 +82,12 @@ export const reruns = (id: string, { step, run, ctx, args }: Rerun): Act => {
   }
 }
 
-/** Starts a version of a playbook with what differs from its `workload`. */
-export const starts = (path: string, version: string, workload: Mapping): Act => {
-  const made = { method: 'POST', path: '/executions', body: { path, version, workload } } as const
+/** Starts a version of a playbook with what differs from its `workload`, at its priority or another. */
+export const starts = (path: string, version: string, workload: Mapping, priority: number | null = null): Act => {
+  const at = priority === null ? {} : { priority }
+  const made = { method: 'POST', path: '/executions', body: { path, version, workload, ...at } } as const
   const command = ['noetl-stream', 'execution', 'start', `${path}@${version}`]
+  if (priority !== null) command.push('--priority', String(priority))
   const sets = pairs('--set', workload)
   if (sets !== null) return { ...made, cli: [...command, ...sets] }
   return { ...made, cli: [...command, '--workload', STDIN], stdin: JSON.stringify(workload) }

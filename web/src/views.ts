@@ -5,8 +5,8 @@ export type View =
   | { screen: 'diff'; a: string; b: string; all: boolean }
   | { screen: 'playbooks'; words?: string }
   | { screen: 'playbook'; path: string; version: string | null; tab?: PlaybookTab; before?: string; since?: string }
-  | { screen: 'new-playbook' }
-  | { screen: 'schedules' | 'triggers'; open?: string }
+  | { screen: 'new-playbook'; kind?: Starter }
+  | ({ screen: 'schedules' | 'triggers' } & StarterChoice)
   | { screen: 'system'; part: Part; choice?: SystemChoice }
   | { screen: 'missing' }
 
@@ -28,6 +28,14 @@ export type Part = (typeof PARTS)[number]
 const SYSTEM_CHOICES = ['open', 'principal', 'operation', 'target', 'refused'] as const
 export type SystemChoice = Partial<Record<(typeof SYSTEM_CHOICES)[number], string>>
 
+/** Documents that start executions by themselves. */
+const STARTERS = ['Schedule', 'Trigger'] as const
+export type Starter = (typeof STARTERS)[number]
+
+/** What is chosen among schedules or triggers: which are listed, which is open, and what of its past. */
+const STARTER_CHOICES = ['prefix', 'open', 'status', 'event'] as const
+export type StarterChoice = Partial<Record<(typeof STARTER_CHOICES)[number], string>>
+
 export function viewAt(path: string, search: string): View {
   const query = new URLSearchParams(search)
   const words = path.split('/').filter((word) => word !== '').map(decoded)
@@ -48,8 +56,7 @@ export function viewAt(path: string, search: string): View {
   }
   if (screen === 'playbooks' && three === undefined) return playbookAt(one, two, query)
   if ((screen === 'schedules' || screen === 'triggers') && one === undefined) {
-    const open = query.get('open')
-    return { screen, ...(open && { open }) }
+    return { screen, ...chosenIn(query, STARTER_CHOICES) }
   }
   const part = known(PARTS, one ?? 'health')
   if (screen !== 'system' || part === undefined || two !== undefined) return { screen: 'missing' }
@@ -60,7 +67,8 @@ export function viewAt(path: string, search: string): View {
 function playbookAt(path: string | undefined, word: string | undefined, query: URLSearchParams): View {
   if (path === undefined) {
     const words = query.get('q')
-    return query.has('new') ? { screen: 'new-playbook' } : { screen: 'playbooks', ...(words && { words }) }
+    const kind = known(STARTERS, query.get('new') ?? '')
+    return query.has('new') ? { screen: 'new-playbook', ...(kind && { kind }) } : { screen: 'playbooks', ...(words && { words }) }
   }
   const tab = word === undefined ? undefined : known(PLAYBOOK_TABS, word)
   if (word !== undefined && !tab) return { screen: 'missing' }
@@ -94,10 +102,10 @@ export function addressOf(view: View): string {
       return `/playbooks/${encodeURIComponent(path)}${tab ? `/${tab}` : ''}${query.size > 0 ? `?${query.toString()}` : ''}`
     }
     case 'new-playbook':
-      return '/playbooks?new=1'
+      return `/playbooks?new=${view.kind ?? 1}`
     case 'schedules':
     case 'triggers':
-      return `/${view.screen}${queryOf({ open: view.open ?? '' }, ['open'])}`
+      return `/${view.screen}${queryOf(view, STARTER_CHOICES)}`
     case 'system':
       return `/system${view.part === 'health' ? '' : `/${view.part}`}${queryOf(view.choice, SYSTEM_CHOICES)}`
     case 'missing':

@@ -14,7 +14,7 @@ export class Refused extends Error {
   }
 }
 
-type Query = Record<string, string | number | readonly string[] | null | undefined>
+export type Query = Record<string, string | number | readonly string[] | null | undefined>
 
 export interface Sending {
   query?: Query

@@ -1,3 +1,6 @@
+/** How many to read, a page or so many as are shown; the gateway gives no more than a thousand. */
+export const pageSize = (shown: number): number => Math.min(1000, Math.max(20, shown))
+
 export interface Page<Item> {
   items: Item[]
   next: string | null
@@ -12,7 +15,8 @@ export class Listed<Item> {
   #next = $state<string | null>(null)
   #again = false
 
-  constructor(private readonly read: (cursor: string | null) => Promise<Page<Item>>) {
+  /** `shown`: how many rows there are, of which none should go when they are read again. */
+  constructor(private readonly read: (cursor: string | null, shown: number) => Promise<Page<Item>>) {
     this.again()
   }
 
@@ -34,7 +38,7 @@ export class Listed<Item> {
     }
     this.busy = true
     try {
-      const page = await this.read(cursor)
+      const page = await this.read(cursor, cursor === null ? this.rows.length : 0)
       this.rows = cursor === null ? page.items : [...this.rows, ...page.items]
       this.#next = page.next
       this.failure = null

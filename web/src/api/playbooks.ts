@@ -22,10 +22,17 @@ export const versions = async (path: string): Promise<Playbook[]> =>
   (await get<PlaybookVersions>(`${one(path)}/versions`)).items
 export const graph = (path: string, version: string | null): Promise<Graph> => get(`${one(path)}/graph`, { version })
 
-/** What a version says of its inputs: its `workload`, and the JSON Schema of that. */
-export async function inputs(path: string, version: string | null): Promise<{ workload: Record<string, unknown>; schema?: unknown }> {
-  const plan = await get<{ workload?: Record<string, unknown>; workload_schema?: unknown }>(`${one(path)}/plan`, { version })
-  return { workload: plan.workload ?? {}, schema: plan.workload_schema }
+/** What a version says of its starts: its `workload`, the JSON Schema of that, and its priority. */
+export async function inputs(path: string, version: string | null): Promise<Inputs> {
+  const plan = await get<Partial<Inputs> & { workload_schema?: unknown }>(`${one(path)}/plan`, { version })
+  return { workload: plan.workload ?? {}, schema: plan.workload_schema, priority: plan.priority ?? null }
+}
+
+export interface Inputs {
+  workload: Record<string, unknown>
+  schema?: unknown
+  /** Null if it names none. */
+  priority: number | null
 }
 
 export const diff = (path: string, before: string | null, after: string | null): Promise<PlaybookDiff> =>

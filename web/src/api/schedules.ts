@@ -1,15 +1,13 @@
-import { get, segment } from './client'
+import { get, segment, type Query } from './client'
 import type { Page } from './listed.svelte'
 import type { Occurrence, RegisteredSchedule, Upcoming } from './types'
 
-const SHOWN = 1000
 const one = (path: string): string => `/schedules/${segment(path)}`
 
-/** By path; the first thousand. */
-export const schedules = async (): Promise<RegisteredSchedule[]> =>
-  (await get<Page<RegisteredSchedule>>('/schedules', { limit: SHOWN })).items
-export const upcoming = async (path: string, count: number): Promise<Upcoming[]> =>
-  (await get<{ items: Upcoming[] }>(`${one(path)}/upcoming`, { count })).items
+/** By path. */
+export const schedules = (prefix: string, limit: number): Promise<Page<RegisteredSchedule>> => get('/schedules', { prefix, limit })
+/** When it is due next, or next after a time. */
+export const upcoming = async (path: string, count: number, after: string | null = null): Promise<Upcoming[]> =>
+  (await get<{ items: Upcoming[] }>(`${one(path)}/upcoming`, { count, after })).items
 /** Newest first. */
-export const history = (path: string, cursor: string | null, limit: number): Promise<Page<Occurrence>> =>
-  get(`${one(path)}/history`, { cursor, limit })
+export const history = (path: string, query: Query): Promise<Page<Occurrence>> => get(`${one(path)}/history`, query)

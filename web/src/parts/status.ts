@@ -1,5 +1,5 @@
 /** Each status of executions and step runs has a shape of its own, so that colour is not needed to tell them apart. */
-export type Shape = 'ring' | 'half' | 'clock' | 'bars' | 'triangle' | 'check' | 'cross' | 'slash' | 'again'
+export type Shape = 'ring' | 'half' | 'clock' | 'bars' | 'triangle' | 'check' | 'cross' | 'slash' | 'again' | 'play'
 
 export const SHAPES: Record<string, Shape> = {
   pending: 'ring',
@@ -12,6 +12,9 @@ export const SHAPES: Record<string, Shape> = {
   warning: 'triangle',
   wrong: 'cross',
   skipped: 'ring',
+  started: 'play',
+  repeated: 'again',
+  ignored: 'slash',
   done: 'check',
   failed: 'cross',
   cancelled: 'slash',

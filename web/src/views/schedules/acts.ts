@@ -23,15 +23,22 @@ export const deletes = (path: string): Act => ({
   cli: ['noetl-stream', 'schedule', 'delete', path],
 })
 
+/** From an instant up to before another, in UTC. */
+interface Range {
+  from: string
+  before: string
+}
+
 /** Null while the range is not one. Times are what a field for local times holds, in this browser's zone. */
-export function backfills(path: string, from: string, before: string, overlap: Overlap): Act | null {
+export function rangeOf(from: string, before: string): Range | null {
   const [first, last] = [new Date(from), new Date(before)]
   if (Number.isNaN(first.valueOf()) || Number.isNaN(last.valueOf()) || first >= last) return null
-  const range = { from: first.toISOString(), before: last.toISOString() }
-  return {
-    method: 'POST',
-    path: `/schedules/${segment(path)}/backfill`,
-    body: { ...range, overlap },
-    cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', range.before, '--overlap', overlap],
-  }
+  return { from: first.toISOString(), before: last.toISOString() }
 }
+
+export const backfills = (path: string, range: Range, overlap: Overlap): Act => ({
+  method: 'POST',
+  path: `/schedules/${segment(path)}/backfill`,
+  body: { ...range, overlap },
+  cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', range.before, '--overlap', overlap],
+})

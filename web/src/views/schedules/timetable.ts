@@ -8,9 +8,11 @@ export function timetable({ timetable: { cron, every_s, at } }: Pick<RegisteredS
   return at.length === 1 ? 'once' : `${at.length} times`
 }
 
-/** What somebody must know of it at once. */
-export function stateOf(one: Pick<RegisteredSchedule, 'paused' | 'running' | 'waiting' | 'next' | 'backfill'>): string {
-  if (one.paused) return `paused: ${one.paused.reason}`
+/** A time in the zone of its schedule, as the clock on the wall there shows it; nothing for UTC. */
+export const inItsZone = (at: string, zone: string): string => (zone === 'UTC' ? '' : `(${at.slice(11, 16)} in ${zone})`)
+
+/** What somebody must know of it at once, unless it is paused. */
+export function stateOf(one: Pick<RegisteredSchedule, 'running' | 'waiting' | 'next' | 'backfill'>): string {
   const said = [
     one.running.length > 0 ? `${one.running.length} running` : '',
     one.waiting > 0 ? `${one.waiting} waiting` : '',

@@ -5,6 +5,10 @@ export interface Draft {
   base: string | null
 }
 
+/** What a document is; of others than playbooks the schema of playbooks says nothing. */
+export type Kind = 'Playbook' | 'Schedule' | 'Trigger' | 'Schema'
+export const kindIn = (text: string): Kind => (/^kind: *(Schedule|Trigger|Schema)\b/m.exec(text)?.[1] ?? 'Playbook') as Kind
+
 const keyOf = (path: string): string => `noetl-draft ${path}`
 
 export function kept(path: string): Draft | null {
@@ -28,7 +32,24 @@ export function keep(path: string, draft: Draft): boolean {
 
 export const forget = (path: string): void => sessionStorage.removeItem(keyOf(path))
 
-export const TEMPLATE = `apiVersion: noetl.io/v2
+const SCHEDULE = `apiVersion: noetl.io/v2
+kind: Schedule
+metadata: {name: example, path: examples/nightly}
+spec:
+  playbook: examples/example
+  workload: {greeting: good night}
+  cron: ["30 2 * * *"]
+  timezone: UTC
+`
+const TRIGGER = `apiVersion: noetl.io/v2
+kind: Trigger
+metadata: {name: example, path: examples/greetings}
+spec:
+  on: {webhook: {verify: github, credential: github_webhook}}
+  playbook: examples/example
+  workload: {greeting: "{{ event.json.greeting }}"}
+`
+const PLAYBOOK = `apiVersion: noetl.io/v2
 kind: Playbook
 metadata:
   name: example
@@ -41,3 +62,6 @@ workflow:
       kind: noop
       args: {said: "{{ workload.greeting }}"}
 `
+
+/** What a new document begins with. */
+export const template = (kind: Kind): string => ({ Playbook: PLAYBOOK, Schedule: SCHEDULE, Trigger: TRIGGER, Schema: '' })[kind]
