@@ -29,9 +29,10 @@ def nats() -> None:
 def accounts(pools: tuple[str, ...], streams: tuple[str, ...], folder: Path) -> None:
     """Print the accounts of a nats-server, with a user for each identity; keep their seeds in a folder.
 
-    Seeds that exist are used again, so name all pools and streams each time. Each process gets the seed of its own identity as
-    NOETL_NATS_NKEY. nats-server needs the printed text, which holds no secret, and a reload. Streams that triggers read belong to whoever has the seed
-    of the publisher, in an account of its own.
+    Seeds that exist are used again, so name all pools and streams each time. Each process gets the seed of its own
+    identity as NOETL_NATS_NKEY. nats-server needs the printed text, which holds no secret, and a reload.
+
+    Streams that triggers read are in an account of their own, for whoever has the seed of the publisher.
     """
     from nkeys import NkeysError
 

@@ -1,8 +1,8 @@
 """Who may publish and subscribe which subject on NATS: the least that each identity needs (PROTOCOL §7).
 
 An identity is ``admin``, ``server``, ``gateway``, ``worker-<pool>`` or ``publisher``. :data:`TABLE` names every subject
-the code uses; :func:`permissions_of` reads the rights of one identity from it. A publisher is somebody who has streams of
-their own, in an account of their own, which triggers read as far as :func:`stream_rights` says.
+the code uses; :func:`permissions_of` reads the rights of one identity from it. The publisher is who has streams that
+triggers read, in an account of their own: of these, servers have what :func:`stream_rights` says.
 """
 
 from __future__ import annotations

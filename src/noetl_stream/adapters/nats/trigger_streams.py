@@ -30,7 +30,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, StreamMessage
 
-ACK_WAIT_S: Final = 10.0
+ACK_WAIT_S: Final = 5.0
 """A message that a server has read and not acknowledged is delivered again after this time."""
 
 EXPIRES_S: Final = 15.0
