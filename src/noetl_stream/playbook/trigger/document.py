@@ -207,9 +207,7 @@ def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[
         message = f"`{name}` beside `{given[0]}`: a trigger is on one kind of events"
         problems.error("conflicting_keys", message, on.keys[name], "remove one, or write two triggers")
     if not given:
-        problems.error(
-            "missing_key", f"`on` needs {' or '.join(f'`{one}`' for one in get_args(EventSource))}", on, _SOURCE_HINT
-        )
+        problems.error("missing_key", f"`on` needs one of {listed(get_args(EventSource))}", on, _SOURCE_HINT)
         return None, None
     return given[0], getattr(read, given[0])
 

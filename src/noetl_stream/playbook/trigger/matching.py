@@ -216,12 +216,12 @@ def _described(body: bytes) -> dict[str, str]:
     return {"base64": b64encode(body).decode()} if "\0" in text else {"body": text}
 
 
-def read_event(source: EventSource, given: Any, format: StreamFormat = "json") -> Mapping[str, Any]:
+def read_event(source: EventSource, given: Any, form: StreamFormat = "json") -> Mapping[str, Any]:
     """``event`` from a description of one: the keys of a delivery or a message, with ``json`` or ``base64`` in place of
     ``body``, or of an end.
 
     Args:
-        format: What the data of a message is.
+        form: What the data of a message is.
 
     Raises:
         UsageError: it is no such description.
@@ -230,7 +230,7 @@ def read_event(source: EventSource, given: Any, format: StreamFormat = "json") -
         if source == "execution":
             return execution_event(msgspec.convert(given, _GivenEnd))
         if source == "nats":
-            return _message_event(msgspec.convert(given, _GivenMessage), format)
+            return _message_event(msgspec.convert(given, _GivenMessage), form)
         found = msgspec.convert(given, _GivenDelivery)
     except msgspec.ValidationError as error:
         raise UsageError(f"not an event of `{source}`: {error}", hint=f"write {_EXAMPLES[source]}") from None
@@ -248,16 +248,19 @@ _EXAMPLES: Final[Mapping[EventSource, str]] = {
 
 def _body_of(given: _GivenDelivery | _GivenMessage) -> bytes:
     if given.base64 is not None:
-        return b64decode(given.base64)
+        try:
+            return b64decode(given.base64)
+        except ValueError as error:
+            raise UsageError(f"`base64` of the event: {error}") from None
     return given.body.encode() if given.json is msgspec.UNSET else encode(given.json)
 
 
-def _message_event(given: _GivenMessage, format: StreamFormat) -> Mapping[str, Any]:
+def _message_event(given: _GivenMessage, form: StreamFormat) -> Mapping[str, Any]:
     if given.size > MAX_MESSAGE_BYTES:
         raise UsageError(f"the message has {given.size:,} bytes, and at most {MAX_MESSAGE_BYTES:,} are taken")
     return OutcomeEnvelope(
         subject=given.subject,
-        data=_data(_body_of(given), format),
+        data=_data(_body_of(given), form),
         headers=given.headers,
         stream=given.stream,
         sequence=given.sequence,
@@ -265,11 +268,11 @@ def _message_event(given: _GivenMessage, format: StreamFormat) -> Mapping[str, A
     )
 
 
-def _data(body: bytes, format: StreamFormat) -> Any:
-    if format == "bytes":
+def _data(body: bytes, form: StreamFormat) -> Any:
+    if form == "bytes":
         return b64encode(body).decode()
     try:
-        return decode_json(body) if format == "json" else body.decode()
+        return decode_json(body) if form == "json" else body.decode()
     except PayloadRefused as error:
         raise UsageError(f"its data is not JSON: {error.message}", hint="`format: text` and `bytes` take any") from None
     except UnicodeDecodeError:
