@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.aggregates import StreamFormat
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.trigger.document import EndedExecutions
 from noetl_stream.playbook.trigger.matching import (

@@ -27,6 +27,7 @@ from noetl_stream.concurrency import set_within
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, StreamMessage
 
@@ -37,7 +38,10 @@ EXPIRES_S: Final = 15.0
 HEARTBEAT_S: Final = 5.0
 MAX_HELD_BYTES: Final = 2 * 1024 * 1024
 _TRIGGER: Final = "noetl_trigger"
-"""In the metadata of a consumer: the path of its trigger."""
+_EVENTS: Final = "noetl_events"
+"""In the metadata of a consumer: the path of its trigger, and when the EVENTS of its servers was made, since others may
+read the same stream.
+"""
 
 
 class _StreamConfig(msgspec.Struct):
@@ -94,7 +98,9 @@ class NatsTriggerStreams:
                 found = None
         if found is None:
             starts = _starts(wanted, folded, made.config.retention)
-            found = await self._make(stream, wanted.consumer, {**_settings(wanted), **starts}, subjects)
+            metadata = {_TRIGGER: wanted.trigger, _EVENTS: await self._events()}
+            settings = {**_settings(wanted.consumer), **starts, "metadata": metadata}
+            found = await self._make(stream, wanted.consumer, settings, subjects)
         elif found.subjects != subjects:
             found = await self._make(stream, wanted.consumer, found.config, subjects)
         return await NatsStreamConsumer.open(self, self._connection, self._clock, found, stream, made.created)
@@ -108,6 +114,7 @@ class NatsTriggerStreams:
 
     async def consumers(self, stream: str) -> list[str]:
         names: list[str] = []
+        events = await self._events()
         total, offset = 1, 0
         while offset < total:
             try:
@@ -119,7 +126,7 @@ class NatsTriggerStreams:
             names += [
                 one.name
                 for one in listed
-                if one.name.startswith(CONSUMER_PREFIX) and _TRIGGER in (one.config.get("metadata") or {})
+                if one.name.startswith(CONSUMER_PREFIX) and (one.config.get("metadata") or {}).get(_EVENTS) == events
             ]
             total, offset = page.total if listed else 0, offset + len(listed)
         return sorted(names)
@@ -134,6 +141,10 @@ class NatsTriggerStreams:
         if found is None:
             raise ReaderBroken(f"consumer {consumer} of stream {stream} is gone")
         return found
+
+    async def _events(self) -> str:
+        found = await self._connection.api(f"STREAM.INFO.{EVENTS}")
+        return msgspec.json.decode(found, type=_StreamFound).created
 
     async def _find(self, stream: str, consumer: str) -> _ConsumerFound | None:
         try:
@@ -163,16 +174,15 @@ class NatsTriggerStreams:
             raise StoreMissing(f"stream {stream} does not exist", hint="make it, and it is read") from None
 
 
-def _settings(wanted: StreamWanted) -> dict[str, Any]:
+def _settings(name: str) -> dict[str, Any]:
     return {
-        "durable_name": wanted.consumer,
-        "name": wanted.consumer,
+        "durable_name": name,
+        "name": name,
         "description": "made and deleted by noetl-stream with its trigger",
         "ack_policy": "explicit",
         "ack_wait": round(ACK_WAIT_S * NANOSECONDS),
         "max_deliver": -1,
         "max_ack_pending": MAX_UNACKNOWLEDGED,
-        "metadata": {_TRIGGER: wanted.trigger},
     }
 
 
