@@ -27,7 +27,7 @@ from noetl_stream.playbook.trigger.matching import (
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_stream.trigger.stream_messages import (
     MAX_MESSAGE_BYTES,
-    StreamMessage,
+    TriggerMessage,
     is_subject_pattern,
     subject_matches,
 )
@@ -162,12 +162,12 @@ def test_an_event_is_described_in_a_file() -> None:
             read_event(source, wrong)  # type: ignore[arg-type]
 
 
-def message(body: bytes, **more: Any) -> StreamMessage:
+def message(body: bytes, **more: Any) -> TriggerMessage:
     given = {"stream": "ORDERS", "sequence": 7, "subject": "orders.paid", "at_ms": 0, "size": len(body), **more}
-    return StreamMessage(body=body, **given)
+    return TriggerMessage(body=body, **given)
 
 
-def read(form: StreamFormat, one: StreamMessage) -> Mapping[str, Any]:
+def read(form: StreamFormat, one: TriggerMessage) -> Mapping[str, Any]:
     return read_event("nats", described_message(one), form)
 
 
@@ -198,7 +198,7 @@ def test_a_message_is_an_event_with_its_place_and_its_data_as_the_trigger_says()
     ],
 )
 def test_a_message_that_is_not_what_the_trigger_says_is_refused_with_the_reason(
-    form: StreamFormat, one: StreamMessage, reason: str
+    form: StreamFormat, one: TriggerMessage, reason: str
 ) -> None:
     said = described_message(one)
     assert "\0" not in str(said)

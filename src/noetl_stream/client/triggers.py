@@ -19,6 +19,7 @@ from noetl_stream.model.aggregates import (
     TRIGGER,
     EventReceived,
     RequestedFact,
+    StreamFilter,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
@@ -245,7 +246,11 @@ def _document(row: AggregateRow) -> TriggerStateDocument:
     return TriggerStateDocument(
         path=state.path,
         source=terms.source,
-        on={terms.source: msgspec.to_builtins(terms.webhook or terms.execution or terms.nats)},
+        on={
+            terms.source: msgspec.to_builtins(terms.webhook or terms.execution)
+            if terms.nats is None
+            else _on(terms.nats)
+        },
         address=webhook_address(state.path) if terms.webhook is not None else None,
         playbook=terms.playbook,
         version=terms.version,
@@ -260,6 +265,11 @@ def _document(row: AggregateRow) -> TriggerStateDocument:
         events=state.number,
         stream=_stream(state) if terms.nats is not None else None,
     )
+
+
+def _on(nats: StreamFilter) -> dict[str, str]:
+    from_ = "new" if nats.from_ms is None else iso(nats.from_ms) if nats.from_ms else "all"
+    return {"stream": nats.stream, "subject": nats.subject, "from": from_, "format": nats.format}
 
 
 def _stream(state: TriggerState) -> TriggerStreamDocument:

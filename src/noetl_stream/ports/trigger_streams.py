@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from noetl_stream.model.aggregates import StreamFilter, StreamPlace
-from noetl_stream.trigger.stream_messages import StreamMessage
+from noetl_stream.trigger.stream_messages import TriggerMessage
 
 MAX_UNACKNOWLEDGED: Final = 256
 """So many messages of a consumer are delivered and not acknowledged, at most."""
@@ -34,7 +34,7 @@ class StreamWanted(msgspec.Struct, frozen=True, kw_only=True):
 class ReadMessage(msgspec.Struct, frozen=True):
     """A message that was delivered. ``pending`` is how many were left behind it, ``receipt`` the adapter's own."""
 
-    message: StreamMessage
+    message: TriggerMessage
     pending: int
     receipt: bytes
 

@@ -217,7 +217,7 @@ class Aggregates:
             return
         key = before.row.key if before is not None else getattr(one.fact, "key", "")
         slots = seen.slots or NO_SLOTS
-        given = Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots, self._streams)
+        given = Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots, streams=self._streams)
         folded = kind.fold(state, given)
         if folded.state is state:
             _answer(one, folded.answer, tick)

@@ -23,7 +23,7 @@ _OWN_STREAM: Final = re.compile(r"EVENTS|COMMANDS|LOGS|OBJ_noetl-.*|KV_noetl-.*"
 _TOKEN: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+|\*", re.ASCII)
 
 
-class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as a stream holds it.
 
     Attributes:

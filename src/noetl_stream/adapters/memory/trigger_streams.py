@@ -12,7 +12,7 @@ from noetl_stream.adapters.memory.line import Line
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
-from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, StreamMessage, subject_matches
+from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage, subject_matches
 
 
 class _Consumer(msgspec.Struct):
@@ -25,11 +25,11 @@ class _Consumer(msgspec.Struct):
 class _Stream(msgspec.Struct):
     made: str
     last: int = 0
-    messages: dict[int, StreamMessage] = msgspec.field(default_factory=dict)
+    messages: dict[int, TriggerMessage] = msgspec.field(default_factory=dict)
     consumers: dict[str, _Consumer] = msgspec.field(default_factory=dict)
     grown: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
-    def left(self, consumer: _Consumer) -> list[StreamMessage]:
+    def left(self, consumer: _Consumer) -> list[TriggerMessage]:
         pattern = consumer.wanted.filter.subject
         return [
             one
@@ -62,7 +62,7 @@ class MemoryTriggerStreams:
         found.last += 1
         size = len(body) + sum(len(name) + len(text) for name, text in given.items())
         fits = size <= MAX_MESSAGE_BYTES
-        found.messages[found.last] = StreamMessage(
+        found.messages[found.last] = TriggerMessage(
             stream=stream,
             sequence=found.last,
             subject=subject,

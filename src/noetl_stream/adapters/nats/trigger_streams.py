@@ -29,7 +29,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
-from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, StreamMessage
+from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, TriggerMessage
 
 ACK_WAIT_S: Final = 5.0
 """A message that a server has read and not acknowledged is delivered again after this time."""
@@ -336,7 +336,7 @@ class NatsStreamConsumer:
         self._pull.arrived(counted_bytes(subject, reply, headers, body))
         size = len(body) + len(headers)
         fits = size <= MAX_MESSAGE_BYTES
-        message = StreamMessage(
+        message = TriggerMessage(
             stream=self._stream,
             sequence=metadata.stream_sequence,
             subject=_text(subject),

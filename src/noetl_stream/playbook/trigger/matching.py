@@ -31,7 +31,7 @@ from noetl_stream.template import (
 )
 from noetl_stream.template.runtime.scope import OutcomeEnvelope
 from noetl_stream.trigger.signatures import WebhookDelivery
-from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, StreamMessage
+from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage
 
 MAX_KEY_CHARS: Final = 256
 MAX_REASON_CHARS: Final = 1_000
@@ -198,7 +198,7 @@ def described(delivery: WebhookDelivery) -> dict[str, Any]:
     return {"method": delivery.method, "headers": dict(delivery.headers), **query, **_described(delivery.body)}
 
 
-def described_message(message: StreamMessage) -> dict[str, Any]:
+def described_message(message: TriggerMessage) -> dict[str, Any]:
     """A message of a stream as :func:`read_event` takes it: plain JSON values. ``size`` stands for one too large."""
     place = {"subject": message.subject, "stream": message.stream, "sequence": message.sequence}
     event = {**place, "time": iso(message.at_ms)}
