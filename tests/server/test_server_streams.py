@@ -317,3 +317,76 @@ async def test_a_long_stream_is_read_as_far_as_executions_end(streams: Streams) 
     stage.start_worker()
     await streams.until_folded(MAX_RUNNING + 200)
     assert len(await streams.history()) == MAX_RUNNING + 200
+
+
+async def test_a_message_that_servers_die_of_becomes_a_dead_letter_and_the_next_is_read(streams: Streams) -> None:
+    stage = streams.stage
+    hosts: list[Any] = []
+
+    def die(tick: Any) -> NoetlError | None:
+        if not any(row.status == "started" and b'\\"n\\":2}' in row.body for row in tick.history):
+            return None
+        hosts[-1].kill()
+        return OutcomeUnknown("killed")
+
+    stage.store.before_commit = die
+    hosts.append(stage.start_server()[1])
+    await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
+    await streams.register()
+    streams.publish(1, 2, 3)
+    await stage.pass_time(30)
+    deaths = 0
+    while not hosts[-1].alive:
+        deaths += 1
+        assert deaths < 10
+        hosts.append(stage.start_server()[1])
+        await stage.pass_time(60)
+    assert deaths > 1
+    assert await streams.started() == [1, 3]
+    [letter] = await stage.store.real.dead_letters.page(10, None)
+    assert letter.row.reason.startswith(f"message 2 of stream {STREAM} for trigger {PATH}: ")
+    assert [status for status, _ in await streams.history()] == ["started", "ignored", "started"]
+
+
+async def test_a_partition_that_moves_takes_its_reading_with_it(streams: Streams) -> None:
+    stage = streams.stage
+    first = await stage.server()
+    await streams.register()
+    streams.publish(*range(5))
+    await streams.until_folded(5)
+    await stage.server_beside(first)
+    streams.publish(*range(5, 10))
+    await streams.until_folded(10)
+    first.stop()
+    await stage.pass_time(10)
+    streams.publish(*range(10, 15))
+    await streams.until_folded(15)
+    assert await streams.started() == list(range(15))
+
+
+async def test_what_is_published_while_nats_is_away_is_read_when_it_is_back(streams: Streams) -> None:
+    stage = streams.stage
+    await stage.server()
+    await streams.register()
+    streams.publish(1)
+    await streams.until_folded(1)
+    stage.broker.stop()
+    await stage.pass_time(20)
+    streams.publish(2)
+    stage.broker.start()
+    await streams.until_folded(2)
+    assert await streams.started() == [1, 2]
+
+
+async def test_a_stream_that_is_missing_holds_up_no_other_trigger(streams: Streams) -> None:
+    stage = streams.stage
+    stage.open_streams = (STREAM, "MISSING")
+    await stage.server()
+    playbook = await stage.register(ONE_STEP)
+    terms = TriggerTerms(playbook=playbook, nats=StreamFilter(stream="MISSING"))
+    answer = await streams.asked(TriggerRegistered, key="tests/missing", terms=terms, revision=1)
+    assert isinstance(answer, dict)
+    await streams.register()
+    streams.publish(1, 2)
+    await streams.until_folded(2)
+    assert await streams.started() == [1, 2]

@@ -93,6 +93,8 @@ class PartitionAssignment:
     async def forget(self, partitions: Collection[int]) -> None:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
+        if self._parts.streams is not None:
+            self._parts.streams.forget(partitions)
         await self._parts.reader.drop(partitions)
 
     def leave(self, found: NewerFormat) -> None:

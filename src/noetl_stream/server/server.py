@@ -26,7 +26,7 @@ from noetl_stream.errors import (
     Unreachable,
 )
 from noetl_stream.model import codec
-from noetl_stream.model.aggregates import is_aggregate
+from noetl_stream.model.aggregates import StreamEventRead, StreamSeen, is_aggregate
 from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -442,10 +442,13 @@ class Server(ServerParts):
         return ()
 
     async def _fold_streams(self) -> None:
-        """Folds what was read of streams for triggers."""
-        read = self.streams.offered() if self.streams is not None else []
+        """Folds what was read of streams for triggers. What was found out about a stream is nobody's poison."""
+        offered = self.streams.offered() if self.streams is not None else []
+        read = [one for one in offered if isinstance(one.fact, StreamEventRead)]
+        self.counts.inputs["own"] += len(offered)
+        if len(read) < len(offered):
+            await self._fold_read([one for one in offered if isinstance(one.fact, StreamSeen)])
         if read:
-            self.counts.inputs["own"] += len(read)
             await self.quarantine.fold(read, self._stream_inputs)
 
     async def _fold_read(self, read: Sequence[StreamInput]) -> Sequence[StreamInput]:

@@ -19,6 +19,7 @@ from noetl_stream.model.aggregates import StreamEventRead, StreamFilter, StreamP
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.trigger.matching import described_message
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.trigger_streams import ReadMessage, StreamConsumer, StreamWanted, TriggerStreams
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
@@ -32,10 +33,10 @@ MOST_AT_ONCE: Final = 500
 
 WAIT_S: Final = 5.0
 LOOK_S: Final = 10.0
-"""How often a stream that is not read now is asked how much is left."""
+"""How often the stream of a paused trigger is asked how much is left."""
 
 RETRY_S: Final = 1.0
-MOST_RETRY_S: Final = 30.0
+MOST_RETRY_S: Final = 15.0
 """How long it waits after an error: twice as long each time."""
 
 SWEEP_S: Final = 300.0
@@ -113,6 +114,13 @@ class StreamReaders:
         if sweeps and now_s - self._swept_s >= SWEEP_S:
             self._swept_s = now_s
             self._sweeping = asyncio.ensure_future(self._sweep())
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """Stops reading for these partitions, until :meth:`refresh`: another server reads for them now."""
+        for id, reader in list(self._readers.items()):
+            if partition_of(id) in partitions:
+                del self._readers[id]
+                reader.task.cancel()
 
     def offered(self) -> list[StreamInput]:
         """What waits to be folded, at most :data:`MOST_AT_ONCE`, those of a trigger in order; again each time, until
@@ -232,7 +240,7 @@ class StreamReader:
         if trouble != self._said:
             log.warning("the stream of trigger %s cannot be read, will retry: %s", self._state.path, trouble)
             self._said = trouble
-        await self._fold([StreamSeen(self.consumer.name, trouble=trouble)])
+        await self._fold([StreamSeen(self.consumer.name, trouble=storable_text(trouble))])
 
     async def _read(self) -> None:
         if self.consumer.stream not in self._allowed:
@@ -260,26 +268,28 @@ class StreamReader:
             await consumer.close()
 
     async def _take(self, consumer: StreamConsumer, batch: Sequence[ReadMessage]) -> None:
-        if not batch:
-            return
-        places = [StreamPlace(self.consumer.stream, consumer.made, one.message.sequence) for one in batch]
-        await self._fold(
-            [
-                StreamEventRead(
-                    self.consumer.name, place, self._filter.subject, one.pending, described_message(one.message)
-                )
-                for place, one in zip(places, batch, strict=True)
-            ]
-        )
-        state = self._state
-        done = [one for place, one in zip(places, batch, strict=True) if state.has_folded(place)]
+        """Has a batch folded, and acknowledges it. What is folded already is no input: it would be suspected of what
+        the next message does.
+        """
+        places = {one.message.sequence: self._place(consumer, one) for one in batch}
+        new = [one for one in batch if not self._state.has_folded(places[one.message.sequence])]
+        if new:
+            await self._fold([self._fact(places[one.message.sequence], one) for one in new])
+        done = [one for one in batch if self._state.has_folded(places[one.message.sequence])]
         await consumer.acknowledge(done)
         if len(done) < len(batch):
             raise ReaderBroken("the trigger was paused or changed before all that was read was folded")
 
+    def _place(self, consumer: StreamConsumer, one: ReadMessage) -> StreamPlace:
+        return StreamPlace(self.consumer.stream, consumer.made, one.message.sequence)
+
+    def _fact(self, place: StreamPlace, one: ReadMessage) -> StreamEventRead:
+        event = described_message(one.message)
+        return StreamEventRead(self.consumer.name, place, self._filter.subject, one.pending, event)
+
     async def _wait_to_read(self, consumer: StreamConsumer) -> None:
         await self._look(consumer)
-        until_s = self._clock.monotonic_s() + LOOK_S
+        until_s = self._clock.monotonic_s() + (LOOK_S if self._state.paused else RETRY_S)
         while not self._state.is_read and self._clock.monotonic_s() < until_s:
             await self._clock.sleep(RETRY_S)
 
