@@ -281,7 +281,7 @@ async def test_a_message_of_a_stream_starts_an_execution_and_the_trigger_says_ho
     streams.publish("ORDERS", "orders.paid", b"none")
     made = await created(stage, ORDERS.replace("event.json", "event.data"))
     assert made["on"] == {"nats": {"stream": "ORDERS", "subject": ">", "from": "all", "format": "json"}}
-    await until_it_is(2, lambda: _count(stage))
+    await until_it_is((2, 0), lambda: _taken(stage))
     [poison, started] = (await stage.operations.triggers.history("shop/pushes", None, 10, None)).items
     assert started.execution_id is not None and poison.reason is not None and "not JSON" in poison.reason
     assert (await stage.operations.executions.wait(started.execution_id, 20)).status == "completed"
@@ -290,8 +290,10 @@ async def test_a_message_of_a_stream_starts_an_execution_and_the_trigger_says_ho
     assert found["consumer"].startswith("noetl-")
 
 
-async def _count(stage: GatewayStage) -> int:
-    return (await stage.operations.triggers.get("shop/pushes")).events
+async def _taken(stage: GatewayStage) -> tuple[int, int]:
+    """Events, and executions of them that run."""
+    found = await stage.operations.triggers.get("shop/pushes")
+    return found.events, found.stream.running if found.stream is not None else -1
 
 
 async def test_a_stream_that_the_operator_has_not_named_is_refused_in_words_that_say_what_to_set(

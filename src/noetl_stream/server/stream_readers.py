@@ -29,6 +29,7 @@ BATCH: Final = 100
 """How many messages of a trigger are read at once."""
 
 MOST_AT_ONCE: Final = 500
+MOST_BYTES: Final = 4 * 1024 * 1024
 """How many messages one turn folds."""
 
 WAIT_S: Final = 5.0
@@ -44,11 +45,14 @@ SWEEP_S: Final = 300.0
 
 
 class StreamInput(NamedTuple):
-    """What was read of the stream of a trigger, or found out about it. ``path`` is the trigger's."""
+    """What was read of the stream of a trigger, or found out about it. ``path`` is the trigger's, ``size`` that of the
+    message in bytes.
+    """
 
     aggregate_id: str
     path: str
     fact: StreamEventRead | StreamSeen
+    size: int = 0
 
 
 class OwnConsumer(NamedTuple):
@@ -87,6 +91,7 @@ class StreamReaders:
         self._readers: dict[str, StreamReader] = {}
         self._left: set[OwnConsumer] = set()
         self._found: set[OwnConsumer] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._removing: dict[OwnConsumer, asyncio.Task[None]] = {}
         self._sweeping: asyncio.Task[None] | None = None
         self._swept_s = float("-inf")
@@ -100,8 +105,7 @@ class StreamReaders:
         for id, reader in list(self._readers.items()):
             state = states.get(id)
             if state is None or not self._owns(partition_of(id)) or not reader.takes(state):
-                del self._readers[id]
-                reader.task.cancel()
+                self._stop(id)
                 self._left.add(reader.consumer)
         for id, state in states.items():
             if self._owns(partition_of(id)) and id not in self._readers:
@@ -117,21 +121,31 @@ class StreamReaders:
 
     def forget(self, partitions: Collection[int]) -> None:
         """Stops reading for these partitions, until :meth:`refresh`: another server reads for them now."""
-        for id, reader in list(self._readers.items()):
-            if partition_of(id) in partitions:
-                del self._readers[id]
-                reader.task.cancel()
+        for id in [id for id in self._readers if partition_of(id) in partitions]:
+            self._stop(id)
+
+    def _stop(self, id: str) -> None:
+        task = self._readers.pop(id).task
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
 
     def offered(self) -> list[StreamInput]:
-        """What waits to be folded, at most :data:`MOST_AT_ONCE`, those of a trigger in order; again each time, until
-        it is :meth:`folded`.
+        """What waits to be folded, up to :data:`MOST_AT_ONCE` and about :data:`MOST_BYTES`, those of a trigger in
+        order; again each time, until it is :meth:`folded`.
         """
         found: list[StreamInput] = []
-        for id, reader in self._readers.items():
-            if reader.offered and self._owns(partition_of(id)):
-                found += reader.offered[: MOST_AT_ONCE - len(found)]
-        if len(found) == MOST_AT_ONCE:
-            self._nudge()
+        size = 0
+        for id, reader in list(self._readers.items()):
+            if not reader.offered or not self._owns(partition_of(id)):
+                continue
+            for one in reader.offered:
+                if len(found) == MOST_AT_ONCE or size > MOST_BYTES:
+                    self._nudge()
+                    return found
+                found.append(one)
+                size += one.size
+            self._readers[id] = self._readers.pop(id)  # others are first next time
         return found
 
     def folded(self, inputs: Sequence[StreamInput], states: Mapping[str, TriggerState]) -> None:
@@ -145,7 +159,8 @@ class StreamReaders:
         """Stops reading. What is not acknowledged is delivered to the next owner."""
         readers, self._readers = self._readers, {}
         sweeping = [self._sweeping] if self._sweeping is not None else []
-        await end_tasks([*(reader.task for reader in readers.values()), *self._removing.values(), *sweeping])
+        reading = [reader.task for reader in readers.values()]
+        await end_tasks([*reading, *self._ending, *self._removing.values(), *sweeping])
 
     def _remove(self, consumers: Collection[OwnConsumer]) -> None:
         for one in consumers:
@@ -240,7 +255,7 @@ class StreamReader:
         if trouble != self._said:
             log.warning("the stream of trigger %s cannot be read, will retry: %s", self._state.path, trouble)
             self._said = trouble
-        await self._fold([StreamSeen(self.consumer.name, trouble=storable_text(trouble))])
+        await self._fold_seen(StreamSeen(self.consumer.name, trouble=storable_text(trouble)))
 
     async def _read(self) -> None:
         if self.consumer.stream not in self._allowed:
@@ -274,7 +289,7 @@ class StreamReader:
         places = {one.message.sequence: self._place(consumer, one) for one in batch}
         new = [one for one in batch if not self._state.has_folded(places[one.message.sequence])]
         if new:
-            await self._fold([self._fact(places[one.message.sequence], one) for one in new])
+            await self._fold([self._read_as(places[one.message.sequence], one) for one in new])
         done = [one for one in batch if self._state.has_folded(places[one.message.sequence])]
         await consumer.acknowledge(done)
         if len(done) < len(batch):
@@ -283,9 +298,10 @@ class StreamReader:
     def _place(self, consumer: StreamConsumer, one: ReadMessage) -> StreamPlace:
         return StreamPlace(self.consumer.stream, consumer.made, one.message.sequence)
 
-    def _fact(self, place: StreamPlace, one: ReadMessage) -> StreamEventRead:
+    def _read_as(self, place: StreamPlace, one: ReadMessage) -> StreamInput:
         event = described_message(one.message)
-        return StreamEventRead(self.consumer.name, place, self._filter.subject, one.pending, event)
+        fact = StreamEventRead(self.consumer.name, place, self._filter.subject, one.pending, event)
+        return StreamInput(self._id, self._state.path, fact, one.message.size)
 
     async def _wait_to_read(self, consumer: StreamConsumer) -> None:
         await self._look(consumer)
@@ -294,11 +310,14 @@ class StreamReader:
             await self._clock.sleep(RETRY_S)
 
     async def _look(self, consumer: StreamConsumer) -> None:
-        await self._fold([StreamSeen(self.consumer.name, await consumer.pending())])
+        await self._fold_seen(StreamSeen(self.consumer.name, await consumer.pending()))
 
-    async def _fold(self, facts: Sequence[StreamEventRead | StreamSeen]) -> None:
+    async def _fold_seen(self, seen: StreamSeen) -> None:
+        await self._fold([StreamInput(self._id, self._state.path, seen)])
+
+    async def _fold(self, inputs: Sequence[StreamInput]) -> None:
         """Returns when the loop has folded and committed these."""
-        self.offered = [StreamInput(self._id, self._state.path, fact) for fact in facts]
+        self.offered = list(inputs)
         self._all_folded.clear()
         self._nudge()
         await self._all_folded.wait()
