@@ -254,6 +254,10 @@ async def test_a_message_that_cannot_be_committed_becomes_a_dead_letter_and_the_
     [letter] = await stage.store.real.dead_letters.page(10, None)
     assert letter.row.reason.startswith(f"message 2 of stream {STREAM} for trigger {PATH}: ")
     assert "dead letter" in (await streams.history())[1][1]
+    stage.store.before_commit = lambda tick: None
+    assert await stage.store.real.dead_letters.requeue(letter.row.id, "ann", 0)
+    await streams.until_folded(4)
+    assert await streams.started() == [1, 3, 2]
 
 
 async def test_a_stream_that_goes_and_comes_back_is_said_once_and_read_from_its_beginning(

@@ -70,7 +70,7 @@ def read(state: TriggerState, sequence: int, made: str = "then", subject: str = 
 def test_a_message_starts_an_execution_and_moves_the_place(state: TriggerState) -> None:
     folded = fold(state, read(state, 7))
     assert folded.state is not None and len(folded.messages) == 1
-    assert folded.state.reading == StreamReading(StreamPlace("ORDERS", "then", 7), 3, running=(1,))
+    assert folded.state.reading == StreamReading(NOW_MS, StreamPlace("ORDERS", "then", 7), 3, running=(1,))
     assert [(one.number, one.status) for one in folded.history] == [(1, "started")]
     assert fold(state, read(state, 7)) == folded, "deciding twice decides alike"
     assert codec.decode_as(TriggerState, codec.encode(folded.state)) == folded.state
@@ -141,14 +141,15 @@ def test_trouble_is_said_with_the_time_it_began_until_it_is_over(state: TriggerS
     assert other is not None and other.reading.trouble_ms == NOW_MS
     assert fold(other, StreamSeen(state.consumer, trouble="still gone"), at_ms=NOW_MS + 9).state is other
     well = fold(other, StreamSeen(state.consumer, 4)).state
-    assert well is not None and well.reading == StreamReading(pending=4)
+    assert well is not None and well.reading == StreamReading(NOW_MS, pending=4)
     assert fold(well, StreamSeen("noetl-other", 5)).state is well
 
 
 def test_a_new_revision_keeps_the_place_in_the_same_stream_alone(state: TriggerState) -> None:
     state = after(state, read(state, 7))
     subject = replace(TERMS, nats=StreamFilter(stream="ORDERS", subject="orders.*"))
-    assert after(state, registered(subject, 2)).reading == StreamReading(StreamPlace("ORDERS", "then", 7))
+    again = fold(state, registered(subject, 2), at_ms=NOW_MS + 1).state
+    assert again is not None and again.reading == StreamReading(NOW_MS, StreamPlace("ORDERS", "then", 7))
     webhook = fold(state, registered(replace(TERMS, nats=None), 2)).state
     assert webhook is not None and webhook.reading == StreamReading()
 

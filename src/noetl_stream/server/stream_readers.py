@@ -266,7 +266,7 @@ class StreamReader:
             filter=self._filter,
             consumer=self.consumer.name,
             trigger=state.path,
-            from_ms=state.registered_ms if since_ms is None else since_ms,
+            from_ms=state.reading.since_ms if since_ms is None else since_ms,
             folded=state.reading.place,
         )
         consumer = await self._streams.open(wanted)

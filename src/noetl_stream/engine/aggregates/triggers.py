@@ -53,12 +53,14 @@ class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How far a stream is read.
 
     Attributes:
+        since_ms: When it was registered for this stream.
         place: Of the last message that was folded; ``None``: of none yet.
         pending: How many messages were left behind it when it was looked at; ``None``: not known.
         trouble: Why it cannot be read; empty if it can.
         running: The numbers of events whose executions have not ended.
     """
 
+    since_ms: int = 0
     place: StreamPlace | None = None
     pending: int | None = None
     trouble: str = ""
@@ -185,7 +187,7 @@ def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistere
         revision=fact.revision,
         digest=fact.digest,
         registered_ms=given.at_ms,
-        reading=_kept(before.reading, stream),
+        reading=_kept(state, stream, given.at_ms),
     )
     return Folded(after, answer=answer)
 
@@ -195,10 +197,12 @@ def _closed(stream: str) -> Rejection:
     return Rejection("forbidden", text)
 
 
-def _kept(reading: StreamReading, stream: str) -> StreamReading:
-    """What is left of it when the trigger is registered anew: its place, if the stream is the same."""
-    place = reading.place if reading.place is not None and reading.place.stream == stream else None
-    return StreamReading(place)
+def _kept(state: TriggerState | None, stream: str, at_ms: int) -> StreamReading:
+    """How far a stream is read when the trigger is registered: as far as before, if it is the same."""
+    before = state.terms.nats if state is not None else None
+    if state is None or before is None or before.stream != stream:
+        return StreamReading(at_ms) if stream else StreamReading()
+    return StreamReading(state.reading.since_ms, state.reading.place)
 
 
 def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | StreamSeen) -> Folded[TriggerState]:
@@ -215,7 +219,7 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
         seen = replace(reading, pending=pending, trouble=fact.trouble, trouble_ms=trouble_ms)
         return Folded(state if seen == reading else replace(state, reading=seen))
     is_wanted = (fact.place.stream, fact.subject) == (nats.stream, nats.subject)
-    if state.paused or not is_wanted or state.has_folded(fact.place):
+    if (state.paused and not fact.unfoldable) or not is_wanted or state.has_folded(fact.place):
         return Folded(state)
     reading = replace(reading, place=fact.place, pending=fact.pending, trouble="", trouble_ms=0)
     folded = _arrived(replace(state, reading=reading), given, fact.event, {}, unfoldable=fact.unfoldable)
