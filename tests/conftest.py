@@ -97,7 +97,9 @@ def shared_home(
                 stderr=log,
                 text=True,
                 env=environment(
-                    NOETL_KEYCHAIN_FOLDERS=str(keychain_folder), NOETL_CHILD_PATHS=f"{files}:{ROOT / 'docs' / 'adr'}"
+                    NOETL_KEYCHAIN_FOLDERS=str(keychain_folder),
+                    NOETL_CHILD_PATHS=f"{files}:{ROOT / 'docs' / 'adr'}",
+                    NOETL_TRIGGER_STREAMS="VISITS",
                 ),
             )
         try:

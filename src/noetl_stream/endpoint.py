@@ -37,6 +37,7 @@ class Endpoint(Unprinted, frozen=True):
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
         retention: What a server here keeps of finished executions and of EVENTS, and LOGS of lines.
+        trigger_streams: The names of the streams that triggers of a server here may read.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a server or worker here go; ``None`` for nowhere.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
@@ -58,6 +59,7 @@ class Endpoint(Unprinted, frozen=True):
     traces: TraceSettings | None = None
     spread: Spread = Spread()
     postgres_read_dsn: str | None = None
+    trigger_streams: tuple[str, ...] = ()
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""

@@ -96,7 +96,7 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
     if settings.nats_url is not None:
         yield StackAccess(settings, None)
         return
-    with EmbeddedStack.join(settings.home, pool or settings.pool) as stack:
+    with EmbeddedStack.join(settings.home, pool or settings.pool, settings.trigger_streams) as stack:
         for notice in stack.notices:
             log.warning("%s", notice)
         yield StackAccess(settings, stack)
@@ -116,6 +116,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         server_keys=settings.server_keys,
         access_keys=settings.access_keys,
         grants_file=settings.grants_file,
+        trigger_streams=settings.trigger_streams,
         retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
@@ -142,6 +143,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
         grants_file=settings.grants_file,
+        trigger_streams=settings.trigger_streams,
         retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,

@@ -10,11 +10,13 @@ from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
+from noetl_stream.adapters.memory.trigger_streams import MemoryTriggerStreams
 from noetl_stream.testing.conformance.blobs import BlobsConformance
 from noetl_stream.testing.conformance.bus import BusConformance
 from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
 from noetl_stream.testing.conformance.event_log import EventLogConformance
 from noetl_stream.testing.conformance.task_logs import TaskLogsConformance
+from noetl_stream.testing.conformance.trigger_streams import STREAM, TriggerStreamsConformance
 
 
 @pytest.fixture
@@ -45,6 +47,37 @@ def blobs(broker: MemoryBroker) -> MemoryBlobs:
 @pytest.fixture
 def task_logs(broker: MemoryBroker) -> MemoryTaskLogs:
     return broker.task_logs
+
+
+@pytest.fixture
+def streams(broker: MemoryBroker) -> MemoryTriggerStreams:
+    return broker.trigger_streams
+
+
+class MemoryStreamUser:
+    def __init__(self, streams: MemoryTriggerStreams) -> None:
+        self._streams = streams
+
+    async def make(self, stream: str) -> None:
+        self._streams.make(stream)
+
+    async def delete(self, stream: str) -> None:
+        self._streams.delete(stream)
+
+    async def purge(self, stream: str) -> None:
+        self._streams.purge(stream)
+
+    async def publish(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self._streams.publish(STREAM, subject, body, headers)
+
+
+@pytest.fixture
+def user(streams: MemoryTriggerStreams) -> MemoryStreamUser:
+    return MemoryStreamUser(streams)
+
+
+class TestMemoryTriggerStreams(TriggerStreamsConformance):
+    pass
 
 
 class TestMemoryEventLog(EventLogConformance):

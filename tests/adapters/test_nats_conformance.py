@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 
+from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
+from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
 from noetl_stream.testing.conformance.blobs import BlobsConformance
 from noetl_stream.testing.conformance.bus import BusConformance
 from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
 from noetl_stream.testing.conformance.event_log import EventLogConformance
 from noetl_stream.testing.conformance.task_logs import TaskLogsConformance
+from noetl_stream.testing.conformance.trigger_streams import TriggerStreamsConformance
+from noetl_stream.testing.waiting import until
 
 
 @pytest.fixture
@@ -54,6 +59,42 @@ async def task_logs(connection: NatsConnection) -> AsyncIterator[NatsTaskLogs]:
     logs = await NatsTaskLogs.open(connection)
     yield logs
     await logs.close()
+
+
+@pytest.fixture
+def streams(connection: NatsConnection) -> NatsTriggerStreams:
+    return NatsTriggerStreams(connection, SystemClock())
+
+
+class NatsStreamUser:
+    def __init__(self, server: NatsServer, connection: NatsConnection) -> None:
+        self._server = server
+        self._connection = connection
+        self._jetstream = connection.client.jetstream()
+
+    async def make(self, stream: str) -> None:
+        with contextlib.suppress(ApiRefused):
+            await self.delete(stream)
+        await until(lambda: not self._server.is_removing())
+        await self._connection.api(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": ["orders.>"]})
+
+    async def delete(self, stream: str) -> None:
+        await self._connection.api(f"STREAM.DELETE.{stream}")
+
+    async def purge(self, stream: str) -> None:
+        await self._connection.api(f"STREAM.PURGE.{stream}")
+
+    async def publish(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        await self._jetstream.publish(subject, body, headers=headers)
+
+
+@pytest.fixture
+def user(shared_nats: NatsServer, connection: NatsConnection) -> NatsStreamUser:
+    return NatsStreamUser(shared_nats, connection)
+
+
+class TestNatsTriggerStreams(TriggerStreamsConformance):
+    pass
 
 
 class TestNatsEventLog(EventLogConformance):

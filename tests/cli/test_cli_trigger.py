@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "reference" / "triggers.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "how-to" / "start-on-events.md").read_text(encoding="utf-8")
 NOTIFY = (ROOT / "docs" / "how-to" / "notify.md").read_text(encoding="utf-8")
 EXAMPLE = ROOT / "playbooks" / "greet_on_push.trigger.yaml"
+ON_STREAM = ROOT / "playbooks" / "greet_from_nats.trigger.yaml"
 TRIGGER = """\
 apiVersion: noetl.io/v2
 kind: Trigger
@@ -64,6 +65,15 @@ def test_an_end_of_another_playbook_starts_nothing(playbook: Callable[..., Path]
     assert (found["starts"], "path, labels or status" in found["reason"]) == (False, True)
 
 
+def test_a_message_is_tested_with_its_subject(playbook: Callable[..., Path]) -> None:
+    visit = playbook("{ subject: visits.office, json: { id: 3, name: Ada } }", "visit.yaml")
+    found = only_json(noetl("trigger", "test", ON_STREAM, "--event", visit, "-o", "json"))
+    assert (found["starts"], found["workload"], found["key"]) == (True, {"name": "Ada"}, "3")
+    other = playbook("{ subject: orders.paid, json: { id: 3, name: Ada } }", "other.yaml")
+    found = only_json(noetl("trigger", "test", ON_STREAM, "--event", other, "-o", "json"))
+    assert (found["starts"], found["reason"]) == (False, "the subject is another than that of `on.nats`")
+
+
 def test_a_wrong_trigger_event_or_document_is_refused(playbook: Callable[..., Path], one_step: Path) -> None:
     event = playbook("{}", "event.yaml")
     wrong = playbook(TRIGGER.replace("github,", "githb,"), "wrong.yaml")
@@ -95,7 +105,7 @@ def test_the_example_of_the_page_says_what_it_shows(playbook: Callable[..., Path
 
 def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
     sources = re.findall(r"```yaml on\n(.*?)```", PAGE, re.DOTALL)
-    assert len(sources) == 2
+    assert len(sources) == 3
     head = TRIGGER.partition("  on:")[0]
     for number, source in enumerate(sources):
         file = playbook(f"{head}  playbook: shop/build\n  on:\n    {source}", f"source{number}.yaml")
@@ -104,11 +114,12 @@ def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
 
 def test_every_trigger_of_the_guides_checks(playbook: Callable[..., Path]) -> None:
     triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE + NOTIFY, re.DOTALL)
-    assert len(triggers) == 4
+    assert len(triggers) == 5
     for number, trigger in enumerate(triggers):
         spec = "".join(f"  {line}\n" for line in trigger.splitlines())
         file = playbook(TRIGGER.partition("  on:")[0] + spec, f"trigger{number}.yaml")
         assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
-    assert [line.strip() for line in triggers[0].splitlines()] == [
-        line.strip() for line in EXAMPLE.read_text().partition("spec:\n")[2].splitlines()
-    ]
+    for example, shown in ((EXAMPLE, triggers[0]), (ON_STREAM, triggers[1])):
+        assert [line.strip() for line in shown.splitlines()] == [
+            line.strip() for line in example.read_text().partition("spec:\n")[2].splitlines()
+        ]

@@ -217,6 +217,8 @@ class GatewayStage:
                 signer=SIGNER,
                 secrets=SecretsResponder(self.credentials, self.audit, self.clock, self._keys),
                 rights=MemoryRights(self.tokens),
+                trigger_streams=broker.trigger_streams,
+                open_streams=["ORDERS"],
             ),
             self._kinds,
             checker=check_once,

@@ -13,6 +13,7 @@ from openapi_checks import Described
 
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.testing.waiting import until_it_is
 
 BUILD = """
 apiVersion: noetl.io/v2
@@ -264,3 +265,43 @@ async def test_a_trigger_of_an_unknown_playbook_is_not_made(stage: GatewayStage)
     with pytest.raises(NotFound):
         await stage.operations.playbooks.versions("shop/pushes")
     assert (await stage.operations.triggers.page("", 10, None)).items == []
+
+
+ORDERS = PUSHES.replace(
+    "webhook: { verify: github, credential: github_webhook }", "nats: { stream: ORDERS, from: all }"
+)
+
+
+async def test_a_message_of_a_stream_starts_an_execution_and_the_trigger_says_how_far_it_is(
+    stage: GatewayStage, api: Described
+) -> None:
+    streams = stage.broker.trigger_streams
+    streams.make("ORDERS")
+    streams.publish("ORDERS", "orders.paid", b'{"ref": "refs/heads/main", "after": "6113728f"}')
+    streams.publish("ORDERS", "orders.paid", b"none")
+    made = await created(stage, ORDERS.replace("event.json", "event.data"))
+    assert made["on"] == {"nats": {"stream": "ORDERS", "subject": ">", "from": "all", "format": "json"}}
+    await until_it_is((2, 0), lambda: _taken(stage))
+    [poison, started] = (await stage.operations.triggers.history("shop/pushes", None, 10, None)).items
+    assert started.execution_id is not None and poison.reason is not None and "not JSON" in poison.reason
+    assert (await stage.operations.executions.wait(started.execution_id, 20)).status == "completed"
+    found = (await api.call("getTrigger", path="shop/pushes")).body["stream"]
+    assert (found["sequence"], found["pending"], found["trouble"]) == (2, 0, None)
+    assert found["consumer"].startswith("noetl-")
+
+
+async def _taken(stage: GatewayStage) -> tuple[int, int]:
+    """Events, and executions of them that run."""
+    found = await stage.operations.triggers.get("shop/pushes")
+    return found.events, found.stream.running if found.stream is not None else -1
+
+
+async def test_a_stream_that_the_operator_has_not_named_is_refused_in_words_that_say_what_to_set(
+    stage: GatewayStage,
+) -> None:
+    await stage.operations.playbooks.register(BUILD.encode(), "build.yaml", "ann")
+    closed = ORDERS.replace("ORDERS", "PAYMENTS").replace("event.json", "event.data")
+    headers = {"Content-Type": "application/yaml"}
+    async with stage.client.post("/api/v1/playbooks", data=closed, headers=headers) as told:
+        assert told.status == 403
+        assert "NOETL_TRIGGER_STREAMS=PAYMENTS" in (await told.json())["detail"]

@@ -145,6 +145,7 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     store.audit, store.retention, store.rights = MemoryAudit(), MemoryRetention(store), None
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
     ports |= {"store": store, "clock": broker.clock, "task_logs": broker.task_logs, "diagnosis": None, "replica": None}
+    ports["trigger_streams"] = broker.trigger_streams
     connected = OperatorPorts(**ports, access_keys=ACCESS_KEYS)
     endpoint = Endpoint("", "", {}, limits=Limits(max_step_runs=5), server_keys=(new_key(),))
     server = make_server(connected, endpoint)

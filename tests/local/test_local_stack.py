@@ -21,6 +21,7 @@ import psutil
 import pytest
 from nats.aio.client import Client
 
+from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
 from noetl_stream.local.home import FileLock, prepare_home
@@ -108,6 +109,22 @@ async def test_each_role_has_a_user_that_owns_nothing(home: Path) -> None:
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute("SET ROLE noetl")
             await connection.close()
+
+
+async def test_a_running_nats_opens_streams_to_triggers_and_keeps_them_open(home: Path) -> None:
+    seed = home / "nats" / "publisher.nk"
+    with EmbeddedStack.join(home) as stack:
+        assert not seed.exists()
+        EmbeddedStack.join(home, trigger_streams=("VISITS",)).leave()
+        publisher = await nats.connect(stack.address.nats_url, nkeys_seed=str(seed))
+        await publisher.jetstream().add_stream(name="VISITS", subjects=["visits"])
+        EmbeddedStack.join(home).leave()
+        server = await NatsConnection.open(
+            stack.address.nats_url, name="test", nkey=stack.address.seeds[SERVER], identity=SERVER
+        )
+        assert json.loads(await server.api("STREAM.INFO.VISITS", prefix=server.streams))["config"]["name"] == "VISITS"
+        await server.close()
+        await publisher.close()
 
 
 async def test_workers_of_a_new_pool_get_a_user_of_a_running_nats(home: Path) -> None:

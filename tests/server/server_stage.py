@@ -85,6 +85,7 @@ class Stage:
         self.upkeep: Upkeep | None = None
         self.states = StateBounds()
         self.tracing: Tracing | None = None
+        self.open_streams: tuple[str, ...] = ()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -116,6 +117,7 @@ class Stage:
             states=self.states,
             formats=Formats(reads),
             tracing=self.tracing,
+            open_streams=self.open_streams,
         )
 
     async def server(self, *, reads: int = AGGREGATES_FORMAT, **times: float) -> Server:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from noetl_stream.model.aggregates import EndedExecutions, Verification
+from noetl_stream.model.aggregates import EndedExecutions, StreamFilter, Verification
 from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
@@ -21,6 +21,7 @@ from noetl_stream.playbook.trigger.document import (
 )
 from noetl_stream.playbook.trigger.notification import NotifyNats, NotifySection, NotifyWebhook, notify_playbook
 from noetl_stream.playbook.trigger.schema import trigger_schema
+from noetl_stream.playbook.trigger.stream import StreamSource
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -44,6 +45,10 @@ def plain(text: str) -> Any:
     source = read_source(text, Problems("file"))
     assert source is not None
     return source.root.plain()
+
+
+def nats(keys: str) -> str:
+    return f"playbook: a\non: {{ nats: {{ {keys} }} }}"
 
 
 def webhook(keys: str) -> str:
@@ -101,11 +106,33 @@ def test_ends_of_executions_are_chosen_by_path_labels_and_status() -> None:
     assert one.execution == EndedExecutions(path="shop/*", labels={"team": "red"}, status=("failed", "cancelled"))
 
 
+def test_messages_of_a_stream_are_chosen_by_subject_and_time() -> None:
+    assert read(nats("stream: ORDERS")).terms.nats == StreamFilter(stream="ORDERS")
+    one = read(nats("stream: O-1, subject: a.*.b.>, from: 2026-11-05T09:00:00+01:00, format: bytes")).terms
+    assert one.source == "nats"
+    assert one.nats == StreamFilter(stream="O-1", subject="a.*.b.>", from_ms=1_793_865_600_000, format="bytes")
+    assert read(nats("stream: ORDERS, from: all")).terms.nats == StreamFilter(stream="ORDERS", from_ms=0)
+    assert read(nats("stream: ORDERS, from: new")).terms.nats == StreamFilter(stream="ORDERS")
+
+
 @pytest.mark.parametrize(
     ("spec", "place", "code", "words"),
     [
+        (nats("subject: a"), (6, 15), "missing_key", "needs `stream`"),
+        (nats("stream: a.b"), (6, 25), "invalid_value", "not the name of a stream"),
+        (nats("stream: EVENTS"), (6, 25), "invalid_value", "the engine's own"),
+        (nats("stream: OBJ_noetl-results"), (6, 25), "invalid_value", "the engine's own"),
+        (nats("stream: A, subject: 'a..b'"), (6, 37), "invalid_value", "no pattern of subjects"),
+        (nats("stream: A, subject: 'a.>.b'"), (6, 37), "invalid_value", "no pattern of subjects"),
+        (nats("stream: A, subject: 'a b'"), (6, 37), "invalid_value", "no pattern of subjects"),
+        (nats("stream: A, subject: 'a.b*'"), (6, 37), "invalid_value", "no pattern of subjects"),
+        (nats("stream: A, from: yesterday"), (6, 34), "invalid_value", "write new, all, or a time"),
+        (nats("stream: A, from: 2026-11-05T09:00"), (6, 34), "invalid_value", "with its offset"),
+        (nats("stream: A, format: jsn"), (6, 36), "invalid_value", "did you mean `json`?"),
+        (nats("stream: A, subjet: a"), (6, 28), "unknown_key", "did you mean `subject`?"),
+        (nats("stream: A") + "\nwhen: '{{ event.json.a }}'", (7, 13), "unknown_name", "an event of `nats` has no"),
         ("playbook: a", (5, 3), "missing_key", "needs `on`"),
-        ("playbook: a\non: {}", (6, 7), "missing_key", "needs `webhook` or `execution`"),
+        ("playbook: a\non: {}", (6, 7), "missing_key", "needs one of `webhook`, `nats`, `execution`"),
         ("on: { webhook: { verify: none } }", (5, 3), "missing_key", "needs `playbook` or `notify`"),
         (notify("webhook: { url: 'https://a.b' }") + "\nplaybook: a", (7, 3), "conflicting_keys", "beside `notify`"),
         (notify(""), (6, 11), "missing_key", "needs `webhook`, `nats` or `command`"),
@@ -202,7 +229,9 @@ def test_a_check_looks_up_the_playbook_that_it_starts() -> None:
     assert (call.path, call.version, call.missing("t.yaml").line) == ("shop/build", None, 5)
 
 
-@pytest.mark.parametrize("spec", [PUSHES, FAILED, ALL, webhook("verify: none")])
+@pytest.mark.parametrize(
+    "spec", [PUSHES, FAILED, ALL, webhook("verify: none"), nats("stream: A, subject: a.>, from: all, format: text")]
+)
 def test_the_json_schema_accepts_what_the_checker_accepts(spec: str) -> None:
     assert read(spec)
     assert [error.message for error in SCHEMA.iter_errors(plain(text_of(spec)))] == []
@@ -217,6 +246,9 @@ def test_the_json_schema_accepts_what_the_checker_accepts(spec: str) -> None:
         PUSHES.replace(" } }", " }, execution: { path: a } }"),
         PUSHES.replace("github", "githb"),
         webhook("credential: a"),
+        nats("subject: a"),
+        nats("stream: a.b"),
+        nats("stream: A, format: xml"),
         FAILED.replace("failed", "fail"),
         PUSHES + "\nwehn: true",
         PUSHES + "\nworkload: text",
@@ -237,6 +269,7 @@ def test_the_json_schema_describes_every_key() -> None:
         (TriggerSpec, spec),
         (TriggerSources, on),
         (WebhookSource, on["properties"]["webhook"]),
+        (StreamSource, on["properties"]["nats"]),
         (EndSource, on["properties"]["execution"]),
         (NotifySection, spec["properties"]["notify"]),
         (NotifyWebhook, spec["properties"]["notify"]["properties"]["webhook"]),

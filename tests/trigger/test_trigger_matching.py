@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.aggregates import StreamFormat
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.trigger.document import EndedExecutions
 from noetl_stream.playbook.trigger.matching import (
@@ -16,12 +18,19 @@ from noetl_stream.playbook.trigger.matching import (
     Starts,
     concerns,
     described,
+    described_message,
     execution_event,
     match,
     read_event,
     webhook_event,
 )
 from noetl_stream.trigger.signatures import WebhookDelivery
+from noetl_stream.trigger.stream_messages import (
+    MAX_MESSAGE_BYTES,
+    TriggerMessage,
+    is_subject_pattern,
+    subject_matches,
+)
 
 JSON = {"content-type": "application/json"}
 
@@ -151,3 +160,72 @@ def test_an_event_is_described_in_a_file() -> None:
     for source, wrong in (("webhook", {"jsn": 1}), ("webhook", []), ("execution", {"path": "a"})):
         with pytest.raises(UsageError, match=f"not an event of `{source}`"):
             read_event(source, wrong)  # type: ignore[arg-type]
+
+
+def message(body: bytes, **more: Any) -> TriggerMessage:
+    given = {"stream": "ORDERS", "sequence": 7, "subject": "orders.paid", "at_ms": 0, "size": len(body), **more}
+    return TriggerMessage(body=body, **given)
+
+
+def read(form: StreamFormat, one: TriggerMessage) -> Mapping[str, Any]:
+    return read_event("nats", described_message(one), form)
+
+
+def test_a_message_is_an_event_with_its_place_and_its_data_as_the_trigger_says() -> None:
+    one = message(b'{"n": 1}', headers={"Kind": "a"})
+    found = read("json", one)
+    assert dict(found) == {
+        "subject": "orders.paid",
+        "data": {"n": 1},
+        "headers": {"Kind": "a"},
+        "stream": "ORDERS",
+        "sequence": 7,
+        "time": "1970-01-01T00:00:00.000+00:00",
+    }
+    assert (read("text", one)["data"], read("bytes", one)["data"]) == ('{"n": 1}', "eyJuIjogMX0=")
+    assert read("bytes", message(b"\xff\0"))["data"] == "/wA="
+    rules = Rules("nats", "{{ event.data.n == 1 }}", {"of": "{{ event.subject }}"}, None)
+    assert match(rules, found) == Starts({"of": "orders.paid"}, "")
+
+
+@pytest.mark.parametrize(
+    ("form", "one", "reason"),
+    [
+        ("json", message(b"text"), "its data is not JSON"),
+        ("json", message(b""), "its data is not JSON"),
+        ("text", message(b"\xff"), "its data is not UTF-8"),
+        ("bytes", message(b"", size=MAX_MESSAGE_BYTES + 1), "at most 262,144 are taken"),
+    ],
+)
+def test_a_message_that_is_not_what_the_trigger_says_is_refused_with_the_reason(
+    form: StreamFormat, one: TriggerMessage, reason: str
+) -> None:
+    said = described_message(one)
+    assert "\0" not in str(said)
+    with pytest.raises(UsageError, match=reason):
+        read_event("nats", said, form)
+
+
+def test_a_message_is_described_in_a_file() -> None:
+    assert read_event("nats", {"subject": "a", "json": {"n": 1}})["data"] == {"n": 1}
+    for wrong in ({"json": 1}, {"subject": "a", "data": 1}, {"subject": "a", "base64": "a"}):
+        with pytest.raises(UsageError):
+            read_event("nats", wrong)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "is_one"),
+    [
+        (">", "a.b", True),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
+        ("*.b", "a.b", True),
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+    ],
+)
+def test_patterns_of_subjects_are_those_of_nats(pattern: str, subject: str, is_one: bool) -> None:
+    assert is_subject_pattern(pattern)
+    assert subject_matches(pattern, subject) is is_one

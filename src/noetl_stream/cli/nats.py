@@ -17,6 +17,7 @@ def nats() -> None:
 
 @nats.command()
 @click.option("--pool", "pools", multiple=True, default=("default",), show_default=True, help="A pool with workers.")
+@click.option("--trigger-stream", "streams", multiple=True, metavar="NAME", help="A stream that triggers may read.")
 @click.option(
     "--seeds",
     "folder",
@@ -25,21 +26,24 @@ def nats() -> None:
     show_default=True,
     help="The folder of the seeds, one file for each identity.",
 )
-def accounts(pools: tuple[str, ...], folder: Path) -> None:
+def accounts(pools: tuple[str, ...], streams: tuple[str, ...], folder: Path) -> None:
     """Print the accounts of a nats-server, with a user for each identity; keep their seeds in a folder.
 
-    Seeds that exist are used again, so name all pools each time. Each process gets the seed of its own identity as
-    NOETL_NATS_NKEY. nats-server needs the printed text, which holds no secret, and a reload.
+    Seeds that exist are used again, so name all pools and streams each time. Each process gets the seed of its own
+    identity as NOETL_NATS_NKEY. nats-server needs the printed text, which holds no secret, and a reload.
+
+    Streams that triggers read are in an account of their own, for whoever has the seed of the publisher.
     """
     from nkeys import NkeysError
 
     from noetl_stream.local.home import read_private, write_private
     from noetl_stream.local.secrets import new_seed, public_nkey
     from noetl_stream.ports.nats_accounts import nats_accounts
-    from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+    from noetl_stream.ports.permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
 
     public_keys: dict[str, str] = {}
-    for identity in (ADMIN, SERVER, GATEWAY, *dict.fromkeys(map(worker_identity, pools))):
+    publishers = (PUBLISHER,) if streams else ()
+    for identity in (ADMIN, SERVER, GATEWAY, *publishers, *dict.fromkeys(map(worker_identity, pools))):
         file = folder / f"{identity}.nk"
         if not file.exists():
             try:
@@ -51,4 +55,4 @@ def accounts(pools: tuple[str, ...], folder: Path) -> None:
             public_keys[identity] = public_nkey(read_private(file).strip())
         except (ValueError, NkeysError):
             raise UsageError(f"{file} holds no seed of a NATS user", hint="remove it to make another") from None
-    say(nats_accounts(public_keys), nl=False)
+    say(nats_accounts(public_keys, streams), nl=False)

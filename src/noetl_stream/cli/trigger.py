@@ -79,7 +79,7 @@ def list_triggers(prefix: str, limit: int | None, output: str, target: Target) -
         triggers = session.operations.triggers
         return await collect(lambda size, cursor: triggers.page(prefix, size, cursor), limit)
 
-    columns = columns_of("path", "source", "playbook", "events", "paused")
+    columns = columns_of("path", "source", "playbook", "events", pending=_pending, paused=_held_up)
     print_documents(with_session(target, read), output, columns, "path")
 
 
@@ -100,7 +100,7 @@ def get(path: str, output: str, target: Target) -> None:
 def pause(path: str, reason: str, output: str, target: Target) -> None:
     """Ignore events for the trigger at PATH until it is resumed.
 
-    They are recorded, and can be sent again.
+    They are recorded, and can be sent again. Messages of a stream on NATS are left there, and read then.
     """
     _show_one(target, lambda triggers, by: triggers.pause(path, by, reason), output)
 
@@ -190,7 +190,8 @@ def tested(file: Path, event: Path, output: str) -> None:
     """Show what the trigger in FILE makes of an event.
 
     Needs no servers, starts nothing, and checks no signature. The event of a webhook has `headers`, `query`, and `body`
-    or `json`; that of an execution has `execution_id`, `path`, `status`, `labels`, `error`.
+    or `json`; that of a stream on NATS has `subject`, `headers`, and `body` or `json`; that of an execution has
+    `execution_id`, `path`, `status`, `labels`, `error`.
 
     \b
     Exit code: 0 it is shown, also if nothing would start    2 the trigger or the event is invalid
@@ -240,17 +241,29 @@ def _event_in(file: Path) -> Any:
 
 def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
     from noetl_stream.playbook.trigger.matching import Ignored, Rules, concerns, match, read_event
+    from noetl_stream.trigger.stream_messages import subject_matches
 
     terms = document.terms
-    event = read_event(terms.source, given)
+    event = read_event(terms.source, given, terms.nats.format if terms.nats is not None else "json")
     wanted = terms.execution
     if wanted is not None and not concerns(wanted, event["path"], event["labels"], event["status"]):
         return TestedEvent(starts=False, reason="path, labels or status are others than those of `on.execution`")
+    if terms.nats is not None and not subject_matches(terms.nats.subject, event["subject"]):
+        return TestedEvent(starts=False, reason="the subject is another than that of `on.nats`")
     found = match(Rules.of(terms), event)
     if isinstance(found, Ignored):
         return TestedEvent(starts=False, reason=found.reason)
     named = terms.playbook if terms.version is None else f"{terms.playbook}@{terms.version}"
     return TestedEvent(starts=True, playbook=named, workload=found.workload, key=found.key or None)
+
+
+def _pending(one: TriggerStateDocument) -> int | None:
+    return one.stream.pending if one.stream is not None else None
+
+
+def _held_up(one: TriggerStateDocument) -> str | None:
+    """Why it starts nothing now."""
+    return one.paused or (one.stream.trouble if one.stream is not None else None)
 
 
 def _outcome(found: TestedEvent) -> str:

@@ -19,6 +19,7 @@ from noetl_stream.model.aggregates import (
     TRIGGER,
     EventReceived,
     RequestedFact,
+    StreamFilter,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
@@ -44,6 +45,7 @@ from noetl_stream.ports.operations.triggers import (
     TriggerEventPage,
     TriggerPage,
     TriggerStateDocument,
+    TriggerStreamDocument,
 )
 from noetl_stream.ports.store import Store
 from noetl_stream.trigger.signatures import WebhookDelivery
@@ -244,7 +246,11 @@ def _document(row: AggregateRow) -> TriggerStateDocument:
     return TriggerStateDocument(
         path=state.path,
         source=terms.source,
-        on={terms.source: msgspec.to_builtins(terms.webhook or terms.execution)},
+        on={
+            terms.source: msgspec.to_builtins(terms.webhook or terms.execution)
+            if terms.nats is None
+            else _on(terms.nats)
+        },
         address=webhook_address(state.path) if terms.webhook is not None else None,
         playbook=terms.playbook,
         version=terms.version,
@@ -257,6 +263,24 @@ def _document(row: AggregateRow) -> TriggerStateDocument:
         registered_by=state.by,
         paused=state.paused or None,
         events=state.number,
+        stream=_stream(state) if terms.nats is not None else None,
+    )
+
+
+def _on(nats: StreamFilter) -> dict[str, str]:
+    from_ = "new" if nats.from_ms is None else iso(nats.from_ms) if nats.from_ms else "all"
+    return {"stream": nats.stream, "subject": nats.subject, "from": from_, "format": nats.format}
+
+
+def _stream(state: TriggerState) -> TriggerStreamDocument:
+    reading = state.reading
+    return TriggerStreamDocument(
+        consumer=state.consumer,
+        sequence=reading.place.sequence if reading.place is not None else None,
+        pending=reading.pending,
+        running=len(reading.running),
+        trouble=reading.trouble or None,
+        since=iso(reading.trouble_ms) if reading.trouble else None,
     )
 
 

@@ -32,6 +32,7 @@ from noetl_stream.local.processes import (
 from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
 from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
+from noetl_stream.ports.permissions import PUBLISHER
 
 MAX_PAYLOAD = "8MB"
 MAX_PENDING = "128MB"
@@ -49,6 +50,7 @@ RELOADS = 2
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost. Made from {origin}.
 # Address and port are on the command line.
+# Streams that triggers may read: {streams}
 server_name: "{server_name}"
 max_payload: {max_payload}
 max_pending: {max_pending}
@@ -64,23 +66,30 @@ jetstream {{
 }}
 """
 
+_STREAMS: Final = re.compile(r"^# Streams that triggers may read: (.*)$", re.MULTILINE)
 _SERVER_NAME: Final = re.compile(r'^server_name: "([^"]*)"$', re.MULTILINE)
 
 
 class NatsServer:
-    """The NATS server of one home. It writes its own pid file."""
+    """The NATS server of one home. It writes its own pid file.
+
+    Args:
+        streams: Those that triggers may read; none: as while it runs.
+    """
 
     name = "nats"
     title = "NATS"
     wheel = NATS_WHEEL
     stop_signals: Sequence[StopSignal] = (StopSignal(signal.SIGTERM, 15.0), StopSignal(signal.SIGKILL, 5.0))
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, streams: Sequence[str] = ()) -> None:
+        self._streams = tuple(streams)
         self.home = home.root
         self.folder = home.nats
         self.log = home.nats / "nats.log"
         self.identity = ProcessIdentity("nats-server", str(home.nats / "nats.conf"))
         self._configuration = home.nats / "nats.conf"
+        self._publisher = home.nats / "publisher.nk"
         self._store = home.nats / "store"
         self._pid_file = home.nats / "nats.pid"
 
@@ -92,7 +101,7 @@ class NatsServer:
         return Running(pid=pid, port=int(command[command.index("-p") + 1]))
 
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
-        write_private(self._configuration, self._configured(secrets, f"noetl-{randomness.token_hex(8)}"))
+        self._write(secrets, f"noetl-{randomness.token_hex(8)}")
         self._pid_file.unlink(missing_ok=True)
         self._move_streams()
 
@@ -108,9 +117,12 @@ class NatsServer:
         Raises:
             LocalStackError: It does not accept the configuration.
         """
-        if f"Made from {self._origin(secrets)}." in self._configuration.read_text(encoding="utf-8"):
+        present = self._configuration.read_text(encoding="utf-8")
+        known = _STREAMS.search(present)
+        self._streams = self._streams or (tuple(known[1].split()) if known else ())
+        if f"Made from {self._origin(secrets)}." in present:
             return
-        write_private(self._configuration, self._configured(secrets, self._server_name()))
+        self._write(secrets, self._server_name())
         for _ in range(RELOADS):
             self._reload(running)
 
@@ -152,16 +164,23 @@ class NatsServer:
 
     def _origin(self, secrets: Secrets) -> str:
         """A digest of all that the configuration is made from. Unlike the users' public keys it is cheap."""
-        made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds)}"
+        made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds, self._streams)}"
         return hashlib.sha256(made_from.encode()).hexdigest()
 
+    def _write(self, secrets: Secrets, server_name: str) -> None:
+        if PUBLISHER in secrets.seeds:
+            write_private(self._publisher, secrets.seeds[PUBLISHER] + "\n")
+        write_private(self._configuration, self._configured(secrets, server_name))
+
     def _configured(self, secrets: Secrets, server_name: str) -> str:
+        keys = {identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}
         return CONFIGURATION.format(
             origin=self._origin(secrets),
             server_name=server_name,
             max_payload=MAX_PAYLOAD,
             max_pending=MAX_PENDING,
-            accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),
+            streams=" ".join(self._streams),
+            accounts=nats_accounts(keys, self._streams),
             store=_quoted(self._store),
         )
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local.home import Home, read_private, write_private
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
 from noetl_stream.sealing.keys import Unprinted, new_key, read_key
 from noetl_stream.settings.environment import DEFAULT_POOL
 
@@ -66,18 +66,23 @@ class Secrets(Unprinted, frozen=True):
     keys: Keys
 
 
-def load_or_create_secrets(home: Home, postgres_data: Path, pool: str = DEFAULT_POOL) -> Secrets:
+def load_or_create_secrets(
+    home: Home, postgres_data: Path, pool: str = DEFAULT_POOL, *, publishes: bool = False
+) -> Secrets:
     """Reads the secrets of ``home`` and creates missing ones. The caller must hold the home's start lock.
 
     Args:
         pool: A pool whose workers need a NATS user.
+        publishes: Whether whoever publishes what triggers read needs one.
 
     Raises:
         LocalStackError: A file is damaged, or open to others; or Postgres has data, but its passwords are missing.
     """
+    publishers = (PUBLISHER,) if publishes else ()
+    workers = (worker_identity(DEFAULT_POOL), worker_identity(pool))
     return Secrets(
         _load_or_create_passwords(home, postgres_data),
-        _load_or_create_seeds(home, (ADMIN, SERVER, GATEWAY, worker_identity(DEFAULT_POOL), worker_identity(pool))),
+        _load_or_create_seeds(home, (ADMIN, SERVER, GATEWAY, *workers, *publishers)),
         Keys(
             credential=_load_or_create_key(home.credential_key, "set the stored credentials again"),
             server=_load_or_create_key(home.server_key, "cancel the executions that wait for a command"),

@@ -75,29 +75,31 @@ class EmbeddedStack:
     address: StackAddress
     notices: list[str]
 
-    def __init__(self, home: Home, in_use: FileLock, pool: str) -> None:
+    def __init__(self, home: Home, in_use: FileLock, pool: str, trigger_streams: Sequence[str]) -> None:
         self._home = home
         self._pool = pool
+        self._publishes = bool(trigger_streams)
         self._in_use: FileLock | None = in_use
-        self._nats = NatsServer(home)
+        self._nats = NatsServer(home, trigger_streams)
         self._postgres = PostgresServer(home)
         self._servers: tuple[LocalServer, ...] = (self._nats, self._postgres)
         self._running: dict[str, Running] = {}
         self.notices = []
 
     @classmethod
-    def join(cls, home: Path, pool: str = DEFAULT_POOL) -> Self:
+    def join(cls, home: Path, pool: str = DEFAULT_POOL, trigger_streams: Sequence[str] = ()) -> Self:
         """Joins the stack of ``home``. Creates the home and starts the servers as needed.
 
         Args:
             pool: A pool whose workers get a NATS user.
+            trigger_streams: Those that triggers may read; none: as while the servers run.
 
         Raises:
             UsageError: ``home`` is a file, or under one.
             LocalStackError: A server cannot run: permissions, ports, disk, programs, data of another version.
         """
         with system_errors_explained(home), _locked_home(home) as prepared:
-            stack = cls(prepared, FileLock(prepared.in_use_lock), pool)
+            stack = cls(prepared, FileLock(prepared.in_use_lock), pool, trigger_streams)
             stack._use().share()
             try:
                 stack._ensure_running()
@@ -174,7 +176,8 @@ class EmbeddedStack:
 
     def _ensure_running(self) -> list[str]:
         """Starts the servers that are down, concurrently, and returns their names."""
-        secrets = load_or_create_secrets(self._home, self._postgres.data, self._pool)
+        data = self._postgres.data
+        secrets = load_or_create_secrets(self._home, data, self._pool, publishes=self._publishes)
         self._refuse_older_servers(secrets)
         old_ports = read_ports(self._home)
         found = [(each, each.find()) for each in self._servers]

@@ -19,14 +19,17 @@ from noetl_stream.ports.permissions import (
     CORE,
     GATEWAY,
     POOL,
+    PUBLISHER,
     SERVER,
     TABLE,
     WORKER,
     SubjectRights,
+    named_by_server,
     named_in,
     permissions_of,
     pool_of,
     role_of,
+    stream_rights,
 )
 
 CORE_ACCOUNT: Final = "noetl"
@@ -53,27 +56,29 @@ def account_of(identity: str) -> str:
     return CORE_ACCOUNT if role_of(identity) in CORE else f"{CORE_ACCOUNT}-{identity}"
 
 
-def nats_accounts(public_keys: Mapping[str, str]) -> str:
+def nats_accounts(public_keys: Mapping[str, str], streams: Collection[str] = ()) -> str:
     """The ``accounts`` block of a nats-server's configuration.
 
     Args:
         public_keys: The public nkey (``U…``) of each identity.
+        streams: Those that triggers read, in the account of the publisher.
 
     Raises:
         UsageError: an identity is missing or unknown, or two have the same key.
     """
-    missing = [identity for identity in (ADMIN, SERVER, GATEWAY) if identity not in public_keys]
+    needed = (ADMIN, SERVER, GATEWAY, *([PUBLISHER] if streams else ()))
+    missing = [identity for identity in needed if identity not in public_keys]
     if missing:
         raise UsageError(f"no nkey for {' and '.join(missing)}", hint="each identity needs one")
     if len(set(public_keys.values())) < len(public_keys):
         raise UsageError("two identities have the same nkey", hint="make one for each: they are told apart by it")
     identities = sorted(public_keys, key=lambda identity: (role_of(identity) not in CORE, identity))
-    shares = list(_shares(identities))
+    shares = [*_shares(identities), *_shared_streams(streams)]
     lines = ["accounts {"]
     for account in dict.fromkeys(account_of(identity) for identity in identities):
         lines += [f'  "{account}" {{']
-        lines += ["    jetstream: enabled"] if account == CORE_ACCOUNT else []
-        users = [_user(one, public_keys[one]) for one in identities if account_of(one) == account]
+        lines += ["    jetstream: enabled"] if account in (CORE_ACCOUNT, account_of(PUBLISHER)) else []
+        users = [_user(one, public_keys[one], streams) for one in identities if account_of(one) == account]
         lines += _block("users", users)
         lines += _block("exports", list(dict.fromkeys(_export(share) for share in shares if share.exporter == account)))
         lines += _block("imports", [_import(share) for share in shares if share.importer == account])
@@ -100,14 +105,21 @@ def _shares(identities: Collection[str]) -> Iterator[_Share]:
                 yield _Share(CORE_ACCOUNT, account_of(identity), subject, subject, service=False, streamed=False)
 
 
+def _shared_streams(streams: Collection[str]) -> Iterator[_Share]:
+    for row in stream_rights(streams):
+        local = named_by_server(row.subject)
+        exporter = account_of(PUBLISHER)
+        yield _Share(exporter, CORE_ACCOUNT, row.subject, local, service=True, streamed=row.streamed)
+
+
 def _service(row: SubjectRights, exporter: str, importer: str, pool: str) -> _Share:
     subject = row.subject.replace(POOL, pool)
     local = named_in(importer, subject)
     return _Share(exporter, account_of(importer), subject, local, service=True, streamed=row.streamed)
 
 
-def _user(identity: str, public_key: str) -> str:
-    rights = permissions_of(identity)
+def _user(identity: str, public_key: str, streams: Collection[str]) -> str:
+    rights = permissions_of(identity, streams)
     lists = [
         f"        {name}: {{ allow: [ {', '.join(map(_quoted, subjects))} ] }}"
         for name, subjects in (("publish", rights.publish), ("subscribe", rights.subscribe))

@@ -1,12 +1,13 @@
 """Who may publish and subscribe which subject on NATS: the least that each identity needs (PROTOCOL §7).
 
-An identity is ``admin``, ``server``, ``gateway`` or ``worker-<pool>``. :data:`TABLE` names every subject the code uses;
-:func:`permissions_of` reads the rights of one identity from it.
+An identity is ``admin``, ``server``, ``gateway``, ``worker-<pool>`` or ``publisher``. :data:`TABLE` names every subject
+the code uses; :func:`permissions_of` reads the rights of one identity from it. The publisher is who has streams that
+triggers read, in an account of their own: of these, servers have what :func:`stream_rights` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, PRIORITIES
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, NEW_PRIORITY, RESULTS, RESULTS_BUCKET
+from noetl_stream.trigger.stream_messages import stream_fault
 
 ADMIN: Final = "admin"
 SERVER: Final = "server"
@@ -22,8 +24,14 @@ GATEWAY: Final = "gateway"
 WORKER: Final = "worker"
 """The role of the identities ``worker-<pool>``."""
 
+PUBLISHER: Final = "publisher"
+"""Publishes what triggers read. Not one of ours: in its own account it may do anything."""
+
 CORE: Final = (ADMIN, SERVER)
 """The roles that share the account in which JetStream is. Each gateway and pool has an account of its own."""
+
+IMPORTED_STREAMS: Final = "noetl.streams"
+"""JetStream's requests about streams that triggers read, as servers name them: these streams are in another account."""
 
 JETSTREAM: Final = "$JS.API"
 IMPORTED_JETSTREAM: Final = "noetl.api"
@@ -147,6 +155,35 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
 """Every subject the code uses, once. Inboxes and :data:`ANSWERS` belong to each identity besides."""
 
 
+STREAM: Final = "{stream}"
+
+STREAM_TABLE: Final[tuple[SubjectRights, ...]] = (
+    # A consumer of a trigger. NATS knows no patterns within a name: servers keep to those of theirs by themselves.
+    _api(f"STREAM.INFO.{STREAM}", SERVER),
+    _api(f"CONSUMER.LIST.{STREAM}", SERVER),
+    _api(f"CONSUMER.INFO.{STREAM}.*", SERVER),
+    _api(f"CONSUMER.CREATE.{STREAM}.*", SERVER),
+    _api(f"CONSUMER.DELETE.{STREAM}.*", SERVER),
+    _api(f"CONSUMER.MSG.NEXT.{STREAM}.*", SERVER, streamed=True),
+    SubjectRights(f"$JS.ACK.{STREAM}.*.>", publish=(SERVER,)),
+)
+"""What servers may do with a stream that triggers read. They cannot publish there, nor change or purge it."""
+
+
+def stream_rights(streams: Iterable[str]) -> list[SubjectRights]:
+    """The rights on these streams, by the names of the account in which they are.
+
+    Raises:
+        UsageError: one is no name of a stream, or the engine's own.
+    """
+    found = []
+    for stream in dict.fromkeys(streams):
+        if fault := stream_fault(stream):
+            raise UsageError(f"triggers cannot read it: {fault}")
+        found += [msgspec.structs.replace(row, subject=row.subject.replace(STREAM, stream)) for row in STREAM_TABLE]
+    return found
+
+
 def worker_identity(pool: str) -> str:
     """The identity of the workers of a pool.
 
@@ -164,11 +201,13 @@ def role_of(identity: str) -> str:
     Raises:
         UsageError: there is no such identity.
     """
-    if identity in (ADMIN, SERVER, GATEWAY):
+    if identity in (ADMIN, SERVER, GATEWAY, PUBLISHER):
         return identity
     role, _, pool = identity.partition("-")
     if role != WORKER or not is_valid_id(pool):
-        raise UsageError(f"{identity!r} is not an identity", hint="use admin, server, gateway or worker-<pool>")
+        raise UsageError(
+            f"{identity!r} is not an identity", hint="use admin, server, gateway, worker-<pool> or publisher"
+        )
     return role
 
 
@@ -192,14 +231,25 @@ def named_in(identity: str, subject: str) -> str:
     return subject.replace(JETSTREAM, jetstream_prefix(identity), 1)
 
 
-def permissions_of(identity: str) -> Permissions:
+def named_by_server(subject: str) -> str:
+    """The name that a subject of :func:`stream_rights` has in the account of servers."""
+    return subject.replace(JETSTREAM, IMPORTED_STREAMS, 1)
+
+
+def permissions_of(identity: str, streams: Iterable[str] = ()) -> Permissions:
     """The rights of an identity, by the names of its own account.
+
+    Args:
+        streams: Those that triggers read.
 
     Raises:
         UsageError: there is no such identity.
     """
     role, pool = role_of(identity), pool_of(identity) or "*"
+    if role == PUBLISHER:
+        return Permissions(publish=(">",), subscribe=(">",))
     published = [named_in(identity, row.subject).replace(POOL, pool) for row in TABLE if role in row.publish]
+    published += [named_by_server(row.subject) for row in stream_rights(streams) if role in row.publish]
     subscribed = [row.subject.replace(POOL, pool) for row in TABLE if role in row.subscribe]
     answers = [ANSWERS] if any(row.publish and "ask" in row.subject and role in row.subscribe for row in TABLE) else []
     return Permissions(publish=(*published, *answers), subscribe=(*subscribed, f"{inbox_prefix(identity)}.>"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -50,6 +50,7 @@ from noetl_stream.ports.store import InboxItem, Store, TimerRow
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.limit_slots import LoadedSlots, load_slots
 from noetl_stream.server.lookups import Lookups
+from noetl_stream.server.stream_readers import StreamInput
 from noetl_stream.server.tick import PendingTick, inbox_letter, refused
 
 log = logging.getLogger(__name__)
@@ -136,12 +137,13 @@ class AggregateInput(msgspec.Struct, frozen=True, gc=False):
 
 
 class Aggregates:
-    """Folds aggregates into pending ticks."""
+    """Folds aggregates into pending ticks. ``streams`` are those that triggers may read."""
 
-    def __init__(self, store: Store, lookups: Lookups, formats: Formats) -> None:
+    def __init__(self, store: Store, lookups: Lookups, formats: Formats, streams: Collection[str] = ()) -> None:
         self._store = store
         self._lookups = lookups
         self._formats = formats
+        self._streams = streams
 
     async def requests(self, bodies: Sequence[tuple[int, AggregateRequest]], tick: PendingTick) -> None:
         """Folds requests, each with the time at which it was stored, and answers them."""
@@ -173,15 +175,20 @@ class Aggregates:
         facts = [AggregateInput(one.aggregate_id, TimerDue(one.timer_id, one.due_ms), at_ms) for one in due]
         await self._fold(facts, tick)
 
+    async def read(self, inputs: Sequence[StreamInput], at_ms: int, tick: PendingTick) -> Mapping[str, Any]:
+        """Folds what was read of streams; returns the states of the triggers then, by id."""
+        return await self._fold([AggregateInput(one.aggregate_id, one.fact, at_ms) for one in inputs], tick)
+
     async def give_back(self, slots: Sequence[LimitSlotRow], at_ms: int, tick: PendingTick) -> None:
         """Folds that these slots of limits are given back, as who held them has not."""
         found = [(row.limit_id, codec.decode_as(LimitSlot, row.body)) for row in slots]
         facts = [(id, SlotReturned("", slot.execution_id, slot.step_run_id)) for id, slot in found]
         await self._fold([AggregateInput(id, fact, at_ms) for id, fact in facts], tick)
 
-    async def _fold(self, inputs: Sequence[AggregateInput], tick: PendingTick) -> None:
+    async def _fold(self, inputs: Sequence[AggregateInput], tick: PendingTick) -> Mapping[str, Any]:
+        """Returns the states then, by id."""
         if not inputs:
-            return
+            return {}
         known = await self._store.aggregates({one.aggregate_id for one in inputs})
         loaded = {id: _Loaded.of(row) for id, row in known.items()}
         batch = _Batch(tick, loaded, {id: one.row.position for id, one in loaded.items()})
@@ -193,6 +200,7 @@ class Aggregates:
             if left:  # an input before it has changed what it asks for
                 found |= await self._lookups.find(left)
             self._fold_one(one, _Seen(found, slots.get(one.aggregate_id)), batch)
+        return {id: one.state for id, one in batch.loaded.items()}
 
     def _fold_one(self, one: AggregateInput, seen: _Seen, batch: _Batch) -> None:
         tick, before = batch.tick, batch.loaded.get(one.aggregate_id)
@@ -209,7 +217,8 @@ class Aggregates:
             return
         key = before.row.key if before is not None else getattr(one.fact, "key", "")
         slots = seen.slots or NO_SLOTS
-        folded = kind.fold(state, Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots))
+        given = Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots, streams=self._streams)
+        folded = kind.fold(state, given)
         if folded.state is state:
             _answer(one, folded.answer, tick)
             return

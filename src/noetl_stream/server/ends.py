@@ -1,4 +1,6 @@
-"""Who is told that an execution has ended: triggers on ends of executions, in the tick in which it ends."""
+"""Who is told that an execution has ended: triggers on ends of executions, in the tick in which it ends. The
+triggers on streams are read together with them.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +30,39 @@ class EndTrigger(NamedTuple):
 
 
 class EndTriggers:
-    """The triggers on ends of executions, as last read."""
+    """The triggers on ends of executions, as last read.
+
+    Attributes:
+        on_streams: Those on streams of NATS, by id.
+    """
 
     def __init__(self, store: AggregateStore) -> None:
         self._store = store
         self._known: list[EndTrigger] = []
         self._read_s = float("-inf")
+        self.on_streams: dict[str, TriggerState] = {}
 
-    async def refresh(self, now_s: float) -> None:
-        """Reads them again if it is time.
+    async def refresh(self, now_s: float) -> bool:
+        """Reads them again if it is time; returns whether it has.
 
         Raises:
             Unreachable: the database is away.
         """
         if now_s - self._read_s < READ_EVERY_S:
-            return
+            return False
         self._read_s = now_s
         known: list[EndTrigger] = []
+        on_streams: dict[str, TriggerState] = {}
         after: str | None = None
-        while len(known) < MOST and (rows := await self._store.list_aggregates(TRIGGER, "", PAGE, after)):
+        while rows := await self._store.list_aggregates(TRIGGER, "", PAGE, after):
             states = [(row.id, codec.decode_as(TriggerState, row.state)) for row in rows]
             known += [EndTrigger(id, state.terms.execution) for id, state in states if state.terms.execution]
+            on_streams |= {id: state for id, state in states if state.terms.nats}
             if len(rows) < PAGE:
                 break
             after = rows[-1].key
-        self._known = known[:MOST]
+        self._known, self.on_streams = known[:MOST], on_streams
+        return True
 
     def told(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[AggregateMessage]:
         """What triggers are told of an execution that has just ended. One that another has called counts as a part of

@@ -20,6 +20,9 @@ from noetl_stream.server.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
+UPKEEP: Final = 0
+"""The owner of this partition does what one server does for all."""
+
 LOOK_AFTER: Final = 5
 """After a look in vain for free partitions so many round trips pass, so that looking does not hold up folding."""
 
@@ -90,6 +93,8 @@ class PartitionAssignment:
     async def forget(self, partitions: Collection[int]) -> None:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
+        if self._parts.streams is not None:
+            self._parts.streams.forget(partitions)
         await self._parts.reader.drop(partitions)
 
     def leave(self, found: NewerFormat) -> None:
@@ -227,7 +232,7 @@ class Housekeeping:
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
             self._parts.inbox.expect_messages()
-            await self._parts.ends.refresh(now_s)
+            await self._refresh_triggers(now_s)
             await self._committer.mark(self._parts.reader.folded_through())
         if now_s >= self._leases.abstains_until_s:
             await self._balance(now_s)
@@ -237,6 +242,11 @@ class Housekeeping:
             await self._reconcile(now_s)
         elif len(self._parts.ownership) and now_s - self._compared_s >= self._times.compare_s:
             await self._compare(now_s)
+
+    async def _refresh_triggers(self, now_s: float) -> None:
+        ends, streams = self._parts.ends, self._parts.streams
+        if await ends.refresh(now_s) and streams is not None:
+            streams.refresh(ends.on_streams, sweeps=UPKEEP in self._parts.ownership.ids)
 
     async def _balance(self, now_s: float) -> None:
         share = self._parts.ownership.fair_share(now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from noetl_stream.model.messages import MemoryUse
@@ -17,6 +18,7 @@ from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
 from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
+from noetl_stream.ports.trigger_streams import TriggerStreams
 from noetl_stream.server.aggregates import Aggregates, AggregateTimers
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.counts import ServerCounts
@@ -33,6 +35,7 @@ from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
+from noetl_stream.server.stream_readers import StreamReaders
 from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
@@ -43,7 +46,7 @@ from noetl_stream.settings.grants import GrantsFile
 class ServerPorts:
     """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
     everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without
-    ``rights``, who has registered a schedule may start everything.
+    ``rights``, who has registered a schedule may start everything. Triggers may read ``open_streams``.
     """
 
     log: EventLog
@@ -62,6 +65,8 @@ class ServerPorts:
     secrets: SecretsResponder | None = None
     grants: GrantsFile | None = None
     upkeep: Upkeep | None = None
+    trigger_streams: TriggerStreams | None = None
+    open_streams: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,8 @@ class ServerParts:
         )
         self.timers = AggregateTimers(self._owns)
         self.ends = EndTriggers(ports.store)
-        self.aggregates = Aggregates(ports.store, Lookups(ports.catalog, ports.rights, ports.clock), formats)
+        lookups = Lookups(ports.catalog, ports.rights, ports.clock)
+        self.aggregates = Aggregates(ports.store, lookups, formats, ports.open_streams)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes
@@ -131,6 +137,11 @@ class ServerParts:
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, self._owns, self.reader.nudge)
+        self.streams = None
+        if ports.trigger_streams is not None:
+            self.streams = StreamReaders(
+                ports.trigger_streams, ports.open_streams, ports.clock, owns=self._owns, nudge=self.reader.nudge
+            )
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
 
     def memory_use(self) -> MemoryUse:

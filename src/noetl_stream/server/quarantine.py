@@ -17,10 +17,10 @@ from noetl_stream.engine.effects import SendMessage, ended_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NoetlError, RequestAnswered, TickRefused
 from noetl_stream.model import codec
-from noetl_stream.model.aggregates import is_aggregate
+from noetl_stream.model.aggregates import EventReceived, StreamEventRead, is_aggregate
 from noetl_stream.model.events import ChildFinished, ExecutionQuarantined, ExecutionRequested
-from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import FORMAT, ClientMessage, InboxMessage
+from noetl_stream.model.ids import derive, partition_of
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateMessage, ClientMessage, InboxMessage
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.dead_letters import storable_text
@@ -33,6 +33,7 @@ from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.partitions import LOADING, SUSPICIONS
 from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.stream_readers import StreamInput
 from noetl_stream.server.tick import inbox_letter, message_letter, refused
 
 log = logging.getLogger(__name__)
@@ -214,6 +215,26 @@ class Quarantine:
         item = InboxItem(one.due_ms, partition, one.aggregate_id, codec.encode(one))
         letter = inbox_letter(item, self._parts.inputs.now_ms(), reason)
         fold.tick.dead_letters.append(replace(letter, id=f"timer-{one.aggregate_id}-{one.due_ms}", subject="timer"))
+        return self._committer.cursors({partition})
+
+    async def refuse_stream(self, fold: Fold, one: StreamInput, reason: str) -> dict[int, tuple[int, int]]:
+        """Keeps a message that could not be folded as a dead letter; its trigger goes on with the next. Put back, it is
+        an event that is sent again.
+        """
+        partition, at_ms = partition_of(one.aggregate_id), self._parts.inputs.now_ms()
+        if isinstance(one.fact, StreamEventRead):
+            place = one.fact.place
+            id = f"stream-{derive(one.fact.consumer, place.made)[:16]}-{place.sequence}"
+            passed = {"subject": "", "stream": place.stream, "sequence": place.sequence}
+            why = f"it cannot be folded, dead letter {id}: {reason}"
+            skipped = one._replace(fact=replace(one.fact, event=passed, unfoldable=why))
+            await self._parts.aggregates.read([skipped], at_ms, fold.tick)
+            if fold.tick.aggregates:  # else the trigger is gone, or another by now
+                event = EventReceived(id, one.path, event=one.fact.event)
+                body = codec.encode(AggregateMessage(one.aggregate_id, event, AGGREGATES_FORMAT))
+                said = f"message {place.sequence} of stream {place.stream} for trigger {one.path}: {reason}"
+                letter = inbox_letter(InboxItem(place.sequence, partition, one.aggregate_id, body), at_ms, said)
+                fold.tick.dead_letters.append(replace(letter, id=id, subject=f"{place.stream} {place.sequence}"))
         return self._committer.cursors({partition})
 
 

@@ -26,7 +26,7 @@ from noetl_stream.errors import (
     Unreachable,
 )
 from noetl_stream.model import codec
-from noetl_stream.model.aggregates import is_aggregate
+from noetl_stream.model.aggregates import StreamEventRead, StreamSeen, is_aggregate
 from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -55,7 +55,7 @@ from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
 from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.grants import granted
-from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment
+from noetl_stream.server.housekeeping import UPKEEP, Housekeeping, PartitionAssignment
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
@@ -65,12 +65,10 @@ from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.recovery import Recovery
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
+from noetl_stream.server.stream_readers import StreamInput
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
-
-UPKEEP: Final = 0
-"""The owner of this partition does what one server does for all."""
 
 LEFT_MS: Final = 60_000
 """A slot of an execution that ended so long ago was left behind."""
@@ -121,6 +119,9 @@ class Server(ServerParts):
         )
         self._due_timers = InputKind(
             self._fold_due, _aggregate_of, lambda one: partition_of(one.aggregate_id), quarantine.refuse_timer
+        )
+        self._stream_inputs = InputKind(
+            self._fold_read, _aggregate_of, lambda one: partition_of(one.aggregate_id), quarantine.refuse_stream
         )
         self._owed = InputKind(
             self._fold_missing, _execution_of, lambda one: partition_of(one.execution_id), quarantine.refuse_own
@@ -180,6 +181,8 @@ class Server(ServerParts):
                 await refusals.finish_sample()
             await self.inbox.close()
             await presence.close()
+            if self.streams is not None:
+                await self.streams.close()
             await self.reader.close()
             await self.inputs.close()
             await self.plans.close()
@@ -219,6 +222,7 @@ class Server(ServerParts):
             await self._fold_inbox()
             await self._fold_inputs()
             await self._fold_timers()
+            await self._fold_streams()
             await self._give_back_left()
             await self._issue_missing()
             if self.committer.ticks > ticks:
@@ -435,6 +439,25 @@ class Server(ServerParts):
         await self.aggregates.timers(due, self.inputs.now_ms(), fold.tick)
         if fold.tick.partitions:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
+        return ()
+
+    async def _fold_streams(self) -> None:
+        """Folds what was read of streams for triggers. What was found out about a stream is nobody's poison."""
+        offered = self.streams.offered() if self.streams is not None else []
+        read = [one for one in offered if isinstance(one.fact, StreamEventRead)]
+        self.counts.inputs["own"] += len(offered)
+        if len(read) < len(offered):
+            await self._fold_read([one for one in offered if isinstance(one.fact, StreamSeen)])
+        if read:
+            await self.quarantine.fold(read, self._stream_inputs)
+
+    async def _fold_read(self, read: Sequence[StreamInput]) -> Sequence[StreamInput]:
+        fold = Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
+        states = await self.aggregates.read(read, self.inputs.now_ms(), fold.tick)
+        if fold.tick.partitions:
+            await self._commit(fold, self.committer.cursors(fold.tick.partitions))
+        if self.streams is not None:
+            self.streams.folded(read, states)
         return ()
 
     async def _give_back_left(self) -> None:

@@ -59,7 +59,14 @@ from noetl_stream.settings.retention import (
 )
 from noetl_stream.settings.secret_files import FILE_SUFFIX, with_files
 from noetl_stream.settings.status import STATUS_VARIABLE, StatusAddress, read_status_address
-from noetl_stream.settings.streams import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
+from noetl_stream.settings.streams import (
+    MAX_REPLICAS,
+    PLACEMENT_VARIABLE,
+    REPLICAS_VARIABLE,
+    Spread,
+    read_tags,
+    read_trigger_streams,
+)
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
     DEFAULT_DUCKDB_MAX_THREADS,
@@ -76,6 +83,7 @@ from noetl_stream.settings.tools import (
 )
 from noetl_stream.settings.traces import HEADERS_VARIABLES, TRACES_VARIABLE, TraceSettings, read_traces
 from noetl_stream.settings.variables import EnvironmentVariable, Given, address, choice, is_set, number, parsed, setting
+from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
 LogFormat = Literal["text", "json"]
 
@@ -278,6 +286,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             command line.
         grants_file: What playbooks may use, by path; ``None``: everything.
         retention_rules, archive, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
+        trigger_streams: The names of the streams that triggers may read.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
@@ -327,6 +336,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     events_max_age_s: float = setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
     logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)
     logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", read_logs_age)
+    trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
     egress_allow: Allowed | None = setting(

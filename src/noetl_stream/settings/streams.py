@@ -9,11 +9,14 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.trigger.stream_messages import stream_fault
 
 REPLICAS_VARIABLE: Final = "NOETL_STREAM_REPLICAS"
 PLACEMENT_VARIABLE: Final = "NOETL_STREAM_PLACEMENT_TAGS"
 
 MAX_REPLICAS: Final = 5
+
+MAX_TRIGGER_STREAMS: Final = 100
 
 _TAG: Final = re.compile(r"[A-Za-z0-9_:./=-]{1,64}")
 
@@ -41,3 +44,18 @@ def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
             hint = "write what nats-servers have as server_tags, with commas between: region:eu,disk:ssd"
             raise UsageError(f"invalid tag {tag!r} in {variable}", hint=hint)
     return tags
+
+
+def read_trigger_streams(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Parses ``ORDERS,PAYMENTS``.
+
+    Raises:
+        UsageError: there are too many, or one is no name of a stream, or the engine's own.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in given.get(variable, "").split(",") if name.strip()))
+    if len(names) > MAX_TRIGGER_STREAMS:
+        raise UsageError(f"{variable} names {len(names)} streams; at most {MAX_TRIGGER_STREAMS} are possible")
+    for name in names:
+        if fault := stream_fault(name):
+            raise UsageError(f"invalid {variable}: {fault}", hint="write names with commas between: ORDERS,PAYMENTS")
+    return names

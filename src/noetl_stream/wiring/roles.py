@@ -89,6 +89,8 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             retention=make_retention(connected, endpoint),
         ),
+        trigger_streams=connected.trigger_streams,
+        open_streams=endpoint.trigger_streams,
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)
     return Server(name, ports, kinds_without(), limits=endpoint.limits, states=states)

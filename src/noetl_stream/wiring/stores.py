@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # each process imports what it uses: a command that reads tak
     from noetl_stream.adapters.nats.event_log import NatsEventLog
     from noetl_stream.adapters.nats.streams import StreamDocument
     from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
+    from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
     from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.ports.blobs import Blobs
     from noetl_stream.ports.bus import Bus
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # each process imports what it uses: a command that reads tak
     from noetl_stream.ports.diagnosis import NatsDiagnosis
     from noetl_stream.ports.event_log import EventLog
     from noetl_stream.ports.task_logs import TaskLogs
+    from noetl_stream.ports.trigger_streams import TriggerStreams
     from noetl_stream.telemetry.measures import Reading
 
 COMMAND_WAIT_S: Final = 2.0
@@ -77,6 +79,13 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
         return nats_readings(self.nats, self.log, self.queue, self.blobs)
 
+    @property
+    def trigger_streams(self) -> NatsTriggerStreams:
+        """The streams that triggers read, for servers alone."""
+        from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
+
+        return NatsTriggerStreams(self.nats, self.clock)
+
     async def close(self) -> None:
         """Closes everything, in reverse order of opening."""
         await self.task_logs.close()
@@ -101,6 +110,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     blobs: Blobs
     task_logs: TaskLogs
     diagnosis: NatsDiagnosis
+    trigger_streams: TriggerStreams
     clock: SystemClock
     store: PostgresStore
     access_keys: KeyRing | None
@@ -193,6 +203,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
         blobs=ports.blobs,
         task_logs=ports.task_logs,
         diagnosis=Deferred(partial(_at_hand, ports)).part("diagnosis"),
+        trigger_streams=Deferred(partial(_at_hand, ports)).part("trigger_streams"),
         clock=ports.clock,
         store=store,
         access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -214,6 +225,7 @@ async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator
             blobs=nats.part("blobs"),
             task_logs=nats.part("task_logs"),
             diagnosis=nats.part("diagnosis"),
+            trigger_streams=nats.part("trigger_streams"),
             clock=SystemClock(),
             store=store,
             access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),

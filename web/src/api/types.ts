@@ -1255,7 +1255,7 @@ export interface TriggerPage {
 
 export interface TriggerState {
   path: string
-  source: "execution" | "webhook"
+  source: "execution" | "nats" | "webhook"
   on: Record<string, unknown>
   address: string | null
   playbook: string
@@ -1269,6 +1269,16 @@ export interface TriggerState {
   registered_by: string
   paused: string | null
   events: number
+  stream?: TriggerStream | null
+}
+
+export interface TriggerStream {
+  consumer: string
+  sequence: number | null
+  pending: number | null
+  running: number
+  trouble: string | null
+  since: string | null
 }
 
 export interface Upcoming {

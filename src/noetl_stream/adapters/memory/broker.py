@@ -14,6 +14,7 @@ from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommand
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.memory.line import Line
 from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
+from noetl_stream.adapters.memory.trigger_streams import MemoryTriggerStreams
 from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.clock import Clock
 
@@ -33,6 +34,7 @@ class MemoryBroker:
         self.event_log = MemoryEventLog(self._line, self.bus)
         self.command_queue = MemoryCommandQueue(self._line, self.bus, ack_wait_s)
         self.blobs = MemoryBlobs(self._line)
+        self.trigger_streams = MemoryTriggerStreams(self._line)
         self.task_logs = MemoryTaskLogs(self._line)
         if isinstance(self.clock, ManualClock):
             self.clock.on_advance(self._time_passed)

@@ -25,7 +25,7 @@ from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
 from noetl_stream.nats_client import PatientClient
-from noetl_stream.ports.permissions import JETSTREAM, inbox_prefix, jetstream_prefix
+from noetl_stream.ports.permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +124,11 @@ class NatsConnection:
         return self._connected.is_set() and self.client.is_connected
 
     @property
+    def streams(self) -> str:
+        """What requests to JetStream about streams that triggers read begin with: they are in another account."""
+        return IMPORTED_STREAMS if self.identity else JETSTREAM
+
+    @property
     def may_purge(self) -> bool:
         """Whether this user may purge streams: servers, and whoever has no identity."""
         return self.jetstream == JETSTREAM
@@ -196,9 +201,15 @@ class NatsConnection:
         return True
 
     async def api(
-        self, subject: str, request: Mapping[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
+        self,
+        subject: str,
+        request: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = API_TIMEOUT_S,
+        prefix: str = "",
     ) -> bytes:
         """JetStream's JSON answer to a request like ``STREAM.INFO.EVENTS``; waits for a lost line to come back.
+        ``prefix`` is :attr:`streams` for one about a stream that triggers read.
 
         Raises:
             ApiRefused: JetStream answered with an error.
@@ -209,7 +220,7 @@ class NatsConnection:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         while True:
-            message = await self._request(subject, body, timeout_s)
+            message = await self._request(f"{prefix or self.jetstream}.{subject}", body, timeout_s)
             if message is None:
                 raise self._without_jetstream()
             error_part = msgspec.json.decode(message.data, type=_Answer).error
@@ -231,7 +242,9 @@ class NatsConnection:
             NotReady: the stream does not exist, or does not allow this.
             Unreachable: no answer in time.
         """
-        message = await self._request(f"DIRECT.GET.{stream}", msgspec.json.encode(wanted), API_TIMEOUT_S)
+        message = await self._request(
+            f"{self.jetstream}.DIRECT.GET.{stream}", msgspec.json.encode(wanted), API_TIMEOUT_S
+        )
         if message is None:
             raise NotReady(f"stream {stream} does not allow direct reads", hint="run `noetl-stream stream ensure`")
         fields = message.headers or {}
@@ -301,7 +314,7 @@ class NatsConnection:
         until_s = loop.time() + timeout_s
         try:
             while (left_s := until_s - loop.time()) > 0:
-                asking.add(asyncio.ensure_future(self.request(f"{self.jetstream}.{subject}", body, left_s)))
+                asking.add(asyncio.ensure_future(self.request(subject, body, left_s)))
                 wait_s = min(ASK_AGAIN_S, left_s)
                 done, asking = await asyncio.wait(asking, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
@@ -309,7 +322,7 @@ class NatsConnection:
                         return one.result()
         finally:
             await end_tasks(asking)
-        raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s")
+        raise self.unreachable(f"no answer to {subject.removeprefix(self.jetstream + '.')} within {timeout_s:g} s")
 
     async def _connect(self, timeout_s: float) -> None:
         attempt = asyncio.ensure_future(

@@ -31,6 +31,7 @@ class Pull:
 
     Args:
         heartbeat_s: 0 for none, as short requests need none.
+        api: What requests to JetStream begin with; by default those about the engine's streams.
 
     Attributes:
         credit: Messages.
@@ -47,10 +48,11 @@ class Pull:
         heartbeat_s: float,
         *,
         word: str = "pull",
+        api: str = "",
     ) -> None:
         self.expires_s = EXPIRES_S
         self._connection = connection
-        self._subject = f"{connection.jetstream}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = f"{api or connection.jetstream}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._reply = f"{inbox}.{word}"
         self._heartbeat_s = heartbeat_s
         self.credit = 0

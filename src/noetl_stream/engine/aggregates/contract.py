@@ -80,7 +80,8 @@ NO_SLOTS: Final = NoSlots()
 class Given(msgspec.Struct, frozen=True, gc=False):
     """An input of an aggregate. ``at_ms``: when it was stored in EVENTS, else the database's time.
 
-    ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit.
+    ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit;
+    ``streams`` are those that triggers may read.
     """
 
     aggregate_id: str
@@ -89,6 +90,7 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     at_ms: int
     found: Mapping[Lookup, Found] = {}
     slots: LimitSlots = NO_SLOTS
+    streams: Collection[str] = ()
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False):

@@ -20,23 +20,52 @@ from noetl_stream.model.aggregates import (
     EventReceived,
     ExecutionEnded,
     Family,
+    StartedEnded,
+    StreamEventRead,
+    StreamPlace,
+    StreamSeen,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
     TriggerResumed,
     TriggerTerms,
+    aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.trigger.matching import Ignored, Rules, Starts, match, read_event
+from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
 MAX_DEPTH: Final = 10
 """How many triggers may lead to an execution one after another, by the ends of executions."""
 
 MAX_KEYS: Final = 500
 """So many keys are remembered, those that came last."""
+
+
+MAX_RUNNING: Final = 500
+"""So many executions that messages of a stream have started run at once, about: then it is not read on."""
+
+
+class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How far a stream is read.
+
+    Attributes:
+        since_ms: When it was registered for this stream.
+        place: Of the last message that was folded; ``None``: of none yet.
+        pending: How many messages were left behind it when it was looked at; ``None``: not known.
+        trouble: Why it cannot be read; empty if it can.
+        running: The numbers of events whose executions have not ended.
+    """
+
+    since_ms: int = 0
+    place: StreamPlace | None = None
+    pending: int | None = None
+    trouble: str = ""
+    trouble_ms: int = 0
+    running: tuple[int, ...] = ()
 
 
 class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -48,6 +77,7 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         number: Of the last event.
         paused: Why it starts nothing; empty if it does.
         keys: The executions started for the keys that came last, by a digest of the key, oldest first.
+        reading: How far its stream is read, with ``nats``.
     """
 
     path: str
@@ -61,6 +91,23 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     paused: str = ""
     paused_ms: int = 0
     keys: dict[str, str] = {}
+    reading: StreamReading = StreamReading()
+
+    @property
+    def consumer(self) -> str:
+        """The name of its consumer on NATS: a trigger that was deleted and made again has another."""
+        return f"{CONSUMER_PREFIX}{derive(aggregate_id('starter', self.path), 'consumer', self.created_ms)[:32]}"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its stream is read now."""
+        return self.terms.nats is not None and not self.paused and len(self.reading.running) < MAX_RUNNING
+
+    def has_folded(self, place: StreamPlace) -> bool:
+        """Whether the message there is folded."""
+        known = self.reading.place
+        is_same = known is not None and (known.stream, known.made) == (place.stream, place.made)
+        return known is not None and is_same and place.sequence <= known.sequence
 
 
 class TriggerKind:
@@ -77,7 +124,7 @@ class TriggerKind:
         if isinstance(fact, TriggerRegistered):
             watched = [] if fact.terms.execution is None else [_watching(fact.terms.execution.path, fact.principal)]
             return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal), *watched]
-        if state is None or not isinstance(fact, EventReceived | ExecutionEnded | TriggerResumed):
+        if state is None or not isinstance(fact, EventReceived | StreamEventRead | ExecutionEnded | TriggerResumed):
             return []
         watched = [_watching(fact.ended.path, state.by)] if isinstance(fact, ExecutionEnded) else []
         return [_lookup(state), *watched]
@@ -86,6 +133,8 @@ class TriggerKind:
         fact = given.fact
         if isinstance(fact, TriggerRegistered):
             return _registered(state, given, fact)
+        if isinstance(fact, StreamEventRead | StreamSeen):
+            return Folded(None) if state is None else _from_stream(state, given, fact)
         if state is None:
             return Folded(None, answer=Rejection("unknown_aggregate", f"there is no trigger at {given.key}"))
         match fact:
@@ -101,6 +150,9 @@ class TriggerKind:
                 if given.found[_watching(ended.path, state.by)].forbidden:
                     return Folded(state)  # nobody is told that it ended who may not see it
                 return _arrived(state, given, msgspec.to_builtins(ended), {"depth": depth}, depth)
+            case StartedEnded(number=number) if number in state.reading.running:
+                running = tuple(one for one in state.reading.running if one != number)
+                return Folded(replace(state, reading=replace(state.reading, running=running)))
         return Folded(state)
 
 
@@ -113,6 +165,9 @@ def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistere
     watched = fact.terms.execution
     if watched is not None and (hidden := given.found[_watching(watched.path, fact.principal)].forbidden):
         return Folded(state, answer=Rejection("forbidden", f"{hidden}, and cannot be told of its executions"))
+    stream = fact.terms.nats.stream if fact.terms.nats is not None else ""
+    if stream and stream not in given.streams:
+        return Folded(state, answer=_closed(stream))
     answer = {"path": given.key, "revision": fact.revision}
     if state is not None and (state.revision, state.terms, state.by) == (fact.revision, fact.terms, fact.principal):
         return Folded(state, answer={**answer, "already": True})
@@ -132,8 +187,47 @@ def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistere
         revision=fact.revision,
         digest=fact.digest,
         registered_ms=given.at_ms,
+        reading=_kept(state, stream, given.at_ms),
     )
     return Folded(after, answer=answer)
+
+
+def _closed(stream: str) -> Rejection:
+    text = f"triggers may not read stream {stream}: whoever runs the servers opens it, with {STREAMS_VARIABLE}={stream}"
+    return Rejection("forbidden", text)
+
+
+def _kept(state: TriggerState | None, stream: str, at_ms: int) -> StreamReading:
+    """How far a stream is read when the trigger is registered: as far as before, if it is the same."""
+    before = state.terms.nats if state is not None else None
+    if state is None or before is None or before.stream != stream:
+        return StreamReading(at_ms) if stream else StreamReading()
+    return StreamReading(state.reading.since_ms, state.reading.place)
+
+
+def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | StreamSeen) -> Folded[TriggerState]:
+    """Folds what the owner has read, unless it did not know yet what the trigger is now. A message that is not folded
+    stays in its stream.
+    """
+    nats, reading = state.terms.nats, state.reading
+    if nats is None or fact.consumer != state.consumer:
+        return Folded(state)
+    if isinstance(fact, StreamSeen):
+        since_ms = reading.trouble_ms if reading.trouble else given.at_ms
+        pending = reading.pending if fact.pending is None else fact.pending
+        trouble_ms = since_ms if fact.trouble else 0
+        seen = replace(reading, pending=pending, trouble=fact.trouble, trouble_ms=trouble_ms)
+        return Folded(state if seen == reading else replace(state, reading=seen))
+    is_wanted = (fact.place.stream, fact.subject) == (nats.stream, nats.subject)
+    if (state.paused and not fact.unfoldable) or not is_wanted or state.has_folded(fact.place):
+        return Folded(state)
+    reading = replace(reading, place=fact.place, pending=fact.pending, trouble="", trouble_ms=0)
+    folded = _arrived(replace(state, reading=reading), given, fact.event, {}, unfoldable=fact.unfoldable)
+    after, [entry] = folded.state, folded.history
+    if after is None or entry.status != "started":
+        return folded
+    running = (*reading.running, entry.number)
+    return replace(folded, state=replace(after, reading=replace(reading, running=running)))
 
 
 def _paused(state: TriggerState, given: Given, fact: TriggerPaused) -> Folded[TriggerState]:
@@ -152,13 +246,19 @@ def _resumed(state: TriggerState, given: Given) -> Folded[TriggerState]:
 
 
 def _arrived(
-    state: TriggerState, given: Given, event: Mapping[str, Any], more: Mapping[str, Any], depth: int = 0
+    state: TriggerState,
+    given: Given,
+    event: Mapping[str, Any],
+    more: Mapping[str, Any],
+    depth: int = 0,
+    *,
+    unfoldable: str = "",
 ) -> Folded[TriggerState]:
     """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
     number = state.number + 1
     state = replace(state, number=number)
     found = given.found[_lookup(state)]
-    made = _made_of(state, event, depth)
+    made = Ignored(unfoldable) if unfoldable else _made_of(state, event, depth)
     if isinstance(made, Starts):
         if found.forbidden:
             state = replace(state, paused=found.forbidden, paused_ms=given.at_ms)
@@ -200,7 +300,7 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
         return Ignored(f"{MAX_DEPTH} triggers have led to it, one after another: no more may")
     terms = state.terms
     try:
-        read = read_event(terms.source, event)
+        read = read_event(terms.source, event, terms.nats.format if terms.nats is not None else "json")
     except UsageError as error:
         return Ignored.because(error.message)
     return match(Rules.of(terms), read)

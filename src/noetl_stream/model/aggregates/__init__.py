@@ -11,10 +11,10 @@ from noetl_stream.model.aggregates.parts import StartedEnded
 from noetl_stream.model.aggregates.schedules import *
 from noetl_stream.model.aggregates.schedules import ScheduleFact
 from noetl_stream.model.aggregates.triggers import *
-from noetl_stream.model.aggregates.triggers import ExecutionEnded, TriggerFact
+from noetl_stream.model.aggregates.triggers import EventReceived, ExecutionEnded, TriggerFact
 
 RequestedFact = ScheduleFact | TriggerFact
 """What clients ask of aggregates."""
 
-SentFact = StartedEnded | ExecutionEnded | SlotAsked | SlotReturned
-"""What executions, and other aggregates, tell aggregates."""
+SentFact = StartedEnded | ExecutionEnded | EventReceived | SlotAsked | SlotReturned
+"""What executions, and other aggregates, tell aggregates; an event that was a dead letter, if it is put back."""

@@ -12,7 +12,8 @@ from noetl_stream.model.status import EndStatus
 
 TRIGGER: Final = "Trigger"
 
-EventSource = Literal["webhook", "execution"]
+EventSource = Literal["webhook", "nats", "execution"]
+StreamFormat = Literal["json", "text", "bytes"]
 SignatureForm = Literal["github", "stripe", "slack", "hmac", "token", "none"]
 SignatureAlgorithm = Literal["sha256", "sha512"]
 SignatureEncoding = Literal["hex", "base64"]
@@ -49,11 +50,25 @@ class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     status: tuple[EndStatus, ...] = ()
 
 
+class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which messages of a stream of NATS count, and how their data is read.
+
+    Attributes:
+        subject: A pattern of subjects; ``>``: all of the stream.
+        from_ms: Those stored from this time on; 0: all that the stream holds; ``None``: from the registration on.
+    """
+
+    stream: str
+    subject: str = ">"
+    from_ms: int | None = None
+    format: StreamFormat = "json"
+
+
 class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a trigger starts, and on which events: a registered document, read.
 
-    Exactly one of ``webhook`` and ``execution`` is given. ``version`` is the version of the playbook, ``None`` for the
-    one registered last. ``when``, ``workload`` and ``key`` are as written: templates over ``event``.
+    Exactly one of ``webhook``, ``nats`` and ``execution`` is given. ``version`` is the version of the playbook,
+    ``None`` for the one registered last. ``when``, ``workload`` and ``key`` are as written: templates over ``event``.
     """
 
     playbook: str
@@ -63,9 +78,12 @@ class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     key: str | None = None
     webhook: Verification | None = None
     execution: EndedExecutions | None = None
+    nats: StreamFilter | None = None
 
     @property
     def source(self) -> EventSource:
+        if self.nats is not None:
+            return "nats"
         return "webhook" if self.webhook is not None else "execution"
 
 
@@ -131,6 +149,49 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
 
     ended: EndedExecution
     depth: int = 0
+
+
+class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A place in a stream. One that was deleted and made again is another, by the time ``made`` of its creation."""
+
+    stream: str
+    made: str
+    sequence: int = 0
+
+
+class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read"):
+    """The owner of the trigger's partition has read a message of its stream. It is no message of ours, like a timer.
+
+    Attributes:
+        consumer: Of which trigger it was read: one that was deleted and made again has another.
+        subject: The pattern by which it was read.
+        pending: How many messages were left to read behind it.
+        unfoldable: Why the event cannot be folded; empty if it can.
+    """
+
+    of: ClassVar = TRIGGER
+
+    consumer: str
+    place: StreamPlace
+    subject: str
+    pending: int
+    event: dict[str, Any] = msgspec.field(default_factory=dict)
+    unfoldable: str = ""
+
+
+class StreamSeen(AggregateFact, frozen=True, tag="trigger.stream_seen"):
+    """What the owner of the trigger's partition has found its stream to be.
+
+    Attributes:
+        pending: How many messages are left to read; ``None``: not known.
+        trouble: Why it cannot be read; empty if it can.
+    """
+
+    of: ClassVar = TRIGGER
+
+    consumer: str
+    pending: int | None = None
+    trouble: str = ""
 
 
 TriggerFact = TriggerRegistered | TriggerPaused | TriggerResumed | EventReceived | TriggerDeleted

@@ -32,12 +32,14 @@ from noetl_stream.playbook.model.sections import Part, Required, Section, is_nul
 from noetl_stream.playbook.schedule.document import check_playbook
 from noetl_stream.playbook.schedule.times import read_duration
 from noetl_stream.playbook.trigger.notification import Notification, notify_path, read_notification
+from noetl_stream.playbook.trigger.stream import read_stream
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.template import Guard, Template
 
 EVENT_KEYS: Final[MappingOf[str, tuple[str, ...]]] = {
     "webhook": ("method", "headers", "query", "body", "json", "form"),
+    "nats": ("subject", "data", "headers", "stream", "sequence", "time"),
     "execution": ("execution_id", "path", "version", "status", "labels", "error"),
 }
 """What ``event`` holds, by what the trigger is on."""
@@ -47,7 +49,7 @@ MAX_LABELS: Final = 20
 MAX_HEADER_CHARS: Final = 128
 
 _WEBHOOK_HINT: Final = "write webhook: { verify: github, credential: … }"
-_SOURCE_HINT: Final = "write on: { webhook: { … } } or on: { execution: { … } }"
+_SOURCE_HINT: Final = "write on: { webhook: { … } }, on: { nats: { … } } or on: { execution: { … } }"
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}")
 _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
@@ -88,6 +90,7 @@ class TriggerSources(Section):
     example = _SOURCE_HINT
 
     webhook: Part = None
+    nats: Part = None
     execution: Part = None
 
 
@@ -145,6 +148,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     kind, part = _source(on, read_section(on, TriggerSources, problems), problems)
     webhook = _webhook(part, problems) if kind == "webhook" else None
     execution = _execution(part, problems) if kind == "execution" else None
+    nats = read_stream(part, problems) if kind == "nats" else None
     workload = read_workload(spec.workload, limits, problems)
     if kind is not None:
         _check_templates(spec, kind, Templates(source.text, problems, limits), problems)
@@ -168,6 +172,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
             key=None if is_null(spec.key) else spec.key.plain(),
             webhook=webhook,
             execution=execution,
+            nats=nats,
         ),
     )
 
@@ -202,9 +207,7 @@ def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[
         message = f"`{name}` beside `{given[0]}`: a trigger is on one kind of events"
         problems.error("conflicting_keys", message, on.keys[name], "remove one, or write two triggers")
     if not given:
-        problems.error(
-            "missing_key", f"`on` needs {' or '.join(f'`{one}`' for one in get_args(EventSource))}", on, _SOURCE_HINT
-        )
+        problems.error("missing_key", f"`on` needs one of {listed(get_args(EventSource))}", on, _SOURCE_HINT)
         return None, None
     return given[0], getattr(read, given[0])
 

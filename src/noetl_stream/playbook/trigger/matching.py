@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from noetl_stream.errors import PayloadRefused, UsageError
-from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, TriggerTerms
+from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, StreamFormat, TriggerTerms
 from noetl_stream.model.codec import check_text, decode_json, encode
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.trigger.document import visible_in
 from noetl_stream.template import (
@@ -30,6 +31,7 @@ from noetl_stream.template import (
 )
 from noetl_stream.template.runtime.scope import OutcomeEnvelope
 from noetl_stream.trigger.signatures import WebhookDelivery
+from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage
 
 MAX_KEY_CHARS: Final = 256
 MAX_REASON_CHARS: Final = 1_000
@@ -174,24 +176,52 @@ class _GivenDelivery(msgspec.Struct, forbid_unknown_fields=True):
     json: Any = msgspec.UNSET
 
 
+class _GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
+    subject: str
+    stream: str = ""
+    sequence: int = 0
+    time: str = ""
+    headers: dict[str, str] = {}
+    body: str = ""
+    base64: str | None = None
+    json: Any = msgspec.UNSET
+    size: int = 0
+
+
 class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
     pass
 
 
 def described(delivery: WebhookDelivery) -> dict[str, Any]:
     """A delivery as :func:`read_event` takes it: plain JSON values."""
+    query = {"query": delivery.query} if delivery.query else {}
+    return {"method": delivery.method, "headers": dict(delivery.headers), **query, **_described(delivery.body)}
+
+
+def described_message(message: TriggerMessage) -> dict[str, Any]:
+    """A message of a stream as :func:`read_event` takes it: plain JSON values. ``size`` stands for one too large."""
+    place = {"subject": message.subject, "stream": message.stream, "sequence": message.sequence}
+    event = {**place, "time": iso(message.at_ms)}
+    if message.size > MAX_MESSAGE_BYTES:
+        return {**event, "size": message.size}
+    headers = {"headers": dict(message.headers)} if message.headers else {}
+    return {**event, **headers, **_described(message.body)}
+
+
+def _described(body: bytes) -> dict[str, str]:
     try:
-        text = delivery.body.decode()
+        text = body.decode()
     except UnicodeDecodeError:
         text = "\0"
-    body = {"base64": b64encode(delivery.body).decode()} if "\0" in text else {"body": text}
-    query = {"query": delivery.query} if delivery.query else {}
-    return {"method": delivery.method, "headers": dict(delivery.headers), **query, **body}
+    return {"base64": b64encode(body).decode()} if "\0" in text else {"body": text}
 
 
-def read_event(source: EventSource, given: Any) -> Mapping[str, Any]:
-    """``event`` from a description of one: the keys of a delivery, with ``json`` or ``base64`` in place of ``body``,
-    or of an end.
+def read_event(source: EventSource, given: Any, form: StreamFormat = "json") -> Mapping[str, Any]:
+    """``event`` from a description of one: the keys of a delivery or a message, with ``json`` or ``base64`` in place of
+    ``body``, or of an end.
+
+    Args:
+        form: What the data of a message is.
 
     Raises:
         UsageError: it is no such description.
@@ -199,12 +229,51 @@ def read_event(source: EventSource, given: Any) -> Mapping[str, Any]:
     try:
         if source == "execution":
             return execution_event(msgspec.convert(given, _GivenEnd))
+        if source == "nats":
+            return _message_event(msgspec.convert(given, _GivenMessage), form)
         found = msgspec.convert(given, _GivenDelivery)
     except msgspec.ValidationError as error:
-        example = "json: { … }" if source == "webhook" else "{ execution_id: …, path: …, status: failed }"
-        raise UsageError(f"not an event of `{source}`: {error}", hint=f"write {example}") from None
-    body = found.body.encode() if found.json is msgspec.UNSET else encode(found.json)
-    if found.base64 is not None:
-        body = b64decode(found.base64)
+        raise UsageError(f"not an event of `{source}`: {error}", hint=f"write {_EXAMPLES[source]}") from None
+    body = _body_of(found)
     headers = {name.lower(): value for name, value in found.headers.items()}
     return webhook_event(WebhookDelivery(method=found.method, headers=headers, query=found.query, body=body))
+
+
+_EXAMPLES: Final[Mapping[EventSource, str]] = {
+    "webhook": "json: { … }",
+    "nats": "{ subject: orders.paid, json: { … } }",
+    "execution": "{ execution_id: …, path: …, status: failed }",
+}
+
+
+def _body_of(given: _GivenDelivery | _GivenMessage) -> bytes:
+    if given.base64 is not None:
+        try:
+            return b64decode(given.base64)
+        except ValueError as error:
+            raise UsageError(f"`base64` of the event: {error}") from None
+    return given.body.encode() if given.json is msgspec.UNSET else encode(given.json)
+
+
+def _message_event(given: _GivenMessage, form: StreamFormat) -> Mapping[str, Any]:
+    if given.size > MAX_MESSAGE_BYTES:
+        raise UsageError(f"the message has {given.size:,} bytes, and at most {MAX_MESSAGE_BYTES:,} are taken")
+    return OutcomeEnvelope(
+        subject=given.subject,
+        data=_data(_body_of(given), form),
+        headers=given.headers,
+        stream=given.stream,
+        sequence=given.sequence,
+        time=given.time,
+    )
+
+
+def _data(body: bytes, form: StreamFormat) -> Any:
+    if form == "bytes":
+        return b64encode(body).decode()
+    try:
+        return decode_json(body) if form == "json" else body.decode()
+    except PayloadRefused as error:
+        raise UsageError(f"its data is not JSON: {error.message}", hint="`format: text` and `bytes` take any") from None
+    except UnicodeDecodeError:
+        raise UsageError("its data is not UTF-8 text", hint="`format: bytes` takes any") from None

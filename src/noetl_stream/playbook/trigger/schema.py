@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, SignatureForm
+from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, SignatureForm, StreamFormat
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.model.document import API_VERSION
 from noetl_stream.playbook.results.schema import DIALECT
@@ -43,9 +43,21 @@ _EXECUTION: Final = object_of(
 )
 
 
+_NATS: Final = object_of(
+    ["stream"],
+    {
+        "stream": described("The stream on NATS.", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}),
+        "subject": described("Which of its subjects: orders.*.paid, orders.>. Default: all.", or_null(TEXT)),
+        "from": described("The first message: new, all, or a time. Default: new.", or_null(TEXT)),
+        "format": described("What their data is. Default: json.", {"enum": [*get_args(StreamFormat), None]}),
+    },
+)
+
+
 def _sources() -> Schema:
     sources = {
         "webhook": described("Requests to the address of the trigger.", _WEBHOOK),
+        "nats": described("Messages of a stream on NATS.", _NATS),
         "execution": described("Ends of executions.", _EXECUTION),
     }
     return object_of([], sources, oneOf=[{"required": [name]} for name in sources])

@@ -15,11 +15,28 @@ from noetl_stream.trigger.signatures import WebhookDelivery
 EventStatus = Literal["started", "repeated", "ignored"]
 
 
+class TriggerStreamDocument(Document, frozen=True, kw_only=True):
+    """How far the stream of a trigger is read.
+
+    `consumer`: its durable consumer on NATS. `sequence`: of the last message that it has taken. `pending`: how many
+    were left behind that when it was last looked at. `running`: executions of its messages that have not ended; from
+    500 on it waits for some to end. `trouble`: why the stream cannot be read, `since` when; null if it can.
+    """
+
+    consumer: str
+    sequence: int | None
+    pending: int | None
+    running: int
+    trouble: str | None
+    since: Time | None
+
+
 class TriggerStateDocument(Document, frozen=True, kw_only=True):
     """A trigger as it is now.
 
     `on`: what it is on, as registered. `address`: where its events are sent, of a webhook. `paused`: why it starts
-    nothing; null if it does. `events`: how many there were. It acts with the rights of `registered_by`.
+    nothing; null if it does. `events`: how many there were. `stream`: how far it is read, of one on NATS. It acts with
+    the rights of `registered_by`.
     """
 
     path: str
@@ -37,6 +54,7 @@ class TriggerStateDocument(Document, frozen=True, kw_only=True):
     registered_by: str
     paused: str | None
     events: int
+    stream: TriggerStreamDocument | None = None
 
 
 class TriggerPage(DocumentPage[TriggerStateDocument], frozen=True):

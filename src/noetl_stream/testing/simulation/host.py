@@ -21,6 +21,7 @@ from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delive
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 from noetl_stream.ports.store import Store
 from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.ports.trigger_streams import StreamConsumer, StreamWanted, TriggerStreams
 
 Value = TypeVar("Value")
 
@@ -74,6 +75,7 @@ class SimulatedHost:
         self.blobs: Blobs = _HostPort(self, "blobs", broker.blobs)
         self.task_logs: TaskLogs = _HostTaskLogs(self, "task_logs", broker.task_logs)
         self.store: Store = _HostPort(self, "store", store)
+        self.trigger_streams: TriggerStreams = _HostStreams(self, "streams", broker.trigger_streams)
         self._awake = asyncio.Event()
         self._awake.set()
         self._later: list[Callable[[], None]] = []
@@ -190,6 +192,14 @@ class _HostReader(_HostPort):
         await self._host.passes("log.next_batch.done")
         self._on_its_way = None
         return batch
+
+
+class _HostStreams(_HostPort):
+    """:class:`~noetl_stream.ports.trigger_streams.TriggerStreams` of a host."""
+
+    async def open(self, wanted: StreamWanted) -> StreamConsumer:
+        consumer = await self._host.around("streams.open", self._real.open, (wanted,))
+        return cast(StreamConsumer, _HostPort(self._host, "stream", consumer))
 
 
 class _HostTaskLogs(_HostPort):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -47,6 +47,7 @@ def server_on(
     formats: Formats | None = None,
     tracing: Tracing | None = None,
     rights: Rights | None = None,
+    open_streams: Collection[str] = (),
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -66,6 +67,8 @@ def server_on(
         grants=grants,
         upkeep=upkeep,
         tracing=tracing,
+        trigger_streams=host.trigger_streams,
+        open_streams=open_streams,
     )
     return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 

@@ -1,0 +1,365 @@
+"""Streams that triggers read: a durable pull consumer for each, in the account of whoever publishes (ADR 28)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import (
+    CONSUMER_NOT_FOUND,
+    HEARTBEAT,
+    NANOSECONDS,
+    STREAM_NOT_FOUND,
+    Status,
+    parse_fields,
+    parse_metadata,
+    parse_pending,
+    parse_status,
+)
+from noetl_stream.adapters.nats.pull import Pull, counted_bytes
+from noetl_stream.adapters.nats.wire import WireSubscription
+from noetl_stream.concurrency import set_within
+from noetl_stream.errors import ReaderBroken, StoreMissing
+from noetl_stream.model.envelope import iso
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
+from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, TriggerMessage
+
+ACK_WAIT_S: Final = 5.0
+"""A message that a server has read and not acknowledged is delivered again after this time."""
+
+EXPIRES_S: Final = 15.0
+HEARTBEAT_S: Final = 5.0
+MAX_HELD_BYTES: Final = 2 * 1024 * 1024
+_TRIGGER: Final = "noetl_trigger"
+_EVENTS: Final = "noetl_events"
+"""In the metadata of a consumer: the path of its trigger, and when the EVENTS of its servers was made, since others may
+read the same stream.
+"""
+
+
+class _StreamConfig(msgspec.Struct):
+    retention: str = "limits"
+
+
+class _StreamFound(msgspec.Struct):
+    created: str
+    config: _StreamConfig
+
+
+class _Sequences(msgspec.Struct):
+    consumer_seq: int = 0
+    stream_seq: int = 0
+
+
+class _ConsumerFound(msgspec.Struct):
+    name: str
+    config: dict[str, Any]
+    delivered: _Sequences
+    ack_floor: _Sequences
+    num_ack_pending: int = 0
+    num_pending: int = 0
+
+    @property
+    def subjects(self) -> list[str]:
+        single = self.config.get("filter_subject")
+        return self.config.get("filter_subjects") or ([single] if single else [])
+
+
+class _ConsumerPage(msgspec.Struct):
+    total: int
+    consumers: list[_ConsumerFound] | None = None
+
+
+class NatsTriggerStreams:
+    """:class:`~noetl_stream.ports.trigger_streams.TriggerStreams` on NATS; the port documents each method."""
+
+    def __init__(self, connection: NatsConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    async def open(self, wanted: StreamWanted) -> NatsStreamConsumer:
+        stream = wanted.filter.stream
+        made = msgspec.json.decode(await self._api(stream, f"STREAM.INFO.{stream}"), type=_StreamFound)
+        place = wanted.folded
+        folded = place.sequence if place is not None and place.made == made.created else 0
+        subjects = [] if wanted.filter.subject == ">" else [wanted.filter.subject]
+        found = await self._find(stream, wanted.consumer)
+        if found is not None and made.config.retention == "limits":
+            is_ahead = found.ack_floor.consumer_seq and found.ack_floor.stream_seq > folded
+            if is_ahead or found.subjects != subjects:  # is ahead: the database was put back
+                await self.remove(stream, wanted.consumer)
+                found = None
+        if found is None:
+            starts = _starts(wanted, folded, made.config.retention)
+            metadata = {_TRIGGER: wanted.trigger, _EVENTS: await self._events()}
+            settings = {**_settings(wanted.consumer), **starts, "metadata": metadata}
+            found = await self._make(stream, wanted.consumer, settings, subjects)
+        elif found.subjects != subjects:
+            found = await self._make(stream, wanted.consumer, found.config, subjects)
+        return await NatsStreamConsumer.open(self, self._connection, self._clock, found, stream, made.created)
+
+    async def remove(self, stream: str, consumer: str) -> None:
+        try:
+            await self._connection.api(f"CONSUMER.DELETE.{stream}.{consumer}", prefix=self._connection.streams)
+        except ApiRefused as error:
+            if error.err_code not in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
+                raise
+
+    async def consumers(self, stream: str) -> list[str]:
+        names: list[str] = []
+        events = await self._events()
+        total, offset = 1, 0
+        while offset < total:
+            try:
+                answer = await self._api(stream, f"CONSUMER.LIST.{stream}", {"offset": offset})
+            except StoreMissing:
+                break
+            page = msgspec.json.decode(answer, type=_ConsumerPage)
+            listed = page.consumers or []
+            names += [
+                one.name
+                for one in listed
+                if one.name.startswith(CONSUMER_PREFIX) and (one.config.get("metadata") or {}).get(_EVENTS) == events
+            ]
+            total, offset = page.total if listed else 0, offset + len(listed)
+        return sorted(names)
+
+    async def info(self, stream: str, consumer: str) -> _ConsumerFound:
+        """A consumer as it is now.
+
+        Raises:
+            ReaderBroken: it is gone.
+        """
+        found = await self._find(stream, consumer)
+        if found is None:
+            raise ReaderBroken(f"consumer {consumer} of stream {stream} is gone")
+        return found
+
+    async def _events(self) -> str:
+        found = await self._connection.api(f"STREAM.INFO.{EVENTS}")
+        return msgspec.json.decode(found, type=_StreamFound).created
+
+    async def _find(self, stream: str, consumer: str) -> _ConsumerFound | None:
+        try:
+            answer = await self._api(stream, f"CONSUMER.INFO.{stream}.{consumer}")
+        except ApiRefused as error:
+            if error.err_code == CONSUMER_NOT_FOUND:
+                return None
+            raise
+        return msgspec.json.decode(answer, type=_ConsumerFound)
+
+    async def _make(
+        self, stream: str, consumer: str, settings: Mapping[str, Any], subjects: Sequence[str]
+    ) -> _ConsumerFound:
+        config = {name: value for name, value in settings.items() if name not in ("filter_subject", "filter_subjects")}
+        if subjects:
+            config["filter_subjects"] = subjects
+        request = {"stream_name": stream, "config": config}
+        answer = await self._api(stream, f"CONSUMER.CREATE.{stream}.{consumer}", request)
+        return msgspec.json.decode(answer, type=_ConsumerFound)
+
+    async def _api(self, stream: str, subject: str, request: Mapping[str, Any] | None = None) -> bytes:
+        try:
+            return await self._connection.api(subject, request, prefix=self._connection.streams)
+        except ApiRefused as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            raise StoreMissing(f"stream {stream} does not exist", hint="make it, and it is read") from None
+
+
+def _settings(name: str) -> dict[str, Any]:
+    return {
+        "durable_name": name,
+        "name": name,
+        "description": "made and deleted by noetl-stream with its trigger",
+        "ack_policy": "explicit",
+        "ack_wait": round(ACK_WAIT_S * NANOSECONDS),
+        "max_deliver": -1,
+        "max_ack_pending": MAX_UNACKNOWLEDGED,
+    }
+
+
+def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]:
+    """Where a new consumer begins. One of a work queue has to take all that is there."""
+    if retention == "workqueue" or not (folded or wanted.from_ms):
+        return {"deliver_policy": "all"}
+    if folded:
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": folded + 1}
+    return {"deliver_policy": "by_start_time", "opt_start_time": iso(wanted.from_ms)}
+
+
+class NatsStreamConsumer:
+    """:class:`~noetl_stream.ports.trigger_streams.StreamConsumer` on NATS.
+
+    The consumer counts its deliveries without holes: a hole says that another has got some. What was delivered before
+    and not acknowledged comes again when NATS has waited for it, among new messages: these are held back until all of
+    it is here.
+    """
+
+    def __init__(
+        self, streams: NatsTriggerStreams, connection: NatsConnection, clock: Clock, name: str, stream: str, made: str
+    ) -> None:
+        self._streams = streams
+        self._connection = connection
+        self._clock = clock
+        self._name = name
+        self._stream = stream
+        self._made = made
+        self._named = f".{stream}.{name}.".encode()
+        inbox = connection.client.new_inbox()
+        self._inbox = f"{inbox}.*"
+        self._pull = Pull(connection, stream, name, inbox, HEARTBEAT_S, api=connection.streams)
+        self._pull.expires_s = EXPIRES_S
+        self._last = 0
+        self._outstanding = 0
+        self._quiet_until_s = clock.monotonic_s() + ACK_WAIT_S + 1
+        self._held: dict[int, ReadMessage] = {}
+        self._holds_new = False
+        self._ready: deque[tuple[ReadMessage, bool]] = deque()
+        self._receipts: dict[int, bytes] = {}
+        self._arrived = asyncio.Event()
+        self._heard_s = clock.monotonic_s()
+        self._broken = ""
+        self._subscription: WireSubscription | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        streams: NatsTriggerStreams,
+        connection: NatsConnection,
+        clock: Clock,
+        found: _ConsumerFound,
+        stream: str,
+        made: str,
+    ) -> NatsStreamConsumer:
+        """Reads a consumer as it was found."""
+        one = cls(streams, connection, clock, found.name, stream, made)
+        one._last, one._outstanding = found.delivered.consumer_seq, found.num_ack_pending
+        connection.on_lost(one._on_lost)
+        try:
+            one._subscription = await connection.wire.subscribe(one._inbox, one._receive)
+        except BaseException:
+            await one.close()
+            raise
+        return one
+
+    @property
+    def made(self) -> str:
+        return self._made
+
+    async def next_batch(self, limit: int, wait_s: float) -> list[ReadMessage]:
+        if self._outstanding:
+            await self._settle(wait_s)
+        elif not self._held:
+            await self._receive_some(limit, wait_s)
+        if self._outstanding:
+            return []
+        for _ in range(len(self._ready)):
+            message, _ = self._ready.popleft()
+            self._held[message.message.sequence] = message
+        batch = [self._held[sequence] for sequence in sorted(self._held)[:limit]]
+        for one in batch:
+            del self._held[one.message.sequence]
+        return batch
+
+    async def acknowledge(self, messages: Sequence[ReadMessage]) -> None:
+        for one in messages:
+            self._receipts.pop(one.message.sequence, None)
+            self._connection.wire.send(one.receipt.decode(), b"+ACK")
+
+    async def pending(self) -> int:
+        found = await self._streams.info(self._stream, self._name)
+        return found.num_pending + found.num_ack_pending
+
+    async def close(self) -> None:
+        self._break("the reader was closed")
+        self._connection.forget(self._on_lost)
+        if self._subscription is not None:
+            await self._subscription.close()
+        for receipt in self._receipts.values():
+            self._connection.wire.send(receipt.decode(), b"-NAK")
+        self._receipts.clear()
+
+    async def _settle(self, wait_s: float) -> None:
+        """Takes what was delivered before and not acknowledged, one by one, until all of it is here."""
+        now_s = self._clock.monotonic_s()
+        if self._holds_new and now_s < self._quiet_until_s:
+            await self._clock.sleep(min(wait_s, self._quiet_until_s - now_s))
+            return
+        await self._receive_some(1, min(wait_s, HEARTBEAT_S))
+        found_any = bool(self._ready)
+        while self._ready:
+            message, is_repeated = self._ready.popleft()
+            if message.message.sequence not in self._held:
+                self._outstanding -= is_repeated
+                self._holds_new |= not is_repeated
+            self._held[message.message.sequence] = message
+        if not found_any or self._holds_new:  # what was deleted from the stream does not come
+            found = await self._streams.info(self._stream, self._name)
+            self._outstanding = found.num_ack_pending - len(self._held)
+        self._outstanding = max(0, self._outstanding)
+
+    async def _receive_some(self, limit: int, wait_s: float) -> None:
+        if not self._broken and not self._ready:
+            self._arrived.clear()
+            if not self._pull.credit:
+                self._heard_s = self._clock.monotonic_s()
+                self._pull.request(limit, max(MAX_HELD_BYTES, self._pull.largest_bytes))
+            await set_within(self._arrived, wait_s)
+        silent_s = self._clock.monotonic_s() - self._heard_s
+        if self._pull.credit and silent_s > 2.5 * HEARTBEAT_S:
+            self._break(f"two heartbeats missed: no message for {silent_s:.1f} s")
+        if self._broken:
+            raise ReaderBroken(self._broken)
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        self._heard_s = self._clock.monotonic_s()
+        if not reply:
+            status = parse_status(headers)
+            if status is not None:
+                self._receive_status(status)
+            return
+        if not reply.startswith(b"$JS.ACK.") or self._named not in reply:
+            return  # what acknowledged it would be published where whoever sent it likes
+        metadata = parse_metadata(reply)
+        if metadata.consumer_sequence != self._last + 1:
+            self._break(f"another has read from it: delivery {metadata.consumer_sequence} came after {self._last}")
+            return
+        self._last = metadata.consumer_sequence
+        self._pull.arrived(counted_bytes(subject, reply, headers, body))
+        size = len(body) + len(headers)
+        fits = size <= MAX_MESSAGE_BYTES
+        message = TriggerMessage(
+            stream=self._stream,
+            sequence=metadata.stream_sequence,
+            subject=_text(subject),
+            at_ms=metadata.stored_ms,
+            size=size,
+            body=body if fits else b"",
+            headers=parse_fields(headers.replace(b"\0", b"")) if fits else {},
+        )
+        self._receipts[message.sequence] = reply
+        self._ready.append((ReadMessage(message, parse_pending(reply)[1], reply), metadata.num_delivered > 1))
+        self._arrived.set()
+
+    def _receive_status(self, status: Status) -> None:
+        if status.code != HEARTBEAT and not self._pull.ended(status):
+            self._break(f"the consumer is gone: {status.code} {status.text}".rstrip())
+
+    def _on_lost(self) -> None:
+        self._break("the connection was lost")
+
+    def _break(self, reason: str) -> None:
+        self._broken = self._broken or reason
+        self._arrived.set()
+
+
+def _text(subject: bytes) -> str:
+    return subject.decode("utf-8", "replace").replace("\0", "")
