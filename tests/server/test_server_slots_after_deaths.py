@@ -7,11 +7,11 @@ from random import Random
 from typing import Final
 
 import pytest
-from effort import times
 from server_stage import Stage
 from tests.server.test_server_limits import limited, limited_step, running, waiting
 from tests.server.test_server_task_limits import limited_task, parallel
 
+from effort import times
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker
 from noetl_stream.testing.simulation.work import WorkTool

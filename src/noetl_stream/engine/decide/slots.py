@@ -110,10 +110,11 @@ def key_of(limit: LimitPlan, scope: Scope) -> str:
 
 def give_back(state: Execution) -> Sequence[Fact]:
     """The slots of step runs that have ended, and of attempts."""
+    live = {"", *(step_run_id for step_run_id, run in state.runs.items() if not run.ended)}
     return [
         events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "")
         for holder, slot in state.slots.items()
-        if holder and (slot.over or (run := state.runs.get(slot.step_run_id)) is None or run.ended)
+        if slot.over or slot.step_run_id not in live
     ]
 
 

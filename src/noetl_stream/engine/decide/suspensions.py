@@ -31,14 +31,16 @@ def resume_or_wait(plan: Plan, state: Execution, suspended: Assignment) -> Seque
         return (resumed, events.StepScheduled(step_run_id, following, path))
     facts: list[Fact] = []
     for wait in suspended.waits.values():
+        if wait.key is not None:
+            if wait.slot_id not in state.slots:
+                facts.append(ask_for_task(plan, state, suspended, wait))
+            continue
         due, child = _due(wait), wait.child
         timer_id = timer_of(command_id, "wait", wait.path)
         if due is not None and timer_id not in state.timers:
             facts.append(TimerSet(timer_id, "wait", due, command_id, wait.path))
         if child is not None and child.execution_id not in state.children:
             facts.append(events.ChildRequested(step_run_id, command_id, child.execution_id, child, wait.path))
-        if wait.key is not None and wait.slot_id not in state.slots:
-            facts.append(ask_for_task(plan, state, suspended, wait))
     return facts
 
 

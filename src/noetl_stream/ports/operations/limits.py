@@ -24,8 +24,8 @@ class SlotDocument(Document, frozen=True):
     path: str
     step: str | None
     step_run_id: str | None
+    task: str | None
     since: Time
-    task: str | None = None
 
 
 class LimitDocument(Document, frozen=True):

@@ -116,8 +116,8 @@ class _Held(NamedTuple):
 
 
 async def limit_problems(world: SimulatedWorld) -> list[str]:
-    """Whether more held a key at once than may, whether a limited task ran without a slot, and whether anything of a limit
-    was left behind.
+    """Whether more held a key at once than may, whether a limited task ran without a slot, and whether anything was left
+    behind.
     """
     journals = {id: await world.store.journal(id, -1) for id in world.store.tables.executions}
     held = [one for journal in journals.values() for one in _held(journal)]
