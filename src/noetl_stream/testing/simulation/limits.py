@@ -116,9 +116,7 @@ class _Held(NamedTuple):
 
 
 async def limit_problems(world: SimulatedWorld) -> list[str]:
-    """Whether more held a key at once than may, whether a limited task ran without a slot, and whether anything was left
-    behind.
-    """
+    """Keys that more held at once than may, limited tasks that ran without a slot, and what was left behind."""
     journals = {id: await world.store.journal(id, -1) for id in world.store.tables.executions}
     held = [one for journal in journals.values() for one in _held(journal)]
     problems = [
