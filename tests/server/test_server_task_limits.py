@@ -117,3 +117,11 @@ async def test_what_a_task_waits_for_is_in_its_journal(stage: Stage) -> None:
     await stage.ended(one)
     (suspended,) = [fact for fact in await stage.facts(one) if isinstance(fact, StepSuspended)]
     assert [(wait.task, wait.key) for wait in suspended.waits] == [("send", "acme")]
+
+
+async def test_a_key_that_is_none_is_an_error_of_the_task_and_of_the_step(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    row = await stage.ended(await stage.submit(limited_task(key="{{ [find] }}", concurrency=1)))
+    assert row.status == "failed"
+    assert b"the limit of task send: the key must be text or a number" in (row.error or b"")

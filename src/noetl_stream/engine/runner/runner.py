@@ -358,7 +358,8 @@ class CommandRunner:
             else:
                 fact = yield from self._decide(task, progress, iteration, outcome)
             progress = advance_progress(progress, fact)
-            self._slots.discard(path_key(path))
+            if self._slots:
+                self._slots.discard(path_key(path))
             if fact.set_ctx:
                 self.scope.patch_ctx(fact.set_ctx)
             if fact.set_shared and not path:
