@@ -142,3 +142,18 @@ def test_the_name_under_the_cursor_is_found_at_its_end_too() -> None:
     text, offset = at_mark("workload: { city‸: 1 }")
     found = names_of(text).at(offset)
     assert found is not None and found.symbol.name == "city"
+
+
+def test_the_keys_of_limits_are_templates_of_their_place() -> None:
+    text = """
+executor: { spec: { policy: { concurrency: { key: "{{ whole }}", limit: 1 } } } }
+workload: { whole: 1, step: 2 }
+workflow:
+  - step: s
+    spec: { policy: { limit: { key: "{{ step }}", concurrency: 1 } } }
+    tool:
+      - { name: find, kind: noop }
+      - { name: send, kind: noop, spec: { policy: { limit: { key: "{{ find.customer }}", concurrency: 1 } } } }
+"""
+    found = [(one.symbol.kind, one.symbol.name) for one in names_of(text).occurrences if not one.declares]
+    assert found == [("workload", "whole"), ("workload", "step"), ("task", "find")]

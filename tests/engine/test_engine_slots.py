@@ -185,7 +185,9 @@ def test_a_step_with_a_limit_has_no_command_before_its_slot_and_gives_it_back_at
     assert scenario.execution.shown_status == "waiting" and not scenario.working
     (asked,) = told(scenario)
     (run,) = scenario.execution.runs.values()
-    assert asked == SlotAsked("api-acme", "execution-1", run.step_run_id, "tests/test", "call", 2, Rate(5.0, 3))
+    assert asked == SlotAsked(
+        "api-acme", "execution-1", run.step_run_id, path="tests/test", step="call", concurrency=2, rate=Rate(5.0, 3)
+    )
     assert names(grant(scenario, "call").journal) == ["step.scheduled"]
     assert "slot.released" in names(scenario.done("call"))
     assert told(scenario)[1:] == [SlotReturned("api-acme", "execution-1", run.step_run_id)]

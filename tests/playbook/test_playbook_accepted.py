@@ -285,6 +285,27 @@ def test_limits_by_key_are_in_the_plan() -> None:
     )
     assert (step.concurrency, step.rate, step.on_limit) == (5, Rate(0.5, 3), "queue")
     assert not plan.steps["gather"].admits_at_once
+    task, other = plan.steps["gather"].tasks
+    assert task.limit is not None and other.limit is None
+    assert (task.limit.key.source, task.limit.concurrency) == ("page {{ page }} of {{ workload.base }}", None)
+    assert (task.limit.rate, plan.steps["gather"].has_limited_tasks) == (Rate(20.0, 1), True)
+
+
+def test_a_policy_with_a_limit_alone_leaves_what_follows_as_without_a_policy() -> None:
+    policy = "limit: { key: api, concurrency: 1 }"
+    task = task_of(workflow(f"- step: start\n  tool: {{ kind: noop, spec: {{ policy: {{ {policy} }} }} }}"))
+    assert task.policy is None and task.limit is not None and task.limit.key.source == "api"
+
+
+def test_what_the_key_of_a_task_reads_comes_with_the_command() -> None:
+    policy = 'limit: { key: "{{ workload.a }}{{ ctx.b | default(0) }}{{ steps.start }}", concurrency: 1 }'
+    root = "workload: { a: 1, c: 2 }\n"
+    checked = check(
+        workflow(f"- step: start\n  tool: {{ kind: noop, spec: {{ policy: {{ {policy} }} }} }}", root), KINDS
+    )
+    assert checked.plan is not None
+    reads = checked.plan.steps["start"].reads
+    assert (reads.workload, reads.ctx, reads.steps) == (frozenset("a"), frozenset("b"), frozenset(["start"]))
 
 
 def test_neutral_placeholders_are_accepted() -> None:

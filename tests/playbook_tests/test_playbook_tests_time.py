@@ -161,3 +161,20 @@ def test_the_same_seed_gives_the_same_course(tmp_path: Path, seed: int) -> None:
         (one.problems, one.steps, one.why) for one in second
     ]
     assert first[0].journals == second[0].journals
+
+
+def test_a_task_with_a_limit_takes_its_turns_in_no_time(tmp_path: Path) -> None:
+    playbook = """
+        workflow:
+          - step: each
+            loop: { in: "{{ [1, 2, 3] }}", iterator: n, spec: { mode: parallel } }
+            tool:
+              name: send
+              kind: noop
+              args: { n: "{{ iter.n }}" }
+              spec: { policy: { limit: { key: api, concurrency: 1, rate: { per_s: 0.5 } } } }
+    """
+    tests = """
+        - { name: in turns, then: { status: completed, result: [ { n: 1 }, { n: 2 }, { n: 3 } ] } }
+    """
+    assert problems(tmp_path, playbook, tests) == []

@@ -10,7 +10,7 @@ from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.model.messages import FORMAT, UnreadableCommand
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, UnreadableCommand
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.subjects import command_subject, requested
@@ -18,7 +18,7 @@ from noetl_stream.worker.limits import RETURN_DELAY_S
 
 EXECUTION = "execution-1"
 GARBAGE = b"\xff\x00 no command"
-TOO_NEW = b'{"format":%d,"shape":"unknown here"}' % (FORMAT + 1)
+TOO_NEW = b'{"format":%d,"shape":"unknown here"}' % (AGGREGATES_FORMAT + 1)
 
 
 async def letters(stage: Stage) -> list[DeadLetterRow]:

@@ -6,7 +6,7 @@ from worker_stage import Endless, Refusing, Stage
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed, StepStarted, TaskProcessed, TaskStarted
-from noetl_stream.model.messages import FORMAT, Go
+from noetl_stream.model.messages import AGGREGATES_FORMAT, Go
 from noetl_stream.tools.contract import ToolCall
 
 ONE_NOOP = """
@@ -140,7 +140,7 @@ async def test_a_worker_keeps_nothing_of_what_has_ended(stage: Stage) -> None:
 async def test_a_command_that_cannot_be_read_is_returned_and_takes_no_slot(stage: Stage) -> None:
     await stage.start(slots=1)
     plan = stage.plan(ONE_NOOP)
-    await stage.issue(stage.command(plan, "newer", format=FORMAT + 1))
+    await stage.issue(stage.command(plan, "newer", format=AGGREGATES_FORMAT + 1))
     await stage.issue(stage.command(plan, "readable"))
     assert stage.names.count("step.done") == 1
     assert await stage.queued() == {"newer"}

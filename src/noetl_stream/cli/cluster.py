@@ -102,6 +102,7 @@ def _print_limit(found: LimitWithSlotsDocument) -> None:
     for what, slots in (("holds", found.holders), ("waits", found.waiting)):
         for slot in slots:
             where = f"{slot.path}, step {slot.step}" if slot.step else slot.path
+            where += f", task {slot.task}" if slot.task else ""
             say(f"{what}  {slot.execution_id}  {where}  since {slot.since}")
 
 

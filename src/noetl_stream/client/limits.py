@@ -63,7 +63,9 @@ async def limit_with_slots(store: Store, key: str) -> LimitWithSlotsDocument:
 
 
 async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, AwaitedSlotDocument]:
-    """The slots that an execution waits for, by step run; ``""`` for that of the execution as a whole."""
+    """The slots that an execution waits for, by step run, or by their own ids those of tasks; ``""`` for that of the
+    execution as a whole.
+    """
     placed = [one for one in await store.limit_slots_of(execution_id, SLOTS_EXPLAINED) if one.place]
     ids = {one.row.limit_id for one in placed}
     if not ids:
@@ -76,7 +78,7 @@ async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, Awaited
         limit = limits.get(row.limit_id)
         if limit is not None:
             slot, document = codec.decode_as(LimitSlot, row.body), _document(limit)
-            found[slot.step_run_id] = AwaitedSlotDocument(
+            found[slot.slot_id or slot.step_run_id] = AwaitedSlotDocument(
                 key=document.key,
                 place=place,
                 queued=document.queued,
@@ -111,5 +113,6 @@ def _slot(row: LimitSlotRow) -> SlotDocument:
         path=slot.path,
         step=slot.step or None,
         step_run_id=slot.step_run_id or None,
+        task=slot.task or None,
         since=iso(slot.granted_ms or slot.asked_ms),
     )

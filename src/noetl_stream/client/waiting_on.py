@@ -20,6 +20,7 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str
     due = state.timers.get(timer_of(command_id, "wait", wait.path))
     timer = None if due is None else TimerDocument(due.purpose, iso(due.due_ms), None)
     child = wait.child
+    if wait.key is not None:
+        return WaitingOnDocument(slot=AwaitedSlotDocument(wait.key))
     if child is None:
         return WaitingOnDocument(timer=timer, signal=wait.signal)
     status = children.get(child.execution_id)

@@ -97,7 +97,7 @@ def advance(
     if runnable is not None and not shares_budget:
         limits = runnable.limits if after.status == "pending" else after.limits
         after.budget.refill(limits.max_inline_operations)
-    if _has_no_consequences(recorded.fact):
+    if _has_no_consequences(after, recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
@@ -161,10 +161,10 @@ def _settle(
             pending.extend(_decide_or_await(decide, plan, state, fact))
 
 
-def _has_no_consequences(fact: Fact) -> bool:
-    """Whether the fact, like most reports, has no consequences in a quiescent state."""
+def _has_no_consequences(state: Execution, fact: Fact) -> bool:
+    """Whether the fact, like most reports, has no consequences in the state, which was quiescent before it."""
     if type(fact) is events.TaskProcessed:
-        return not (fact.set_ctx or fact.set_shared)
+        return not (fact.set_ctx or fact.set_shared or any(slot.over for slot in state.slots.values()))
     return type(fact) is events.TaskStarted
 
 

@@ -29,6 +29,7 @@ from noetl_stream.model.messages import (
     InboxMessage,
     StepCommand,
     Stop,
+    path_key,
 )
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
@@ -184,8 +185,9 @@ def _finished(plan: Plan | None, state: Execution, fact: events.ExecutionFinishe
     if fact.outcome.error is not None:
         yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
     yield from _message(plan, state, fact, position)
-    for part, (step_run_id, slot) in enumerate(state.slots.items(), start=1):
-        yield _to_limit(SlotReturned(slot.key, state.execution_id, step_run_id), position, part)
+    for part, (holder, slot) in enumerate(state.slots.items(), start=1):
+        returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, holder if slot.task else "")
+        yield _to_limit(returned, position, part)
 
 
 def _slot_requested(plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int) -> Iterator[Effect]:
@@ -194,7 +196,9 @@ def _slot_requested(plan: Plan | None, state: Execution, fact: events.SlotReques
         key=fact.key,
         execution_id=state.execution_id,
         step_run_id=fact.step_run_id,
+        slot_id=fact.slot_id,
         step=run.step if run is not None else "",
+        task=fact.task,
         path=state.path,
         concurrency=fact.concurrency,
         rate=fact.rate,
@@ -208,7 +212,7 @@ def _to_limit(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> E
 
 
 def _slot_released(_plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int) -> Iterator[Effect]:
-    yield _to_limit(SlotReturned(fact.key, state.execution_id, fact.step_run_id), position)
+    yield _to_limit(SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id), position)
 
 
 def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
@@ -276,7 +280,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             parent=caller,
             caller_span=state.caller_span,
             priority=None if state.priority == DEFAULT_PRIORITY else state.priority,
-            shared_keys=keys_shared_by(state, fact.step_run_id) if state.slots or state.shared_keys else [],
+            shared_keys=keys_shared_by(state, fact.step_run_id, fact.path) if state.slots or state.shared_keys else [],
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -313,7 +317,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     """The command for ``assignment``, with the snapshot its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
-    reads = step.reads
+    reads, is_limited = step.reads, step.has_limited_tasks
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
@@ -340,7 +344,8 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         resume=build_continuation(state, assignment) if assignment.segment else None,
         caller_span=state.caller_span,
         priority=state.priority,
-        format=FORMAT,
+        held_keys=keys_shared_by(state, run.step_run_id) if is_limited else [],
+        format=AGGREGATES_FORMAT if is_limited else FORMAT,
     )
     return command if run.loop is None else _in_loop(command, run.loop, assignment)
 
@@ -373,6 +378,9 @@ def build_continuation(state: Execution, assignment: Assignment) -> Go:
         vars=run.vars,
         answers=assignment.answers,
         waits=assignment.waits,
+        slots=[
+            path_key(slot.path) for slot in state.slots.values() if slot.is_held_in(run.step_run_id, assignment.path)
+        ],
     )
 
 

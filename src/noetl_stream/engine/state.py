@@ -106,13 +106,28 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
-    """A slot of ``key`` that is held, or waited for, since a time."""
+    """A slot of ``key`` that is held, or waited for, since a time.
+
+    That of a ``task`` is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
+    """
 
     key: str
     since_ms: int
     granted: bool = False
     on_limit: OnLimit = "queue"
     warning: str = ""
+    step_run_id: str = ""
+    task: str = ""
+    path: Path = ()
+    over: bool = False
+
+    def is_of_task_in(self, step_run_id: str, path: Path) -> bool:
+        """Whether it is that of a task in this iteration, or one inside it."""
+        return bool(self.task) and self.step_run_id == step_run_id and self.path[: len(path)] == path
+
+    def is_held_in(self, step_run_id: str, path: Path) -> bool:
+        """Whether such a task holds it now."""
+        return self.granted and not self.over and self.is_of_task_in(step_run_id, path)
 
 
 class LoopState(msgspec.Struct, frozen=True, gc=False):
@@ -229,8 +244,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
     fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
-    ``slots`` are those of limits by key, by step run; that of the execution itself by ``""``: until it is granted,
-    nothing is decided. ``shared_keys`` are held by a caller, which shares its slots.
+    ``slots`` are those of limits by key, by step run, those of tasks by their own ids; that of the execution itself by
+    ``""``: until it is granted, nothing is decided. ``shared_keys`` are held by a caller, which shares its slots.
 
     Start: ``request`` is what was requested, until it has started or was refused: ``awaited`` names the playbook while
     that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have arrived.

@@ -149,8 +149,8 @@ class _Written(msgspec.Struct):
 _decode_written: Final[Decode[_Written]] = _decoder(_Written)
 
 
-def newer_format(data: bytes, reads: int = messages.FORMAT) -> int:
-    """The format of a message above what is read here (PROTOCOL §5 *Poison*); 0 if it may be read."""
+def newer_format(data: bytes, reads: int) -> int:
+    """The format of a message above ``reads``, what is read here (PROTOCOL §5 *Poison*); 0 if it may be read."""
     try:
         written = _decode_written(data).format
     except PayloadRefused:

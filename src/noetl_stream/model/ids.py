@@ -166,6 +166,11 @@ def timer_of(subject: str, purpose: str, path: Path = ()) -> str:
     return derive(subject, "timer", purpose, *path)
 
 
+def slot_of(command_id: str, path: Path) -> str:
+    """The slot that a task of this command, in this iteration, waits for. Each time it asks it is another."""
+    return derive(command_id, "slot", *path)
+
+
 def child_of(command_id: str, path: Path, at_ms: int) -> str:
     """The execution id of a child; like every execution id it contains the start time."""
     return uuid7(at_ms, bytes.fromhex(derive(command_id, "child", *path)))

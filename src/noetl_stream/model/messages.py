@@ -22,8 +22,9 @@ FORMAT = 2
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
 
 AGGREGATES_FORMAT: Final = 3
-"""That of what aggregates are asked and told, and of starts by them: servers read it that know aggregates. All else is
-as it was, and written in :data:`FORMAT`.
+"""That of what aggregates are asked and told, and of starts by them: servers read it that know aggregates. So have
+executions with limits by key, and the commands and reports of steps whose tasks have some. All else is as it was, and
+written in :data:`FORMAT`.
 """
 
 OLDEST_FORMAT: Final = 1
@@ -197,8 +198,8 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", ta
     ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that have
     begun, by the iteration's path (:func:`path_key`). ``loop`` is the progress of a local loop, ``None`` before it
     began; ``ctx`` and ``vars`` are the step run's own so far. Of the iterations that waited, ``answers`` holds those
-    that may continue (``None``: a delay is over; else the outcome of the task they waited in), ``waits`` those still
-    waiting.
+    that may continue (``None``: a delay is over, or a slot is given; else the outcome of the task they waited in),
+    ``waits`` those still waiting. ``slots`` are the pipelines whose next attempt has the slot of its limit.
     """
 
     next_number: int = 1
@@ -208,6 +209,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", ta
     vars: dict[str, Any] = {}
     answers: dict[str, Outcome | None] = {}
     waits: dict[str, Wait] = {}
+    slots: list[str] = []
 
 
 def path_key(path: Path) -> str:
@@ -228,7 +230,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
     ``principal`` is who started the execution, or the outermost one around it; ``caller_span`` is the caller's.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
-    ``priority`` is the execution's.
+    ``priority`` is the execution's. ``held_keys`` are those whose slots its tasks share, if any of them has a limit.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
     empty until it is issued.
@@ -265,6 +267,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     object_keys: dict[str, Sequence[Key]] = {}
     caller_span: str = ""
     priority: int = DEFAULT_PRIORITY
+    held_keys: list[str] = []
     format: int = OLDEST_FORMAT
 
 

@@ -96,7 +96,7 @@ class Timeouts(msgspec.Struct, frozen=True):
 class TaskPlan(msgspec.Struct, frozen=True):
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
-    ``schema`` is that of the result.
+    ``schema`` is that of the result. Each attempt has a slot of its ``limit``.
     ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """
 
@@ -110,6 +110,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     policy: PolicyPlan | None = None
     schema: ResultSchema | None = None
     origin: str = ""
+    limit: LimitPlan | None = None
 
     @property
     def label(self) -> str:
@@ -212,6 +213,11 @@ class StepPlan(msgspec.Struct, frozen=True):
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
         return bool(self.tasks) and self.loop is None and self.limit is None and not asks
 
+    @property
+    def has_limited_tasks(self) -> bool:
+        """Whether a task of its pipeline is limited by a key."""
+        return any(task.limit is not None for task in self.tasks)
+
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
         return next(index for index, task in enumerate(self.tasks) if task.name == name)
@@ -260,8 +266,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def has_limits(self) -> bool:
-        """Whether it is limited by a key, or one of its steps is."""
-        return self.concurrency is not None or any(step.limit is not None for step in self.steps.values())
+        """Whether it is limited by a key, or one of its steps or tasks is."""
+        limited = any(step.limit is not None or step.has_limited_tasks for step in self.steps.values())
+        return self.concurrency is not None or limited
 
     @property
     def named_schemas(self) -> frozenset[str]:

@@ -141,13 +141,13 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (step.StepPolicy, "admit"): _section(policy.Admit),
     (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
     (step.StepPolicy, "failure"): _section(loop.LoopFailure),
-    (step.StepPolicy, "limit"): _section(flow_control.StepLimit),
+    (step.StepPolicy, "limit"): _section(flow_control.KeyLimit),
     (step.StepPolicy, "emit"): _section(step.Emit),
     (flow_control.Concurrency, "key"): _KEY,
     (flow_control.Concurrency, "limit"): _AT_ONCE,
-    (flow_control.StepLimit, "key"): _KEY,
-    (flow_control.StepLimit, "concurrency"): _or_null(_AT_ONCE),
-    (flow_control.StepLimit, "rate"): _section(flow_control.LimitRate),
+    (flow_control.KeyLimit, "key"): _KEY,
+    (flow_control.KeyLimit, "concurrency"): _or_null(_AT_ONCE),
+    (flow_control.KeyLimit, "rate"): _section(flow_control.LimitRate),
     (flow_control.LimitRate, "per_s"): _PER_S,
     (flow_control.LimitRate, "burst"): _or_null(_AT_ONCE),
     (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
@@ -173,6 +173,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (policy.AdmitWait, "timeout_s"): _SECONDS,
     (policy.NextWait, "timeout_s"): _SECONDS,
     (policy.TaskPolicy, "rules"): _ladder(policy.Rule, ref("Then")),
+    (policy.TaskPolicy, "limit"): _section(flow_control.KeyLimit),
     (policy.Rule, "when"): ref("guard"),
     (policy.Rule, "then"): {},
     (policy.Else, "then"): {},
@@ -250,8 +251,13 @@ RULES: Final[Mapping[type[Section], Schema]] = {
         "then": {"required": ["tool"]},
     },
     loop.Loop: {"required": ["in", "iterator"]},
-    policy.TaskPolicy: {"required": ["rules"]},
-    flow_control.StepLimit: {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]},
+    policy.TaskPolicy: {
+        "anyOf": [
+            {"required": ["rules"]},
+            {**_with("limit", {"type": "object"}), "not": {"required": ["on_unmatched"]}},
+        ]
+    },
+    flow_control.KeyLimit: {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]},
     policy.Then: {
         "allOf": [
             *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),

@@ -28,6 +28,7 @@ from noetl_stream.client.executions.waits import awaited
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.engine.state import Execution
 from noetl_stream.lru import LruCache
+from noetl_stream.model.aggregates import is_limit
 from noetl_stream.model.ids import digest_of, timer_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
@@ -241,6 +242,8 @@ class MemoryStack:
             for timer_id, timer in state.timers.items()
             if by_somebody or timer_id in _delays(state)
         ]
+        if any(not slot.granted for state in states for slot in state.slots.values()):  # a rate gives them in time
+            due += (row.due_ms for row in self.store.tables.timers.values() if is_limit(row.execution_id))
         if not due:
             return None
         return self.clock.monotonic_s() + max(0, min(due) - self.clock.now_ms()) / 1000

@@ -182,7 +182,7 @@ class Aggregates:
     async def give_back(self, slots: Sequence[LimitSlotRow], at_ms: int, tick: PendingTick) -> None:
         """Folds that these slots of limits are given back, as who held them has not."""
         found = [(row.limit_id, codec.decode_as(LimitSlot, row.body)) for row in slots]
-        facts = [(id, SlotReturned("", slot.execution_id, slot.step_run_id)) for id, slot in found]
+        facts = [(id, SlotReturned("", slot.execution_id, slot.step_run_id, slot.slot_id)) for id, slot in found]
         await self._fold([AggregateInput(id, fact, at_ms) for id, fact in facts], tick)
 
     async def _fold(self, inputs: Sequence[AggregateInput], tick: PendingTick) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import noetl_stream
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model import codec
-from noetl_stream.model.messages import FORMAT, MemoryUse, WorkerPresence
+from noetl_stream.model.messages import AGGREGATES_FORMAT, MemoryUse, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Handler, Subscription
@@ -307,8 +307,9 @@ class Worker:
         except PayloadRefused as error:
             self._unreadable.refuse(delivery, str(error))
             return False
-        if command.format > FORMAT:
-            self._unreadable.refuse(delivery, f"it has format {command.format}, this worker reads up to {FORMAT}")
+        if command.format > AGGREGATES_FORMAT:
+            reason = f"it has format {command.format}, this worker reads up to {AGGREGATES_FORMAT}"
+            self._unreadable.refuse(delivery, reason)
             return False
         if not command.capability:
             # Nobody would take its reports. Servers find it missing and issue it again (PROTOCOL §2 *Reconcile*).

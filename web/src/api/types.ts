@@ -793,7 +793,7 @@ export interface Pause {
 }
 
 export interface PlacedToken {
-  place: "admission" | "child" | "claimed" | "held" | "join" | "next" | "queued" | "retry" | "routing" | "running" | "signal" | "suspended" | "timer" | "token"
+  place: "admission" | "child" | "claimed" | "held" | "join" | "limit" | "next" | "queued" | "retry" | "routing" | "running" | "signal" | "suspended" | "timer" | "token"
   step: string
   token_id: string
   step_run_id: string | null
@@ -1045,6 +1045,7 @@ export interface Slot {
   path: string
   step: string | null
   step_run_id: string | null
+  task: string | null
   since: string
 }
 

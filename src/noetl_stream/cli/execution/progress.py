@@ -157,6 +157,8 @@ def _awaited(wait: events.Wait) -> str:
         return f"for the signal {wait.signal}"
     if wait.child is not None:
         return f"for playbook {wait.child.path}"
+    if wait.key is not None:
+        return f"for a slot of key {wait.key}"
     return f"{wait.delay_s or wait.for_s or 0:.3g} s" if wait.until_ms is None else f"until {iso(wait.until_ms)}"
 
 

@@ -40,7 +40,7 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
         pool = waiting_on.pool
         yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", waiting_on)
     for step_run_id, slot in state.slots.items():
-        if not slot.granted:
+        if not slot.granted and not slot.task:
             run = state.runs.get(step_run_id)
             first = next((waiting.token.step for waiting in state.tokens.values()), "")
             on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key))
@@ -73,4 +73,6 @@ def _cause(wait: Wait) -> str:
         return f"signal {wait.signal}"
     if wait.child is not None:
         return f"playbook {wait.child.path} ({wait.child.execution_id})"
+    if wait.key is not None:
+        return f"a slot of key {wait.key}"
     return "its next attempt" if wait.delay_s is not None else "its time"

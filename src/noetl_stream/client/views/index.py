@@ -519,4 +519,6 @@ def place_of_wait(wait: events.Wait) -> TokenPlace:
         return "signal"
     if wait.child is not None:
         return "child"
+    if wait.key is not None:
+        return "limit"
     return "retry" if wait.delay_s is not None else "timer"

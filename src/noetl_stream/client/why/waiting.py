@@ -30,7 +30,7 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
-from noetl_stream.ports.operations.limits import AwaitedSlotDocument
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument, SlotDocument
 
 
 def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
@@ -84,16 +84,24 @@ def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
     """The slots of limits by key that are waited for."""
     if state.ending:
         return
-    for step_run_id, slot in state.slots.items():
+    for holder, slot in state.slots.items():
         if slot.granted:
             continue
-        run = state.runs.get(step_run_id)
-        what = f"Step `{run.step}`" if run is not None else "The execution"
-        waiting_on = WaitingOnDocument(slot=around.slots.get(step_run_id) or AwaitedSlotDocument(slot.key))
+        run = state.runs.get(slot.step_run_id)
+        what = "The execution"
+        if run is not None:
+            what = f"Task `{slot.task}` of step `{run.step}`" if slot.task else f"Step `{run.step}`"
+            what += _iteration(slot.path)
+        waiting_on = WaitingOnDocument(slot=around.slots.get(holder) or AwaitedSlotDocument(slot.key))
+        at: dict[str, Any] = {
+            "since_ms": slot.since_ms,
+            "step": run.step if run is not None else None,
+            "task": slot.task or None,
+            "iteration": slot.path,
+            "waiting_on": waiting_on,
+        }
         text = f"{what} waits for a slot of key `{slot.key}`{_place(waiting_on.slot)}."
-        moves = _moves(waiting_on.slot)
-        step = run.step if run is not None else None
-        yield reason("limit", text, moves, slot.since_ms, step, waiting_on=waiting_on)
+        yield reason("limit", text, _moves(waiting_on.slot), **at)
 
 
 def _place(slot: AwaitedSlotDocument | None) -> str:
@@ -102,16 +110,23 @@ def _place(slot: AwaitedSlotDocument | None) -> str:
     place = f": it is number {slot.place} of {slot.queued} in the queue"
     if slot.concurrency is None:
         return place
-    holders = [f"execution {one.execution_id}{f', step `{one.step}`' if one.step else ''}" for one in slot.holders]
+    holders = [f"execution {one.execution_id}{_part(one)}" for one in slot.holders]
     more = (slot.held or 0) - len(holders)
     named = "; ".join(holders) + (f"; and {more} more" if more > 0 else "")
     return f"{place}, {slot.held} of {slot.concurrency} are held" + (f" by {named}" if holders else "")
 
 
+def _part(holder: SlotDocument) -> str:
+    """Which part of its execution holds a slot."""
+    if holder.step is None:
+        return ""
+    return f", step `{holder.step}`" + (f", task `{holder.task}`" if holder.task is not None else "")
+
+
 def _moves(slot: AwaitedSlotDocument | None) -> str:
     if slot is not None and slot.next_at is not None:
         return f"its rate gives the next slot at {slot.next_at}"
-    return "a slot is given back: when an execution or step that holds it ends"
+    return "a slot is given back: when an execution, step or task that holds it ends"
 
 
 def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
@@ -297,6 +312,8 @@ def suspended(
     for command_id, assignment in state.suspensions.items():
         run = state.runs[assignment.step_run_id]
         for wait in assignment.waits.values():
+            if wait.key is not None:
+                continue  # it is among the slots
             timer = state.timers.get(timer_of(command_id, "wait", wait.path))
             until = timer.due_ms if timer is not None else None
             waiting_on = on_wait(state, command_id, wait, around.children)

@@ -112,6 +112,8 @@ def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int) ->
         step_run_id=fact.step_run_id,
         path=fact.path,
         step=fact.step,
+        slot_id=fact.slot_id,
+        task=fact.task,
         on_limit=fact.on_limit,
         asked_ms=folding.at_ms,
         warning=warning,
@@ -225,7 +227,7 @@ class _Folding:
         holds = state.concurrency is not None  # else the rate is all there is, and nothing is given back
         self.state = replace(state, queued=state.queued - 1, held=state.held + holds)
         self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
-        self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning))
+        self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
 
     def _end_oldest(self, newer: LimitSlot) -> None:
         """Has the oldest execution end, holding or waiting, so that no more go on than may."""

@@ -151,6 +151,6 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
         if facts := fire_if_enough(plan, state, step):
             return facts
     for suspended in state.suspensions.values():
-        if facts := resume_or_wait(state, suspended):
+        if facts := resume_or_wait(plan, state, suspended):
             return facts
     return ()

@@ -1,4 +1,7 @@
-"""Slots of limits by key: what begins only with one asks for it, and gives it back at its end (LANGUAGE §15)."""
+"""Slots of limits by key: what begins only with one asks for it, and gives it back at its end (LANGUAGE §15).
+
+The key of a task is computed by its worker, which comes to it; all others are computed here.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.engine.scope import expression_failure, loop_scope
-from noetl_stream.engine.state import Execution, StepRun, due_ms
+from noetl_stream.engine.state import Assignment, Execution, StepRun, due_ms
 from noetl_stream.model import codec, events
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
-from noetl_stream.model.events import Fact
+from noetl_stream.model.events import Fact, Path, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
@@ -28,7 +31,7 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
     if plan.concurrency is None:
         return None
     names = {"workload": workload, "execution_id": state.execution_id}
-    key = _key_of(plan.concurrency, Scope(names, {}, plan.limits, _budget(plan.limits)))
+    key = _key(plan.concurrency, Scope(names, {}, plan.limits, _budget(plan.limits)))
     return None if key in state.shared_keys else _request(plan.concurrency, key)
 
 
@@ -44,13 +47,27 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
     if slot is not None:
         return None if slot.granted else ()
     try:
-        key = _key_of(limit, loop_scope(plan, replace(state, budget=_budget(state.limits)), run))
+        key = _key(limit, loop_scope(plan, replace(state, budget=_budget(state.limits)), run))
     except ExpressionError as error:
         return (events.StepFailed(run.step_run_id, expression_failure("limit", error)),)
     whole = state.slots.get("")
     if key in state.shared_keys or (whole is not None and whole.key == key):
         return None
     return (_request(limit, key, run.step_run_id),)
+
+
+def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:
+    """The request of a task that a worker has come to. One that is not in the playbook, or has no limit there, asks
+    for nothing that it would not get at once.
+    """
+    step_run_id, key = suspended.step_run_id, wait.key
+    assert key is not None
+    tasks = plan.steps[state.runs[step_run_id].step].tasks
+    limit = next((task.limit for task in tasks if task.name == wait.task), None)
+    concurrency, rate = (limit.concurrency, limit.rate) if limit is not None else (None, None)
+    return events.SlotRequested(
+        key, step_run_id, concurrency, rate, slot_id=wait.slot_id, task=wait.task, path=wait.path
+    )
 
 
 def _budget(limits: Limits) -> Budget:
@@ -62,13 +79,24 @@ def _request(limit: LimitPlan, key: str, step_run_id: str = "") -> Fact:
     return events.SlotRequested(key, step_run_id, limit.concurrency, limit.rate, limit.on_limit)
 
 
-def _key_of(limit: LimitPlan, scope: Scope) -> str:
-    source = str(limit.key.source)
+def _key(limit: LimitPlan, scope: Scope) -> str:
     try:
-        value = render(limit.key, scope)
+        return key_of(limit, scope)
     except OverBudget:
         text = "the key costs more than a decision may spend: compute it in a step before"
-        raise ExpressionError(text, expression=source) from None
+        raise ExpressionError(text, expression=str(limit.key.source)) from None
+
+
+def key_of(limit: LimitPlan, scope: Scope) -> str:
+    """The key of a limit.
+
+    Raises:
+        ExpressionError: it is none.
+        OverBudget: it costs more than the scope may spend.
+        ReferenceNeeded: it reads a result that must be loaded first.
+    """
+    source = str(limit.key.source)
+    value = render(limit.key, scope)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         shown = codec.encode(value).decode()[:40]
         raise ExpressionError(f"the key must be text or a number, not {shown}", expression=source)
@@ -81,11 +109,12 @@ def _key_of(limit: LimitPlan, scope: Scope) -> str:
 
 
 def give_back(state: Execution) -> Sequence[Fact]:
-    """The slots of step runs that have ended."""
+    """The slots of step runs that have ended, and of attempts."""
+    live = {"", *(step_run_id for step_run_id, run in state.runs.items() if not run.ended)}
     return [
-        events.SlotReleased(slot.key, step_run_id)
-        for step_run_id, slot in state.slots.items()
-        if step_run_id and ((run := state.runs.get(step_run_id)) is None or run.ended)
+        events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "")
+        for holder, slot in state.slots.items()
+        if slot.over or slot.step_run_id not in live
     ]
 
 
@@ -97,10 +126,13 @@ def watch_whole(plan: Plan, state: Execution) -> Sequence[Fact]:
     return (events.TimerSet(timer_id, "execution", due_ms(state.at_ms, plan.timeout_s)),)
 
 
-def keys_shared_by(state: Execution, step_run_id: str) -> list[str]:
-    """The keys whose slots a child of this step run shares."""
+def keys_shared_by(state: Execution, step_run_id: str, path: Path | None = None) -> list[str]:
+    """The keys whose slots the tasks of this step run share; with ``path``, a child that the task there has called."""
     own = (slot.key for holder in ("", step_run_id) if (slot := state.slots.get(holder)) is not None and slot.granted)
-    return sorted({*state.shared_keys, *own})
+    keys = {*state.shared_keys, *own}
+    if path is not None:
+        keys.update(slot.key for slot in state.slots.values() if slot.is_held_in(step_run_id, path))
+    return sorted(keys)
 
 
 def limit_failure(error: ExpressionError) -> ErrorInfo:

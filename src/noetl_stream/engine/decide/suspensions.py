@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import claim
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, due_ms
 from noetl_stream.model import events
@@ -18,8 +19,10 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 
 
-def resume_or_wait(state: Execution, suspended: Assignment) -> Sequence[Fact]:
-    """Resumes a suspended command if something it waits for has arrived; otherwise sets timers, starts children."""
+def resume_or_wait(plan: Plan, state: Execution, suspended: Assignment) -> Sequence[Fact]:
+    """Resumes a suspended command if something it waits for has arrived; otherwise sets timers, starts children, asks
+    for slots.
+    """
     step_run_id, command_id = suspended.step_run_id, suspended.command_id
     if suspended.answers or suspended.paused or not suspended.waits:
         path = suspended.path
@@ -28,6 +31,10 @@ def resume_or_wait(state: Execution, suspended: Assignment) -> Sequence[Fact]:
         return (resumed, events.StepScheduled(step_run_id, following, path))
     facts: list[Fact] = []
     for wait in suspended.waits.values():
+        if wait.key is not None:
+            if wait.slot_id not in state.slots:
+                facts.append(ask_for_task(plan, state, suspended, wait))
+            continue
         due, child = _due(wait), wait.child
         timer_id = timer_of(command_id, "wait", wait.path)
         if due is not None and timer_id not in state.timers:
@@ -67,13 +74,13 @@ def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
 
 def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[Fact]:
     latest = next(reversed(state.suspensions.values()), None)
-    return () if latest is None or state.ending else resume_or_wait(state, latest)
+    return () if latest is None or state.ending else resume_or_wait(plan, state, latest)
 
 
 def _wait_answered(plan: Plan, state: Execution, fact: events.SignalReceived | events.ChildFinished) -> Sequence[Fact]:
     """Resumes the command whose wait was answered."""
     answered = next((suspended for suspended in state.suspensions.values() if suspended.answers), None)
-    return () if answered is None or state.ending else resume_or_wait(state, answered)
+    return () if answered is None or state.ending else resume_or_wait(plan, state, answered)
 
 
 def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Sequence[Fact]:
@@ -81,7 +88,7 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
         return ()
     if fact.purpose == "wait":
         suspended = state.suspensions.get(fact.subject)
-        return () if suspended is None else resume_or_wait(state, suspended)
+        return () if suspended is None else resume_or_wait(plan, state, suspended)
     if fact.purpose == "execution":
         text = f"the execution exceeded executor.spec.timeout_s ({plan.timeout_s:g} s)"
         return (events.ExecutionFailing(ErrorInfo("timeout", text)),)

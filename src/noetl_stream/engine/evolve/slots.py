@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, without
+from noetl_stream.engine.evolve.suspensions import slot_given
 from noetl_stream.engine.state import Execution, Slot
 from noetl_stream.model import events
 from noetl_stream.model.outcome import ErrorInfo
@@ -16,18 +17,21 @@ LIMIT_REACHED: Final = "limit_reached"
 
 
 def _requested(state: Execution, fact: events.SlotRequested) -> Execution:
-    run_id = fact.step_run_id
-    if run_id in state.slots or state.ending or (run_id and _has_ended(state, run_id)):
+    run_id, holder = fact.step_run_id, fact.slot_id or fact.step_run_id
+    if holder in state.slots or state.ending or (run_id and _has_ended(state, run_id)):
         return state
-    return replace(state, slots={**state.slots, run_id: Slot(fact.key, state.at_ms, on_limit=fact.on_limit)})
+    slot = Slot(fact.key, state.at_ms, on_limit=fact.on_limit, step_run_id=run_id, task=fact.task, path=fact.path)
+    return replace(state, slots={**state.slots, holder: slot})
 
 
 def _granted(state: Execution, fact: events.SlotGranted) -> Execution:
-    slot = state.slots.get(fact.step_run_id)
+    holder = fact.slot_id or fact.step_run_id
+    slot = state.slots.get(holder)
     if slot is None or slot.granted or slot.key != fact.key:
         return state
     granted = replace(slot, granted=True, since_ms=state.at_ms, warning=fact.warning)
-    return replace(state, slots={**state.slots, fact.step_run_id: granted})
+    state = replace(state, slots={**state.slots, holder: granted})
+    return slot_given(state, fact.slot_id, granted) if fact.slot_id else state
 
 
 def _refused(state: Execution, fact: events.SlotRefused) -> Execution:
@@ -41,7 +45,8 @@ def _refused(state: Execution, fact: events.SlotRefused) -> Execution:
 
 
 def _released(state: Execution, fact: events.SlotReleased) -> Execution:
-    return replace(state, slots=without(state.slots, fact.step_run_id)) if fact.step_run_id in state.slots else state
+    holder = fact.slot_id or fact.step_run_id
+    return replace(state, slots=without(state.slots, holder)) if holder in state.slots else state
 
 
 def _has_ended(state: Execution, step_run_id: str) -> bool:

@@ -16,10 +16,21 @@ from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import events
 from noetl_stream.model.composite import StepRan
+from noetl_stream.model.events import Path
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.template import ExpressionError
+
+
+def end_slots(state: Execution, step_run_id: str, path: Path) -> Execution:
+    """The tasks in this iteration, and in those inside it, need the slots of their limits no more."""
+    over = {
+        holder: replace(slot, over=True)
+        for holder, slot in state.slots.items()
+        if slot.is_of_task_in(step_run_id, path) and not slot.over
+    }
+    return replace(state, slots={**state.slots, **over}) if over else state
 
 
 def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
@@ -32,6 +43,7 @@ def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
         suspensions=without(state.suspensions, command_id),
         timers=timers,
     )
+    state = end_slots(state, assignment.step_run_id, assignment.path)
     run = state.runs.get(assignment.step_run_id)
     level = loop_at(run.loop, assignment.path[:-1]) if run is not None and assignment.path else None
     if run is None or level is None:

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, without
 from noetl_stream.engine.evolve.step_runs import drop_assignment
-from noetl_stream.engine.state import Assignment, Execution, Timer
+from noetl_stream.engine.state import Assignment, Execution, Slot, Timer
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Wait
-from noetl_stream.model.ids import child_of, timer_of
+from noetl_stream.model.ids import child_of, slot_of, timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 
@@ -38,6 +38,8 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
         elif child_id in state.orphaned:
             outcome = state.orphaned[child_id]
             state = _answer(replace(state, orphaned=without(state.orphaned, child_id)), command_id, key, outcome)
+        elif wait.slot_id and (slot := state.slots.get(wait.slot_id)) is not None and slot.granted:
+            state = _answer(state, command_id, key, None)
     return state
 
 
@@ -49,7 +51,8 @@ def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
     child = wait.child
     if child is not None:
         child = replace(child, execution_id=child_of(assignment.command_id, wait.path, at_ms))
-    return replace(wait, child=child, since_ms=at_ms)
+    slot_id = "" if wait.key is None else slot_of(assignment.command_id, wait.path)
+    return replace(wait, child=child, since_ms=at_ms, slot_id=slot_id)
 
 
 def resumed(state: Execution, fact: events.StepResumed) -> Execution:
@@ -131,6 +134,16 @@ def child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
             if wait.child is not None and wait.child.execution_id == fact.execution_id:
                 return _answer(state, command_id, key, fact.outcome)
     return replace(state, orphaned={**state.orphaned, fact.execution_id: fact.outcome})
+
+
+def slot_given(state: Execution, slot_id: str, slot: Slot) -> Execution:
+    """The pipeline that waits for this slot may go on; if a worker runs its command now, at the next suspension."""
+    key = path_key(slot.path)
+    for command_id, suspended in state.suspensions.items():
+        wait = suspended.waits.get(key)
+        if wait is not None and wait.slot_id == slot_id:
+            return _answer(state, command_id, key, None)
+    return state
 
 
 def _answer(state: Execution, command_id: str, key: str, outcome: Outcome | None) -> Execution:

@@ -15,12 +15,21 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Value, with_assignment, with_run, without
 from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.step_runs import bind, classify, contribute, drop_assignment, end_step, step_value
+from noetl_stream.engine.evolve.step_runs import (
+    bind,
+    classify,
+    contribute,
+    drop_assignment,
+    end_slots,
+    end_step,
+    step_value,
+)
 from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, keep_result, share
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
+from noetl_stream.model.aggregates import is_key
 from noetl_stream.model.composite import MAX_TASKS, StepRan
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
@@ -172,6 +181,8 @@ def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedO
 
 def _processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
     key = path_key(fact.path)
+    if state.slots:
+        state = end_slots(state, assignment.step_run_id, fact.path)
     run = state.runs[assignment.step_run_id]
     before = assignment.progress.get(key) or Progress(vars=run.vars)
     progress = advance_progress(before, fact)
@@ -234,6 +245,8 @@ def _iteration_ended(
     error: ErrorInfo | None = None,
 ) -> Execution:
     run = state.runs[assignment.step_run_id]
+    if state.slots:
+        state = end_slots(state, assignment.step_run_id, path)
     if not path or loop_at(run.loop, path[:-1]) is None:
         return with_assignment(state, assignment)
     if assignment.path == path:
@@ -349,7 +362,7 @@ def _waits_form(fact: events.StepSuspended) -> str:
 
 def _is_wait(wait: Wait) -> bool:
     """Whether the wait is well formed; every wait must end (LANGUAGE §8), that for a child with the child."""
-    kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child)
+    kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child, wait.key)
     child = wait.child
     times = (wait.delay_s, wait.for_s, wait.timeout_s)
     return (
@@ -358,6 +371,7 @@ def _is_wait(wait: Wait) -> bool:
         and _has_indexes(wait.path)
         and (wait.signal is None or wait.timeout_s is not None)
         and (child is None or is_valid_id(child.digest))
+        and (wait.key is None or is_key(wait.key))
     )
 
 

@@ -55,6 +55,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from noetl_stream.engine.decide.slots import key_of
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
 from noetl_stream.engine.runner.lanes import Lanes, Work
 from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
@@ -76,8 +77,8 @@ from noetl_stream.model.events import Fact, Path, Wait
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
-from noetl_stream.template import OverBudget, ReferenceNeeded, Scope
+from noetl_stream.playbook.plan import LimitPlan, LoopPlan, Plan, TaskPlan
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope
 from noetl_stream.template.runtime.scope import References
 
 MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
@@ -118,6 +119,7 @@ class CommandRunner:
         self._worker = worker
         self._vars = go.vars or command.vars
         self._is_resumed = bool(go.progress or go.answers or go.waits)
+        self._slots = set(go.slots)
         self._waits_bytes = sum(len(codec.encode(wait)) for wait in go.waits.values()) if go.waits else 0
         self._is_pausing = False
         self._new_id = count(1).__next__
@@ -332,6 +334,15 @@ class CommandRunner:
                 if progress.delay_s > self._command.limits.inline_delay_s and self._may_wait(wait):
                     return Halted([wait])
                 yield Sleep(self._new_id(), progress.delay_s)
+            if task.limit is not None and answer is None and path_key(path) not in self._slots:
+                key_found = yield from self._limit_key(task, task.limit, progress, iteration)
+                if isinstance(key_found, ErrorInfo):
+                    answer = Outcome("error", error=key_found)
+                elif key_found not in self._command.held_keys:
+                    wait = Wait(path, task.name, key=key_found)
+                    if self._may_wait(wait):
+                        return Halted([wait])
+                    answer = _too_much(task)
             if answer is None:
                 self._report(events.TaskStarted(task.name, progress.attempt, path))
             outcome: Outcome | Wait = yield RunTask(self._new_id(), task, progress, iteration, answer)
@@ -347,6 +358,8 @@ class CommandRunner:
             else:
                 fact = yield from self._decide(task, progress, iteration, outcome)
             progress = advance_progress(progress, fact)
+            if self._slots:
+                self._slots.discard(path_key(path))
             if fact.set_ctx:
                 self.scope.patch_ctx(fact.set_ctx)
             if fact.set_shared and not path:
@@ -356,6 +369,20 @@ class CommandRunner:
                 self._report(fact, end_of(self._command, path, fact.error))
                 return fact.error
             self._report(fact)
+
+    def _limit_key(
+        self, task: TaskPlan, limit: LimitPlan, progress: Progress, iteration: Iteration
+    ) -> Work[str | ErrorInfo]:
+        """The key of the task's limit for its next attempt, or why there is none."""
+
+        def read(seen: Scope) -> str | ErrorInfo:
+            try:
+                return key_of(limit, seen)
+            except ExpressionError as error:
+                return ErrorInfo("expression_error", f"{reader}: {error}")
+
+        reader = f"the limit of task {task.label}"
+        return (yield from self._read(read, self.scope.for_inputs(task, progress, iteration), reader, task.name))
 
     def _decide(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome

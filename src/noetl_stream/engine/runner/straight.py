@@ -30,6 +30,8 @@ def is_straight(plan: Plan, command: StepCommand, go: Go) -> bool:
     tasks = plan.steps[command.step].tasks
     if len(tasks) != 1 or tasks[0].policy is not None or tasks[0].kind in SUSPENDING_KINDS:
         return False
+    if tasks[0].limit is not None:
+        return False
     return command.items is None and not command.path and not command.paging and go == FROM_THE_START
 
 

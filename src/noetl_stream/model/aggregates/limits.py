@@ -14,18 +14,26 @@ LIMIT: Final = "Limit"
 MAX_KEY_CHARS: Final = 200
 
 
+def is_key(text: str) -> bool:
+    """Whether a limit may have this key."""
+    return 0 < len(text) <= MAX_KEY_CHARS and not text.isspace() and "\0" not in text
+
+
 class LimitFact(AggregateFact, frozen=True):
-    """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks."""
+    """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks, ``slot_id`` unless a task
+    does.
+    """
 
     of: ClassVar = LIMIT
 
     key: str
     execution_id: str
     step_run_id: str = ""
+    slot_id: str = ""
 
     @property
     def holder(self) -> str:
-        return holder_of(self.execution_id, self.step_run_id)
+        return holder_of(self.execution_id, self.step_run_id, self.slot_id)
 
 
 class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
@@ -36,15 +44,16 @@ class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
     concurrency: int | None = None
     rate: Rate | None = None
     on_limit: OnLimit = "queue"
+    task: str = ""
 
 
 class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
     """A slot is given back, or no longer waited for."""
 
 
-def holder_of(execution_id: str, step_run_id: str) -> str:
+def holder_of(execution_id: str, step_run_id: str, slot_id: str) -> str:
     """What a slot is held by, as one id."""
-    return step_run_id or execution_id
+    return slot_id or step_run_id or execution_id
 
 
 class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -62,10 +71,12 @@ class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     granted_ms: int = 0
     warning: str = ""
     is_ending: bool = False
+    slot_id: str = ""
+    task: str = ""
 
     @property
     def holder(self) -> str:
-        return holder_of(self.execution_id, self.step_run_id)
+        return holder_of(self.execution_id, self.step_run_id, self.slot_id)
 
     @property
     def may_be_ended(self) -> bool:

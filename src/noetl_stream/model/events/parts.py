@@ -142,8 +142,9 @@ class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the pipeline of one iteration waits for while no worker holds it (LANGUAGE §8).
 
-    Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child.
-    ``timeout_s`` bounds the last two. ``since_ms`` is its start, set by the fold: 0 until then.
+    Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child,
+    a slot of the ``key`` that limits the task. ``timeout_s`` bounds a signal and a child. ``since_ms`` is its start and
+    ``slot_id`` that slot's, both set by the fold: 0 and empty until then.
     """
 
     path: Path = ()
@@ -155,6 +156,8 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     child: ChildCall | None = None
     timeout_s: float | None = None
     since_ms: int = 0
+    key: str | None = None
+    slot_id: str = ""
 
 
 class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -233,6 +233,7 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     """A slot of ``key`` is asked for: for the step run, or for the whole execution if there is none.
 
     ``concurrency`` and ``rate`` are what its playbook says of the key. Nothing of it begins before ``slot.granted``.
+    With a ``slot_id`` it is for the next attempt of ``task`` in the iteration ``path`` of the step run.
     """
 
     kind: ClassVar = Kind("workflow", "paused", bounded=True)
@@ -242,6 +243,9 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     concurrency: int | None = None
     rate: Rate | None = None
     on_limit: OnLimit = "queue"
+    slot_id: str = ""
+    task: str = ""
+    path: Path = ()
 
 
 class SlotGranted(Fact, frozen=True, tag="slot.granted"):
@@ -252,6 +256,7 @@ class SlotGranted(Fact, frozen=True, tag="slot.granted"):
     key: str
     step_run_id: str = ""
     warning: str = ""
+    slot_id: str = ""
 
 
 class SlotRefused(Fact, frozen=True, tag="slot.refused"):
@@ -265,12 +270,15 @@ class SlotRefused(Fact, frozen=True, tag="slot.refused"):
 
 
 class SlotReleased(Fact, frozen=True, tag="slot.released"):
-    """A step run gives its slot back, or no longer waits for one. That of an execution goes with its end."""
+    """A step run, or with a ``slot_id`` a task, gives its slot back, or no longer waits for one. That of an execution
+    goes with its end.
+    """
 
     kind: ClassVar = Kind("workflow", "success", bounded=True)
 
     key: str
     step_run_id: str
+    slot_id: str = ""
 
 
 class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):

@@ -209,7 +209,16 @@ class PipelineLowering:
             policy=PolicyPlan(tuple(rules), task.policy.on_unmatched) if task.policy else None,
             schema=task.schema,
             origin=task.origin,
+            limit=self._limit(task.limit),
         )
+
+    def _limit(self, draft: LimitDraft | None) -> LimitPlan | None:
+        """Its key is not of one attempt, and is written where everybody can read it: it reads no secrets."""
+        if draft is None:
+            return None
+        key = EMPTY if draft.key is None else self._expressions.value(draft.key, self._sugar)
+        self._read.update(key.reads)
+        return LimitPlan(key, draft.concurrency, draft.rate)
 
     def _rule(self, rule: ActionDraft, kind: KindSpec | None) -> RulePlan:
         def values(writes: list[Write]) -> MappingProxyType[str, Template]:

@@ -141,6 +141,7 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         knobs=dict(task.knobs),
         timeout=_without_empty(**asdict(task.timeouts)),
         schema=None if task.schema is None else task.schema.address or task.schema.content,
+        limit=_limit(task.limit),
         policy=None if task.policy is None else _policy(task.policy),
     )
 

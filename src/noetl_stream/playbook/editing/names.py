@@ -139,6 +139,7 @@ class TextNames:
         if isinstance(entry := child_of(spec, "entry_step"), TextScalar):
             self._refer("step", entry)
         self._render(child_of(spec, "result"), "", bindings.RESULT)
+        self._render(find(spec, ("policy", "concurrency", "key")), "", bindings.STARTING)
         steps = [item for item in items_of(child_of(root, "workflow")) if isinstance(item, TextMapping)]
         self._workbook(child_of(root, "workbook"))
         for step in steps:
@@ -161,6 +162,7 @@ class TextNames:
         self.tasks.setdefault(name, [])
         self._loop(step.get("loop"), name, bindings.LOOP)
         self._render(find(step, ("spec", "policy", "admit")), name, bindings.ADMISSION)
+        self._render(find(step, ("spec", "policy", "limit", "key")), name, bindings.LOOP)
         tool = step.get("tool")
         if isinstance(tool, TextMapping):
             self._task(tool, name)
@@ -236,6 +238,7 @@ class TextNames:
         schema = find(spec, ("result", "schema", "path"))
         if isinstance(schema, TextScalar):
             self._refer("schema", schema)
+        self._render(find(spec, ("policy", "limit", "key")), step, bindings.SUGAR)
         for rule in items_of(find(spec, ("policy", "rules"))):
             self._render(child_of(rule, "when"), step, bindings.POLICY)
             for then in (child_of(rule, "then"), find(rule, ("else", "then"))):

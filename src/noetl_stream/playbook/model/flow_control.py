@@ -1,4 +1,6 @@
-"""Flow control as read: how many executions, or runs of a step, hold a key at once, and how often (LANGUAGE §15)."""
+"""Flow control as read: how many executions, runs of a step, or attempts of a task hold a key at once, and how often
+(LANGUAGE §15).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Concurrency(Section):
     on_limit: OnLimit = "queue"
 
 
-class StepLimit(Section):
+class KeyLimit(Section):
     title = "`limit`"
     example = f"write {_LIMIT}"
 
@@ -68,10 +70,10 @@ def read_concurrency(node: Node | None, problems: Problems) -> LimitDraft | None
 
 
 def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
-    """``spec.policy.limit`` of a step, if present."""
+    """``spec.policy.limit`` of a step or task, if present."""
     if node is None or is_null(node):
         return None
-    section = read_section(node, StepLimit, problems)
+    section = read_section(node, KeyLimit, problems)
     at_most, rate = _whole(section.concurrency, "`concurrency`", problems), _rate(section.rate, problems)
     if isinstance(node, Mapping) and is_null(section.concurrency) and is_null(section.rate):
         message = "`limit` needs `concurrency`, `rate` or both: without them it limits nothing"

@@ -87,6 +87,7 @@ class TaskPolicy(Placeholders):
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     on_unmatched: Literal["continue", "fail"] = "continue"
     rules: Part = None
+    limit: Part = None
 
 
 class Admit(Section):
@@ -192,12 +193,15 @@ def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> 
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
-    """A task's policy; ``None`` if it is not a mapping."""
+    """The rules of a task's policy; ``None`` if it is not a mapping, or only has a ``limit``."""
     if not isinstance(node, Mapping):
         message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
         problems.error("policy_shape", message, node, advice.POLICY_HINT)
         return None
     node = recovered(node, TaskPolicy, problems)
+    if is_null(node.get("rules")) and not is_null(node.get("limit")) and "on_unmatched" not in node.keys:
+        read_section(node, TaskPolicy, problems)
+        return None
     if is_null(node.get("rules")):
         problems.error("policy_shape", "a task's policy needs `rules`", at, advice.POLICY_HINT)
     policy = read_section(node, TaskPolicy, problems)

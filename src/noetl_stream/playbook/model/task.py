@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.model.sections import (
@@ -62,6 +63,7 @@ class TaskDraft(msgspec.Struct, frozen=True):
     origin: str = ""
     schema: ResultSchema | None = None
     schema_at: Node | None = None
+    limit: LimitDraft | None = None
 
 
 def read_task(
@@ -93,6 +95,7 @@ def read_task(
         knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
         timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
+        limit=read_limit(policy.get("limit"), problems) if isinstance(policy, Mapping) else None,
         schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
         schema_at=schema_at,
     )

@@ -49,8 +49,8 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "on_limit": "With no slot left: `queue` waits, `reject` fails, `discard` ends as cancelled, `cancel_running` "
         "cancels the oldest and takes its place.",
     },
-    "StepLimit": {
-        "key": "Step runs with the same key, of whatever playbook, share its slots.",
+    "KeyLimit": {
+        "key": "Step runs and tasks with the same key, of whatever playbook, share its slots.",
         "concurrency": "How many of them run at once.",
         "rate": "How often one of them may begin.",
     },
@@ -136,6 +136,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "TaskPolicy": {
         "on_unmatched": "What happens when no rule matches: `continue` or `fail`.",
         "rules": "What follows the task: the first rule whose `when` holds.",
+        "limit": "How many attempts of this task, and how often, with the same key.",
     },
     "Rule": {"when": "The condition.", "then": "What is done."},
     "Else": {"then": "What is done if no rule before it matched."},

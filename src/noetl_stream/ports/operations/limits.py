@@ -16,12 +16,15 @@ class RateDocument(Document, frozen=True):
 
 
 class SlotDocument(Document, frozen=True):
-    """Who holds a key, or waits for it, ``since`` when: a run of ``step``, or a whole execution if that is null."""
+    """Who holds a key, or waits for it, ``since`` when: a run of ``step``, or a whole execution if that is null; with a
+    ``task``, an attempt of it.
+    """
 
     execution_id: str
     path: str
     step: str | None
     step_run_id: str | None
+    task: str | None
     since: Time
 
 

@@ -36,6 +36,7 @@ TokenPlace = Literal[
     "child",
     "retry",
     "timer",
+    "limit",  # of its task
     "suspended",  # between two iterations
     "next",  # its step run has ended, and rests
     "routing",  # its step run has ended, and its arcs are not chosen yet

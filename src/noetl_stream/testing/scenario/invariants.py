@@ -102,4 +102,8 @@ def _stuck(state: Execution) -> str:
 
 def _names_its_end(state: Execution, suspended: Assignment, wait: Wait) -> bool:
     is_timed = timer_of(suspended.command_id, "wait", wait.path) in state.timers
-    return is_timed or (wait.child is not None and wait.child.execution_id in state.children)
+    return (
+        is_timed
+        or wait.slot_id in state.slots
+        or (wait.child is not None and wait.child.execution_id in state.children)
+    )

@@ -10,7 +10,7 @@ from noetl_stream.model import codec, events
 from noetl_stream.ports.store import StoredEvent
 from noetl_stream.testing.simulation.faults import LATENCIES_S
 from noetl_stream.testing.simulation.story import FAULTS_S, Ask, Planned, Story
-from noetl_stream.testing.simulation.work import Job, playbook, then, work
+from noetl_stream.testing.simulation.work import CALLED_PATH, Job, playbook, then, work
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
 EXECUTIONS: Final = 9
@@ -20,8 +20,11 @@ BEHIND_MS: Final = int(1000 * max(LATENCIES_S))
 the one may be given out again a moment before by the other.
 """
 
-AT_ONCE: Final = {"whole": 1, "shared": 2, "steps": 1, "both": 2}
+AT_ONCE: Final = {"whole": 1, "shared": 2, "steps": 1, "both": 2, "tasks": 2}
 """How many may hold each key."""
+
+LIMITED: Final = "send"
+"""The name of all tasks with a limit."""
 
 
 def _concurrency(key: str, **more: Any) -> dict[str, Any]:
@@ -60,6 +63,29 @@ def _jobs() -> Iterator[Job]:
         {"step": "wait", "spec": paced, "tool": [rest, {"name": "sum", **work("{{ fan }}")}]},
     ]
     yield Job("fanned", playbook("fanned", steps), "completed", [1, 2, 3])
+    yield from _of_tasks()
+
+
+def _of_tasks() -> Iterator[Job]:
+    """Attempts, iterations on one worker and on many, a step that holds another key meanwhile, a call."""
+    again = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3, "delay": 0.5}}
+    retried = {"policy": {**_limit("tasks")["policy"], "rules": [again]}}
+    tasks = [
+        {"name": "find", **work(1, 0.2)},
+        {"name": LIMITED, **work("{{ find + 1 }}", 0.8, failures=1), "spec": retried},
+        {"name": "tell", **work("{{ send + 1 }}", 0.2)},
+    ]
+    yield Job("piped", playbook("piped", [{"step": "pipe", "tool": tasks}]), "completed", 3)
+
+    for placement in ("local", "distributed"):
+        loop = {"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel", "exec": placement}}
+        task = {"name": LIMITED, **work("{{ iter.n }}", 0.6), "spec": _limit("tasks")}
+        steps: list[dict[str, Any]] = [{"step": "each", "loop": loop, "tool": [task]}]
+        yield Job(f"each_{placement}", playbook(f"each_{placement}", steps), "completed", [1, 2, 3])
+
+    call = {"name": LIMITED, "kind": "playbook", "path": CALLED_PATH, "args": {"n": 2}, "spec": _limit("tasks")}
+    steps = [{"step": "held", "spec": _limit("steps"), "tool": [call]}]
+    yield Job("held_twice", playbook("held_twice", steps), "completed", 20)
 
 
 JOBS: Final = tuple(_jobs())
@@ -90,11 +116,13 @@ class _Held(NamedTuple):
 
 
 async def limit_problems(world: SimulatedWorld) -> list[str]:
-    """Whether more held a key at once than may, and whether anything of a limit was left behind."""
-    held = [one for id in world.store.tables.executions for one in _held(await world.store.journal(id, -1))]
+    """Keys that more held at once than may, limited tasks that ran without a slot, and what was left behind."""
+    journals = {id: await world.store.journal(id, -1) for id in world.store.tables.executions}
+    held = [one for journal in journals.values() for one in _held(journal)]
     problems = [
         f"key {key}: {most} held it at once" for key, most in _most_at_once(held).items() if most > AT_ONCE[key]
     ]
+    problems += [f"{id}: {attempt}" for id, journal in journals.items() for attempt in _unheld(journal)]
     left = world.store.tables.limits.rows.values()
     return problems + [f"{row.limit_id}: {row.holder} holds or waits, and its execution is over" for row in left]
 
@@ -104,13 +132,29 @@ def _held(journal: Sequence[StoredEvent]) -> Iterator[_Held]:
     for entry in journal:
         fact = codec.decode_fact(entry.data)
         if isinstance(fact, events.SlotGranted):
-            since[fact.step_run_id] = fact.key, entry.at_ms
-        over = [fact.step_run_id] if isinstance(fact, events.SlotReleased) else []
+            since[fact.slot_id or fact.step_run_id] = fact.key, entry.at_ms
+        over = [fact.slot_id or fact.step_run_id] if isinstance(fact, events.SlotReleased) else []
         over = list(since) if isinstance(fact, events.ExecutionFinished) else over
-        for run in over:
-            if run in since:
-                key, from_ms = since.pop(run)
+        for holder in over:
+            if holder in since:
+                key, from_ms = since.pop(holder)
                 yield _Held(key, min(from_ms + BEHIND_MS, entry.at_ms), entry.at_ms)
+
+
+def _unheld(journal: Sequence[StoredEvent]) -> Iterator[str]:
+    """Attempts of limited tasks that had no slot. No pipeline of the jobs is in two step runs."""
+    asked: dict[str, events.Path] = {}
+    held: dict[str, events.Path] = {}
+    for entry in journal:
+        fact = codec.decode_fact(entry.data)
+        if isinstance(fact, events.SlotRequested) and fact.slot_id:
+            asked[fact.slot_id] = fact.path
+        elif isinstance(fact, events.SlotGranted) and fact.slot_id:
+            held[fact.slot_id] = asked[fact.slot_id]
+        elif isinstance(fact, events.SlotReleased):
+            held.pop(fact.slot_id, None)
+        elif isinstance(fact, events.TaskProcessed) and fact.task == LIMITED and fact.path not in held.values():
+            yield f"attempt {fact.attempt} of {fact.task} at {list(fact.path)} had no slot"
 
 
 def _most_at_once(held: Sequence[_Held]) -> dict[str, int]:

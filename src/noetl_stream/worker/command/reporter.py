@@ -241,7 +241,7 @@ class Reporter:
             first=first,
             events=events,
             capability=command.capability,
-            format=FORMAT,
+            format=max(FORMAT, command.format),
         )
         # It may hold NUL characters, in the message of an error for example, which no server takes.
         body = codec.without_nul(codec.encode(report))

@@ -11,7 +11,7 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.model import codec
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.model.messages import FORMAT, UnreadableCommand
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, UnreadableCommand
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES
 from noetl_stream.ports.subjects import command_in
@@ -30,7 +30,10 @@ class UnreadableCommands:
 
     def refuse(self, delivery: Delivery, reason: str) -> None:
         """Settles the delivery of a command that cannot be read. One of a newer format waits for a newer worker."""
-        if codec.newer_format(delivery.body) or delivery.num_delivered <= DEFAULT_LIMITS.max_deliveries:
+        if (
+            codec.newer_format(delivery.body, AGGREGATES_FORMAT)
+            or delivery.num_delivered <= DEFAULT_LIMITS.max_deliveries
+        ):
             log.error("cannot read command %s, returned to the queue: %s", delivery.subject, reason)
             delivery.nak(RETURN_DELAY_S)
             return

@@ -16,7 +16,7 @@ export interface StepState {
 const WEIGHT = ['running', 'waiting', 'failed', 'cancelled', 'done', 'reused'] as const
 /** Reasons of `why` that say how a step goes on, not what it waits for. */
 const GOES_ON = new Set(['running', 'queued', 'stopping'])
-const WAITING = new Set(['held', 'admission', 'join', 'signal', 'child', 'retry', 'timer', 'suspended', 'next'])
+const WAITING = new Set(['held', 'admission', 'join', 'signal', 'child', 'retry', 'timer', 'limit', 'suspended', 'next'])
 
 /** As they are now; steps to which nothing has happened are missing. */
 export function statesNow(steps: readonly StepActivity[], reasons: readonly Reason[]): Map<string, StepState> {

@@ -1,0 +1,35 @@
+"""What people read of a task that waits for a slot: where it is, which key it waits for, and who has it."""
+
+from __future__ import annotations
+
+from client_stage import BY, ClientStage
+
+from noetl_stream.client.limits import limit_with_slots
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.testing.simulation.work import playbook, work
+
+LIMIT = {"policy": {"limit": {"key": "acme", "concurrency": 1}}}
+LOOP = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
+SENDS = playbook(
+    "sends",
+    [{"step": "each", "loop": LOOP, "tool": [{"name": "send", **work("sent", 500.0), "spec": LIMIT}]}],
+)
+
+
+async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_holder(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=SENDS), BY)
+    id = started.execution_id
+    await stage.clock.sleep(5)
+    (reason,) = [one for one in (await stage.executions.why(id)).reasons if one.kind == "limit"]
+    assert reason.sentence == (
+        "Task `send` of step `each`, iteration 1, waits for a slot of key `acme`: it is number 1 of 1 in the queue, "
+        f"1 of 1 are held by execution {id}, step `each`, task `send`."
+    )
+    assert (reason.step, reason.task, reason.iteration) == ("each", "send", [1])
+    (wait,) = (await stage.executions.get(id)).waits or []
+    assert (wait.task, wait.iteration, wait.what) == ("send", [1], "a slot of key acme")
+    places = {token.place for token in (await stage.views.state(id, None)).tokens}
+    assert places == {"running", "limit"}
+    limit = await limit_with_slots(stage.store, "acme")
+    assert [(one.execution_id, one.step, one.task) for one in limit.holders] == [(id, "each", "send")]
+    assert [(one.execution_id, one.step, one.task) for one in limit.waiting] == [(id, "each", "send")]
