@@ -53,7 +53,7 @@ def test_so_does_each_occurrence_of_a_week(seed: int) -> None:
     problems, struck, executions = simulated(seed, WEEK_H)
     assert problems == []
     assert executions > 500
-    assert {"commit unknown", "tick fenced", "postgres away", "_kill_one", "_kill_all", "_set_clocks"} <= struck.keys()
+    assert {"commit unknown", "tick fenced", "postgres away", "_kill_one", "_kill_all", "set"} <= struck.keys()
 
 
 CHANGES = {

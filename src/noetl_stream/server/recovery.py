@@ -9,7 +9,15 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from noetl_stream.engine.effects import AnswerStart, Effect, IssueCommand, StopWorkers, WithdrawCommand, effects_of
+from noetl_stream.engine.effects import (
+    AnswerStart,
+    Effect,
+    IssueCommand,
+    SendMessage,
+    StopWorkers,
+    WithdrawCommand,
+    effects_of,
+)
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
@@ -151,6 +159,7 @@ class Recovery:
         messages = await read_partition(self._log, lease.id, lease.last_seq)
         recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
+        await self._parts.ends.refresh(self._parts.ports.clock.monotonic_s(), every_s=0.0)
         restoring = _Restoring(self._parts, self._committer, lease.id, recorded.tick - lease.tick)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
@@ -187,6 +196,7 @@ class _Restoring:
         self._executions = parts.executions
         self._plans = parts.plans
         self._store = parts.ports.store
+        self._ends = parts.ends
         self._committer = committer
         self._partition = partition
         self._ticks_left = ticks
@@ -258,6 +268,10 @@ class _Restoring:
             )
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
+            if after.ended and (before is None or not before.ended):
+                labels = plan.labels if plan is not None else {}
+                for number, message in enumerate(self._ends.told(after, labels, cached.at_ms, again=True), start=1):
+                    self._tick.send(SendMessage(after.position, message), execution_id, number)
             self._answer(execution_id, given, after.position - sum(fact.width for fact in decisions))
             self._bytes += len(given.data) + 200 * len(decisions)
         return True

@@ -96,11 +96,13 @@ class TriggerKind:
             case TriggerDeleted():
                 return Folded(None, answer={"path": state.path})
             case EventReceived(event=event, resent=resent):
-                return _arrived(state, given, event, {"resent": resent} if resent else {})
-            case ExecutionEnded(ended=ended, depth=depth):
+                execution_id = _execution_of(state, given, given.at_ms, fact.request_id)
+                return _arrived(state, given, event, execution_id, {"resent": resent} if resent else {})
+            case ExecutionEnded(ended=ended, ended_ms=ended_ms, depth=depth):
                 if given.found[_watching(ended.path, state.by)].forbidden:
                     return Folded(state)  # nobody is told that it ended who may not see it
-                return _arrived(state, given, msgspec.to_builtins(ended), {"depth": depth}, depth)
+                execution_id = _execution_of(state, given, ended_ms, "ended", ended.execution_id)
+                return _arrived(state, given, msgspec.to_builtins(ended), execution_id, {"depth": depth}, depth)
         return Folded(state)
 
 
@@ -151,8 +153,23 @@ def _resumed(state: TriggerState, given: Given) -> Folded[TriggerState]:
     return Folded(replace(state, paused="", paused_ms=0), answer={"path": state.path})
 
 
+def _execution_of(state: TriggerState, given: Given, at_ms: int, *event: str) -> str:
+    """The id of the execution that an event starts: the same however often, and after whatever else, it is folded.
+
+    Args:
+        at_ms: When the event happened, by what EVENTS holds of it.
+        event: What tells it from all others.
+    """
+    return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, *event)))
+
+
 def _arrived(
-    state: TriggerState, given: Given, event: Mapping[str, Any], more: Mapping[str, Any], depth: int = 0
+    state: TriggerState,
+    given: Given,
+    event: Mapping[str, Any],
+    execution_id: str,
+    more: Mapping[str, Any],
+    depth: int = 0,
 ) -> Folded[TriggerState]:
     """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
     number = state.number + 1
@@ -174,7 +191,6 @@ def _arrived(
         body["reason"] = "its key has started this execution before"
         entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
         return Folded(state, history=(entry,), answer=_told(state, entry))
-    execution_id = uuid7(given.at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, number)))
     if digest:
         kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
         state = replace(state, keys={**dict(kept), digest: execution_id})

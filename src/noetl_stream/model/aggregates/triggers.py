@@ -125,12 +125,15 @@ class TriggerDeleted(AggregateRequested, frozen=True, tag="trigger.deleted"):
 
 
 class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
-    """An execution has ended that the trigger waits for. ``depth``: how many triggers led to it, one after another."""
+    """An execution has ended that the trigger waits for. ``depth``: how many triggers led to it, one after another;
+    ``ended_ms``: when it ended, by its journal.
+    """
 
     of: ClassVar = TRIGGER
 
     ended: EndedExecution
     depth: int = 0
+    ended_ms: int = 0
 
 
 TriggerFact = TriggerRegistered | TriggerPaused | TriggerResumed | EventReceived | TriggerDeleted
