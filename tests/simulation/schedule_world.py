@@ -82,7 +82,7 @@ class ScheduleWorld:
         self.registered_ms: dict[str, int] = {}
         self._hosts: list[SimulatedHost] = []
         self._clocks = WrongClocks(self.clock, self.random)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def begin(self, servers: int) -> None:
         await registered(self.catalog, PLAYBOOK, "tests/tick")
@@ -95,7 +95,7 @@ class ScheduleWorld:
         host.clock = self._clocks.new()  # type: ignore[assignment]
         self._hosts.append(host)
         server = server_on(host, self.catalog, {"noop": NoopTool.spec}, SLOW)
-        self._tasks.append(asyncio.ensure_future(self._until_it_ends(host, server.run())))
+        self._tasks[host.name] = asyncio.ensure_future(self._until_it_ends(host, server.run()))
 
     async def _until_it_ends(self, host: SimulatedHost, run: Any) -> None:
         try:
@@ -136,15 +136,20 @@ class ScheduleWorld:
     def _later(self, seconds: float, act: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, act)
 
+    def _kill(self, host: SimulatedHost) -> None:
+        """Kills a server, and ends its loops, which would wait for its stores for the rest of a week."""
+        host.kill()
+        self._tasks.pop(host.name).cancel()
+
     def _kill_one(self) -> None:
         if self._living:
-            self.random.choice(self._living).kill()
+            self._kill(self.random.choice(self._living))
             self._later(self.random.uniform(0, 1200), self.start)
 
     def _kill_all(self) -> None:
         away_s = self.random.choice([0.0, 600.0, 2 * HOUR_S])
         for host in self._living:
-            host.kill()
+            self._kill(host)
             self._later(away_s, self.start)
 
     def _freeze(self) -> None:
