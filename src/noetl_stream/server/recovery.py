@@ -20,10 +20,11 @@ from noetl_stream.engine.effects import (
 )
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model.aggregates import StartedBefore
 from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import JournalRecord, Request
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage, JournalRecord, Request
+from noetl_stream.model.status import ENDED, Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.event_log import DecidedMessage
@@ -211,7 +212,7 @@ class _Restoring:
         if cached is None and self._executions.has_ended(execution_id):
             return
         position = cached.state.position if cached is not None and cached.state is not None else 0
-        count = 0
+        is_new, count = cached is None, 0
         for entry in recorded.entries(position):
             cached = cached or await self._begin(execution_id, entry)
             if cached is None or not self._add(cached, execution_id, entry):
@@ -219,6 +220,8 @@ class _Restoring:
             count += 1
             if self._bytes > TICK_BYTES and self._ticks_left > 1:
                 await self.flush()
+        if is_new and cached is not None and cached.state is not None:
+            self._recall(cached.state)
         requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
         self._answer_passed_over(requests)
         self.restored = Restored(self.restored.executions + bool(count), self.restored.entries + count)
@@ -287,6 +290,15 @@ class _Restoring:
                     first = effect.diagnostics[0]
                     answer = refused(execution_id, Rejection(first["code"], first["message"]))
                 self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
+
+    def _recall(self, state: Execution) -> None:
+        """Tells the aggregate that has started an execution that it has, and how it ended."""
+        if state.origin is not None:
+            error = state.outcome.error.kind if state.outcome is not None and state.outcome.error is not None else ""
+            status = next((one for one in ENDED if one == state.status), None)
+            fact = StartedBefore(state.execution_id, status, error)
+            message = AggregateMessage(state.origin.aggregate_id, fact, AGGREGATES_FORMAT)
+            self._tick.send(SendMessage(state.position, message), state.execution_id, 0)
 
     def _answer(self, execution_id: str, given: Input, position: int) -> None:
         fact = given.recorded.fact
