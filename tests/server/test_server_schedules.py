@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
@@ -90,6 +91,16 @@ async def test_a_schedule_is_due_under_its_next_owner_too(stage: Stage) -> None:
 async def test_a_schedule_of_an_unknown_playbook_is_not_registered(stage: Stage) -> None:
     await stage.server()
     assert await registered(stage, playbook="tests/unknown") == "unknown_playbook"
+    assert not await stage.store.real.aggregates([SCHEDULE])
+
+
+async def test_a_caller_of_an_identity_provider_is_told_to_register_with_a_token(stage: Stage) -> None:
+    await stage.server()
+    terms = ScheduleTerms(playbook=await stage.register(ONE_STEP), timetable=Timetable(every_s=MINUTE_S))
+    fact = ScheduleRegistered("register", PATH, "oidc:ann@example.com", terms=terms, revision=1)
+    with pytest.raises(RequestRefused, match="token create NAME --role author") as refused:
+        await ask_aggregate(stage.requests, stage.broker.bus, stage.clock, "starter", fact)
+    assert refused.value.code == "forbidden"
     assert not await stage.store.real.aggregates([SCHEDULE])
 
 
