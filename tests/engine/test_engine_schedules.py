@@ -326,7 +326,8 @@ def put_back(told: Told) -> str:
 def test_what_was_started_before_postgres_was_put_back_is_not_started_again() -> None:
     told = Told()
     started = put_back(told)
-    told.fold(StartedBefore(started, "failed", "exception"))
+    told.fold(StartedBefore(started))
+    told.fold(StartedEnded(started, 9, "failed", "exception"))
     told.late(NOW + MINUTE * 5)
     assert started not in told.started
     assert told.history[1] == ("failed", "exception")
@@ -349,8 +350,10 @@ def test_what_waits_and_was_started_before_postgres_was_put_back_waits_no_more()
     before = told.at
     told.wait(NOW + 2 * MINUTE)
     (waits,) = told.at.waiting
-    told.fold(StartedBefore(waits.own_id, "completed"))
-    assert not told.at.waiting and told.history[2] == ("completed", "")
+    told.fold(StartedBefore(waits.own_id))
+    assert not told.at.waiting and told.history[2] == ("started", "")
+    told.fold(StartedEnded(waits.own_id, 9, "completed"))
+    assert told.history[2] == ("completed", "")
     assert before.running == told.at.running
 
 

@@ -25,7 +25,7 @@ from noetl_stream.model.aggregates import StartedBefore
 from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage, AggregateRequest, JournalRecord, Request
-from noetl_stream.model.status import ENDED, Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.event_log import DecidedMessage
@@ -231,7 +231,7 @@ class _Restoring:
         if cached is None and self._executions.has_ended(execution_id):
             return
         position = cached.state.position if cached is not None and cached.state is not None else 0
-        is_new, count = cached is None, 0
+        count = 0
         for entry in recorded.entries(position):
             cached = cached or await self._begin(execution_id, entry)
             if cached is None or not self._add(cached, execution_id, entry):
@@ -239,8 +239,6 @@ class _Restoring:
             count += 1
             if self._bytes > TICK_BYTES and self._ticks_left > 1:
                 await self.flush()
-        if is_new and cached is not None and cached.state is not None:
-            self._recall(cached.state)
         requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
         self.answer_passed_over(requests)
         self.restored = Restored(self.restored.executions + bool(count), self.restored.entries + count)
@@ -288,6 +286,8 @@ class _Restoring:
                 through=cached.through,
                 at_ms=cached.at_ms,
             )
+            if before is None:
+                self._recall(after)
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
             if after.ended and (before is None or not before.ended):
@@ -311,12 +311,10 @@ class _Restoring:
                 self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
 
     def _recall(self, state: Execution) -> None:
-        """Tells the aggregate that has started an execution that it has, and how it ended."""
+        """Tells the aggregate that has started an execution that it has."""
         if state.origin is not None:
             self.origins[state.origin.path] = state.origin.kind
-            error = state.outcome.error.kind if state.outcome is not None and state.outcome.error is not None else ""
-            status = next((one for one in ENDED if one == state.status), None)
-            fact = StartedBefore(state.execution_id, status, error)
+            fact = StartedBefore(state.execution_id)
             message = AggregateMessage(state.origin.aggregate_id, fact, AGGREGATES_FORMAT)
             self._tick.send(SendMessage(state.position, message), state.execution_id, 0)
 

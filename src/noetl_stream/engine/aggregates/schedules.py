@@ -99,7 +99,7 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         paused: Why it starts nothing; empty if it does.
         failures: Executions that failed since the last that did not.
         known: Executions that were started before Postgres was put back to an earlier state, by id, as long as their
-            occurrences are not due again.
+            occurrences are not due again; each with its end, if it is over.
         missed: The occurrences that were missed last; ``recalled_ms``: when one of both was added.
     """
 
@@ -119,7 +119,7 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     running: tuple[DueOccurrence, ...] = ()
     waiting: tuple[DueOccurrence, ...] = ()
     backfill: Backfill | None = None
-    known: dict[str, StartedBefore] = {}
+    known: dict[str, StartedEnded | None] = {}
     missed: tuple[DueOccurrence, ...] = ()
     recalled_ms: int = 0
 
@@ -167,7 +167,7 @@ class ScheduleKind:
             case ScheduleBackfilled():
                 return _backfilled(turn, fact)
             case StartedBefore():
-                turn.recall(fact)
+                turn.recall(fact.execution_id)
             case StartedEnded():
                 turn.ended(fact)
             case TimerDue("next"):
@@ -395,6 +395,8 @@ class _Turn:
         state = self.state
         one = next((one for one in state.running if one.execution_id == fact.execution_id), None)
         if one is None:
+            if fact.execution_id in state.known:
+                self.state = replace(state, known={**state.known, fact.execution_id: fact})
             return
         running = tuple(other for other in state.running if other is not one)
         failures = state.failures + 1 if fact.status == "failed" else 0
@@ -405,18 +407,18 @@ class _Turn:
             self.pause(f"{failures} executions have failed in a row; the last: {fact.error}")
         self.start_waiting()
 
-    def recall(self, fact: StartedBefore) -> None:
+    def recall(self, execution_id: str) -> None:
         """Remembers an execution that was started before Postgres was put back, unless its start is decided already."""
         state = self.state
-        if any(one.own_id == fact.execution_id for one in state.running):
+        if any(one.own_id == execution_id for one in state.running):
             return
-        known = dict(list(state.known.items())[-(MAX_KNOWN - 1) :]) | {fact.execution_id: fact}
+        known = dict(list(state.known.items())[-(MAX_KNOWN - 1) :]) | {execution_id: None}
         waiting, missed = (
-            tuple(one for one in some if one.own_id != fact.execution_id) for some in (state.waiting, state.missed)
+            tuple(one for one in some if one.own_id != execution_id) for some in (state.waiting, state.missed)
         )
         self.state = replace(state, known=known, waiting=waiting, missed=missed, recalled_ms=self.at_ms)
         for one in (*state.waiting, *state.missed):
-            if one.own_id == fact.execution_id:
+            if one.own_id == execution_id:
                 self._take_back(one)
 
     def forget(self) -> None:
@@ -425,14 +427,14 @@ class _Turn:
             self.state = replace(self.state, known={}, missed=(), recalled_ms=0)
 
     def _take_back(self, one: DueOccurrence) -> None:
-        """An occurrence that was started before: it has its execution, and how that has ended."""
+        """An occurrence that was started before: it has its execution, and the end of that."""
         known = dict(self.state.known)
-        before = known.pop(one.own_id)
-        started = replace(one, execution_id=one.own_id, started_ms=one.due_ms)
+        end = known.pop(one.own_id)
+        started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
         self.state = replace(self.state, known=known, running=(*self.state.running, started))
         self._note(started, "started")
-        if before.status is not None:
-            self.ended(StartedEnded(one.own_id, one.number, before.status, before.error))
+        if end is not None:
+            self.ended(end)
 
     def start_waiting(self) -> None:
         """Starts what waits, if nothing runs and the schedule is not paused."""

@@ -67,14 +67,9 @@ class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
 
 
 class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
-    """An execution that an aggregate has started is there: EVENTS has it, and Postgres was put back to before that.
-
-    ``status`` is how it has ended, ``None`` if it runs; ``error`` the kind of its error.
-    """
+    """An execution that an aggregate has started is there: EVENTS has it, and Postgres was put back to before that."""
 
     execution_id: str
-    status: EndStatus | None = None
-    error: str = ""
 
 
 class TimerDue(AggregateFact, frozen=True, tag="timer.due"):
