@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # each command imports what it uses
     from noetl_stream.ports.cursors import Repair
     from noetl_stream.ports.files import Files
     from noetl_stream.ports.operations.diagnosis import CheckDocument
-    from noetl_stream.server.recovery import Restored
+    from noetl_stream.server.rebuild import Rebuilt
     from noetl_stream.server.retention import RetentionPlan
     from noetl_stream.wiring.stores import Connected
 
@@ -38,7 +38,7 @@ async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
         await connected.close()
 
 
-async def rebuild_database(endpoint: Endpoint) -> Restored:
+async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
     """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is that of a server."""
     from noetl_stream.server.rebuild import rebuild
 

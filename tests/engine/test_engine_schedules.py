@@ -27,6 +27,7 @@ from noetl_stream.model.aggregates import (
     ScheduleResumed,
     ScheduleTerms,
     ScheduleTriggered,
+    StartedBefore,
     StartedEnded,
     TimerDue,
     Timetable,
@@ -155,7 +156,7 @@ def test_what_waits_and_what_runs_is_bounded() -> None:
     assert told.history[MAX_WAITING + 2] == ("skipped", f"{MAX_WAITING} occurrences wait already")
     many = Told(overlap="allow")
     many.state = replace(
-        many.at, running=tuple(DueOccurrence(0, 0, 0, execution_id=str(n)) for n in range(MAX_RUNNING))
+        many.at, running=tuple(DueOccurrence(0, 0, 0, "", execution_id=str(n)) for n in range(MAX_RUNNING))
     )
     many.wait(NOW + MINUTE)
     assert many.history[1] == ("skipped", f"{MAX_RUNNING} executions of it run already")
@@ -309,3 +310,65 @@ def test_a_late_or_repeated_end_changes_nothing() -> None:
     before = told.state
     told.fold(ended)
     assert told.state is before
+
+
+def put_back(told: Told) -> str:
+    """Starts the first occurrence; then all is as it was before. Returns the execution that is there nevertheless."""
+    before = told.at
+    told.wait(NOW + MINUTE)
+    (started,) = told.started
+    told.state, told.now_ms = before, NOW
+    told.started.clear()
+    told.history.clear()
+    return started
+
+
+def test_what_was_started_before_postgres_was_put_back_is_not_started_again() -> None:
+    told = Told()
+    started = put_back(told)
+    told.fold(StartedBefore(started))
+    told.fold(StartedEnded(started, 9, "failed", "exception"))
+    told.late(NOW + MINUTE * 5)
+    assert started not in told.started
+    assert told.history[1] == ("failed", "exception")
+
+
+def test_what_was_called_missed_and_was_started_before_postgres_was_put_back_gets_its_execution() -> None:
+    told = Told()
+    started = put_back(told)
+    told.late(NOW + MINUTE * 5)
+    assert told.history[1][0] == "skipped"
+    told.fold(StartedBefore(started))
+    assert told.history[1] == ("started", "")
+    told.end(place=[one.execution_id for one in told.at.running].index(started))
+    assert told.history[1] == ("completed", "")
+
+
+def test_what_waits_and_was_started_before_postgres_was_put_back_waits_no_more() -> None:
+    told = Told(overlap="queue_all")
+    told.wait(NOW + MINUTE)
+    before = told.at
+    told.wait(NOW + 2 * MINUTE)
+    (waits,) = told.at.waiting
+    told.fold(StartedBefore(waits.own_id))
+    assert not told.at.waiting and told.history[2] == ("started", "")
+    told.fold(StartedEnded(waits.own_id, 9, "completed"))
+    assert told.history[2] == ("completed", "")
+    assert before.running == told.at.running
+
+
+def test_an_occurrence_has_the_same_execution_whatever_was_decided_before_it() -> None:
+    first, second = Told(overlap="allow"), Told(overlap="allow")
+    second.fold(ScheduleTriggered("between", PATH))
+    for one in (first, second):
+        one.wait(NOW + MINUTE)
+    assert first.started[-1] == second.started[-1] and len(second.started) == 2
+
+
+def test_an_occurrence_that_was_decided_about_is_not_due_again_by_a_clock_that_is_behind() -> None:
+    told = Told()
+    told.wait(NOW + MINUTE)
+    told.now_ms -= 1
+    told.register(revision=2, workload={"n": 2})
+    told.wait(NOW + MINUTE)
+    assert len(told.history) == 1

@@ -20,11 +20,11 @@ from noetl_stream.model import codec
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable, aggregate_id
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.ports.aggregates import HistoryRow
-from noetl_stream.ports.clock import Clock
 from noetl_stream.schedule.recurrence import Recurrence
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import SIGNER
+from noetl_stream.testing.simulation.clocks import WrongClocks
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import server_on
 from noetl_stream.tools.pipeline import NoopTool
@@ -43,20 +43,6 @@ workflow: [ { step: start, next: { arcs: [ { step: start, when: "{{ workload.aga
 workload: { again: false }
 """
 """It ends without a worker."""
-
-
-class WrongClock:
-    """A clock that is ``ahead_ms`` of the right one, and may be set."""
-
-    def __init__(self, real: Clock, ahead_ms: int) -> None:
-        self._real = real
-        self.ahead_ms = ahead_ms
-
-    def now_ms(self) -> int:
-        return self._real.now_ms() + self.ahead_ms
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
 
 
 class ScheduleFaults(FaultInjector):
@@ -95,8 +81,8 @@ class ScheduleWorld:
         self.terms: dict[str, ScheduleTerms] = {}
         self.registered_ms: dict[str, int] = {}
         self._hosts: list[SimulatedHost] = []
-        self._clocks: list[WrongClock] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._clocks = WrongClocks(self.clock, self.random)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def begin(self, servers: int) -> None:
         await registered(self.catalog, PLAYBOOK, "tests/tick")
@@ -106,12 +92,10 @@ class ScheduleWorld:
     def start(self) -> None:
         """Starts a server whose clock is up to five minutes wrong."""
         host = SimulatedHost(f"server-{len(self._hosts) + 1}", self.broker, self.store, self.faults)
-        clock = WrongClock(self.clock, self.random.randint(-300_000, 300_000))
-        host.clock = clock  # type: ignore[assignment]
-        self._clocks.append(clock)
+        host.clock = self._clocks.new()  # type: ignore[assignment]
         self._hosts.append(host)
         server = server_on(host, self.catalog, {"noop": NoopTool.spec}, SLOW)
-        self._tasks.append(asyncio.ensure_future(self._until_it_ends(host, server.run())))
+        self._tasks[host.name] = asyncio.ensure_future(self._until_it_ends(host, server.run()))
 
     async def _until_it_ends(self, host: SimulatedHost, run: Any) -> None:
         try:
@@ -135,7 +119,7 @@ class ScheduleWorld:
     async def suffer(self, hours: float) -> None:
         """Lets time pass with trouble of every kind."""
         until_s = self.clock.monotonic_s() + hours * HOUR_S
-        troubles = [self._kill_one, self._kill_all, self._freeze, self._lose_postgres, self._steal, self._set_clocks]
+        troubles = [self._kill_one, self._kill_all, self._freeze, self._lose_postgres, self._steal, self._clocks.set]
         while (left_s := until_s - self.clock.monotonic_s()) > 0:
             await self.clock.sleep(min(left_s, self.random.uniform(0.2, 3) * HOUR_S))
             trouble = self.random.choice(troubles)
@@ -152,15 +136,20 @@ class ScheduleWorld:
     def _later(self, seconds: float, act: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, act)
 
+    def _kill(self, host: SimulatedHost) -> None:
+        """Kills a server, and ends its loops, which would wait for its stores for the rest of a week."""
+        host.kill()
+        self._tasks.pop(host.name).cancel()
+
     def _kill_one(self) -> None:
         if self._living:
-            self.random.choice(self._living).kill()
+            self._kill(self.random.choice(self._living))
             self._later(self.random.uniform(0, 1200), self.start)
 
     def _kill_all(self) -> None:
         away_s = self.random.choice([0.0, 600.0, 2 * HOUR_S])
         for host in self._living:
-            host.kill()
+            self._kill(host)
             self._later(away_s, self.start)
 
     def _freeze(self) -> None:
@@ -173,12 +162,16 @@ class ScheduleWorld:
         self.faults.is_away = True
         self._later(self.random.uniform(5, 1500), lambda: setattr(self.faults, "is_away", False))
 
+    async def put_back(self, hours: float) -> None:
+        """After so long all servers die, and Postgres is as it was before."""
+        dump = self.store.dump()
+        await self.suffer(hours)
+        self._kill_all()
+        self.store.put_back(dump)
+        self.faults.struck["postgres put back"] += 1
+
     def _steal(self) -> None:
         self.store.end_leases(range(32))
-
-    def _set_clocks(self) -> None:
-        for clock in self._clocks:
-            clock.ahead_ms = self.random.choice([0, 0, -300_000, 300_000, 3_600_000, -3_600_000])
 
     # --- what has become of it ----------------------------------------------------------------------------------------
 

@@ -15,8 +15,12 @@ from noetl_stream.schedule.zones import iso_in, zone_named
 WEEK_H = 7 * 24
 
 
-async def lived(seed: int, hours: float) -> tuple[list[str], dict[str, int], int]:
-    """What is wrong after so many hours of trouble, what the trouble was, and how many executions there were."""
+async def lived(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[str], dict[str, int], int]:
+    """What is wrong after so many hours of trouble, what the trouble was, and how many executions there were.
+
+    Args:
+        put_back_h: By how many hours Postgres is put back after that.
+    """
     world = ScheduleWorld(seed)
     await world.begin(3)
     await world.clock.sleep(60)
@@ -24,6 +28,8 @@ async def lived(seed: int, hours: float) -> tuple[list[str], dict[str, int], int
     await world.register("team/hourly", timetable=Timetable(cron=("0 * * * *",), zone="Asia/Kolkata"))
     await world.register("team/spread", timetable=every(120), jitter_s=1800, overlap="queue_all", missed="all")
     await world.suffer(hours)
+    if put_back_h:
+        await world.put_back(put_back_h)
     await world.recover(3)
     found = list(await world.problems())
     executions = len(world.store.tables.executions)
@@ -32,10 +38,10 @@ async def lived(seed: int, hours: float) -> tuple[list[str], dict[str, int], int
     return found, struck, executions
 
 
-def simulated(seed: int, hours: float) -> tuple[list[str], dict[str, int], int]:
+def simulated(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[str], dict[str, int], int]:
     loop = SimulatedLoop(seed)
     try:
-        return loop.run_until_complete(lived(seed, hours))
+        return loop.run_until_complete(lived(seed, hours, put_back_h))
     finally:
         loop.close()
 
@@ -47,13 +53,22 @@ def test_each_occurrence_of_a_day_starts_once_or_is_skipped_with_a_reason(seed: 
     assert executions > 60 and sum(struck.values()) > 5
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_what_started_before_postgres_was_put_back_by_hours_is_not_started_again_and_not_called_skipped(
+    seed: int,
+) -> None:
+    problems, struck, _ = simulated(seed, 4, put_back_h=8)
+    assert problems == []
+    assert struck["postgres put back"] == 1
+
+
 @pytest.mark.verify
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(2, 9))
 def test_so_does_each_occurrence_of_a_week(seed: int) -> None:
     problems, struck, executions = simulated(seed, WEEK_H)
     assert problems == []
     assert executions > 500
-    assert {"commit unknown", "tick fenced", "postgres away", "_kill_one", "_kill_all", "_set_clocks"} <= struck.keys()
+    assert {"commit unknown", "tick fenced", "postgres away", "_kill_one", "_kill_all", "set"} <= struck.keys()
 
 
 CHANGES = {

@@ -62,16 +62,17 @@ def state() -> TriggerState:
 
 def read(state: TriggerState, sequence: int, made: str = "then", subject: str = ">", **more: Any) -> StreamEventRead:
     event = {"subject": "orders.paid", "json": {"n": sequence}}
-    return StreamEventRead(
-        state.consumer, StreamPlace("ORDERS", made, sequence), subject, 3, **{"event": event, **more}
-    )
+    place = StreamPlace("ORDERS", made, sequence)
+    return StreamEventRead(state.consumer, place, subject, 3, NOW_MS + sequence, **{"event": event, **more})
 
 
 def test_a_message_starts_an_execution_and_moves_the_place(state: TriggerState) -> None:
     folded = fold(state, read(state, 7))
     assert folded.state is not None and len(folded.messages) == 1
-    assert folded.state.reading == StreamReading(NOW_MS, StreamPlace("ORDERS", "then", 7), 3, running=(1,))
-    assert [(one.number, one.status) for one in folded.history] == [(1, "started")]
+    [entry] = folded.history
+    running = (entry.execution_id,)
+    assert folded.state.reading == StreamReading(NOW_MS, StreamPlace("ORDERS", "then", 7), 3, running=running)
+    assert (entry.number, entry.status) == (1, "started")
     assert fold(state, read(state, 7)) == folded, "deciding twice decides alike"
     assert codec.decode_as(TriggerState, codec.encode(folded.state)) == folded.state
 
@@ -80,6 +81,18 @@ def test_a_message_that_comes_again_or_is_behind_changes_nothing(state: TriggerS
     state = after(state, read(state, 7))
     for sequence in (7, 3):
         assert fold(state, read(state, sequence)).state is state
+
+
+def test_a_message_starts_the_same_execution_whatever_was_folded_before(state: TriggerState) -> None:
+    """Postgres may have been put back, or another server decided meanwhile."""
+    [first] = fold(state, read(state, 7)).messages
+    [again] = fold(after(state, read(state, 6)), read(state, 7), at_ms=NOW_MS + 60_000).messages
+    assert first.execution_id == again.execution_id
+
+
+def test_an_execution_of_an_old_message_has_the_time_at_which_the_trigger_was_made(state: TriggerState) -> None:
+    [entry] = fold(state, replace(read(state, 7), at_ms=1)).history
+    assert int(entry.execution_id.replace("-", "")[:12], 16) == NOW_MS
 
 
 def test_a_stream_that_was_made_again_begins_anew(state: TriggerState) -> None:
@@ -126,9 +139,10 @@ def test_what_is_no_event_or_cannot_be_folded_is_ignored_and_passed(state: Trigg
 def test_so_many_executions_run_at_once_and_it_reads_on_when_one_ends(state: TriggerState) -> None:
     state = after(state, *(read(state, number) for number in range(1, MAX_RUNNING + 1)))
     assert not state.is_read
-    state = after(state, StartedEnded("e", 1, "completed"))
-    assert state.is_read and 1 not in state.reading.running
-    assert fold(state, StartedEnded("e", 1, "completed")).state is state
+    first, *others = state.reading.running
+    state = after(state, StartedEnded(first, 1, "completed"))
+    assert state.is_read and list(state.reading.running) == others
+    assert fold(state, StartedEnded(first, 1, "completed")).state is state
     resumed = after(state, TriggerPaused("p", PATH), TriggerResumed("u", PATH))
     assert len(resumed.reading.running) == MAX_RUNNING - 1
 

@@ -255,7 +255,8 @@ def rebuild(home: Path | None) -> None:
     """Fill an empty Postgres from EVENTS. Migrate it first, and stop the servers.
 
     Restores executions with their journals, rows, timers, messages to each other and accepted requests. Run it with the
-    settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters.
+    settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters. So are
+    schedules and triggers: they are listed, to be registered again.
     """
     from noetl_stream.hosting import open_stack
     from noetl_stream.maintenance import rebuild_database
@@ -263,6 +264,10 @@ def rebuild(home: Path | None) -> None:
     with open_stack(settings_for(home)) as stack:
         restored = run_async(rebuild_database(stack.endpoint_of(SERVER)))
     say(f"restored {restored.executions} executions with {restored.entries} journal entries")
+    if restored.starters:
+        say("schedules and triggers are not restored; register again, after the playbooks that they start:")
+        for one in restored.starters:
+            say(f"  {one}")
 
 
 @click.command()

@@ -27,6 +27,7 @@ MOST: Final = 1_000
 class EndTrigger(NamedTuple):
     aggregate_id: str
     wanted: EndedExecutions
+    created_ms: int
 
 
 class EndTriggers:
@@ -42,13 +43,13 @@ class EndTriggers:
         self._read_s = float("-inf")
         self.on_streams: dict[str, TriggerState] = {}
 
-    async def refresh(self, now_s: float) -> bool:
-        """Reads them again if it is time; returns whether it has.
+    async def refresh(self, now_s: float, every_s: float = READ_EVERY_S) -> bool:
+        """Reads them again if they were read longer ago than ``every_s``; returns whether it has.
 
         Raises:
             Unreachable: the database is away.
         """
-        if now_s - self._read_s < READ_EVERY_S:
+        if now_s - self._read_s < every_s:
             return False
         self._read_s = now_s
         known: list[EndTrigger] = []
@@ -56,7 +57,9 @@ class EndTriggers:
         after: str | None = None
         while rows := await self._store.list_aggregates(TRIGGER, "", PAGE, after):
             states = [(row.id, codec.decode_as(TriggerState, row.state)) for row in rows]
-            known += [EndTrigger(id, state.terms.execution) for id, state in states if state.terms.execution]
+            known += [
+                EndTrigger(id, state.terms.execution, state.created_ms) for id, state in states if state.terms.execution
+            ]
             on_streams |= {id: state for id, state in states if state.terms.nats}
             if len(rows) < PAGE:
                 break
@@ -64,20 +67,27 @@ class EndTriggers:
         self._known, self.on_streams = known[:MOST], on_streams
         return True
 
-    def told(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[AggregateMessage]:
-        """What triggers are told of an execution that has just ended. One that another has called counts as a part of
-        its caller, and no trigger is told of what it has started itself.
+    def told(
+        self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again: bool = False
+    ) -> Iterator[AggregateMessage]:
+        """What triggers are told of an execution that ended at ``at_ms``. One that another has called counts as a part
+        of its caller, and no trigger is told of what it has started itself.
+
+        Args:
+            again: It ended before Postgres was put back; some triggers may be newer.
         """
         if not self._known or after.parent is not None:
             return
         status = next(one for one in ENDED if one == after.status)
         ended: EndedExecution | None = None
-        for aggregate_id, wanted in self._known:
+        for aggregate_id, wanted, created_ms in self._known:
             is_own = after.origin is not None and after.origin.aggregate_id == aggregate_id
+            if again and created_ms > at_ms:
+                continue
             if not is_own and concerns(wanted, after.path, labels, status):
                 ended = ended or _ended(after, labels)
                 depth = 1 if after.origin is None else after.origin.depth + 1
-                yield AggregateMessage(aggregate_id, ExecutionEnded(ended, depth), AGGREGATES_FORMAT)
+                yield AggregateMessage(aggregate_id, ExecutionEnded(ended, depth, at_ms), AGGREGATES_FORMAT)
 
 
 def _ended(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:

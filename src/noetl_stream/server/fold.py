@@ -436,7 +436,7 @@ class Fold:
         self.tick.collect(execution_id, partition, advanced.effects)
         if after.ended and (before is None or not before.ended):
             labels = cached.plan.labels if isinstance(cached.plan, Plan) else {}
-            for number, message in enumerate(self._ends.told(after, labels), start=1):
+            for number, message in enumerate(self._ends.told(after, labels, at_ms), start=1):
                 self.tick.send(SendMessage(after.position, message), execution_id, number)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):

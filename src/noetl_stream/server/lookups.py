@@ -41,7 +41,11 @@ class Lookups:
         for one in wanted:
             forbidden = ""
             if one.principal.startswith(PROVIDER):
-                forbidden = f"{one.principal} has its rights from an identity provider: use an API token"
+                forbidden = (
+                    f"{one.principal} has its rights from an identity provider, which no server can ask later on: "
+                    "register it with an API token, which an admin makes "
+                    "(`noetl-stream token create NAME --role author`)"
+                )
             elif one.principal.startswith(TOKEN) and self._rights is not None:
                 right = held.get(one.principal.removeprefix(TOKEN))
                 if right is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Conflict
@@ -12,14 +12,22 @@ from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.lost_stream import StreamExtent, accept_head, last_record
-from noetl_stream.server.recovery import Restored
+from noetl_stream.server.recorded_starters import RecordedStarter, left_of
 from noetl_stream.server.server import Server
 
 ATTEMPTS: Final = 100
 """COMMANDS may have fences of later epochs than EVENTS has records: each attempt counts an epoch on."""
 
 
-async def rebuild(server: Server) -> Restored:
+class Rebuilt(NamedTuple):
+    """How many executions and entries were restored; which schedules and triggers are to be registered again."""
+
+    executions: int
+    entries: int
+    starters: tuple[RecordedStarter, ...]
+
+
+async def rebuild(server: Server) -> Rebuilt:
     """Takes all partitions over, restores what EVENTS holds of them, and releases them. The server does not run.
 
     What no record holds is folded when servers run: inputs that were not folded, and all beyond a hole in a journal.
@@ -41,14 +49,18 @@ async def rebuild(server: Server) -> Restored:
     keeping = asyncio.create_task(server.leases.run())
     try:
         taken = await _take_all(server)
-        restored = await server.recovery.make_good(taken)
+        restored = await server.recovery.restore(taken)
         await accept_head(await StreamExtent.of(server.ports.log), store.cursors)
     finally:
         await end_tasks([keeping])
         await ownership.release(list(ownership.ids), {})
         await server.inputs.close()
         await server.ports.evaluator.close()
-    return Restored(sum(one.executions for one in restored.values()), sum(one.entries for one in restored.values()))
+    starters = {path: found for one in restored for path, found in one.starters.items()}
+    origins = {path: kind for one in restored for path, kind in one.origins.items()}
+    return Rebuilt(
+        sum(one.executions for one in restored), sum(one.entries for one in restored), left_of(starters, origins)
+    )
 
 
 async def _take_all(server: Server) -> Sequence[PartitionLease]:

@@ -148,6 +148,7 @@ class RecordedPartition:
 
     Attributes:
         tick, epoch: The highest of its records.
+        asked: The requests to aggregates, which no journal has.
     """
 
     def __init__(self, messages: Iterable[ReportedMessage], after_tick: int) -> None:
@@ -160,6 +161,7 @@ class RecordedPartition:
         """
         self.executions: dict[str, RecordedExecution] = {}
         self.tick = self.epoch = 0
+        self.asked: list[tuple[ReportedMessage, AggregateRequest]] = []
         self._unread: list[int] = []
         for message in messages:
             if message.subject.endswith((".decided", ".checkpoint")):
@@ -167,10 +169,15 @@ class RecordedPartition:
             else:
                 self._add_input(message)
 
-    def unfolded(self) -> int | None:
-        """The sequence of the first input that still has to be folded; ``None`` if there is none."""
+    def unfolded(self, *, asked: bool) -> int | None:
+        """The sequence of the first input that still has to be folded; ``None`` if there is none.
+
+        Args:
+            asked: Whether requests to aggregates are to be folded again, and answered once.
+        """
         left = [sequence for one in self.executions.values() for sequence in one.unfolded()]
-        return min([*left, *self._unread], default=None)
+        of_aggregates = [message.sequence for message, _ in self.asked] if asked else []
+        return min([*left, *self._unread, *of_aggregates], default=None)
 
     def _add_record(self, message: ReportedMessage, after_tick: int) -> None:
         record = read_record(message.body)
@@ -188,8 +195,8 @@ class RecordedPartition:
         except PayloadRefused:  # it becomes a dead letter when it is folded
             self._unread.append(message.sequence)
         else:
-            if isinstance(body, AggregateRequest):  # no journal has it: it is folded again, and answered once
-                self._unread.append(message.sequence)
+            if isinstance(body, AggregateRequest):
+                self.asked.append((message, body))
                 return
             self._execution(message.execution_id).add_input(message, body)
 

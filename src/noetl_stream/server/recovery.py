@@ -6,15 +6,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from noetl_stream.engine.effects import AnswerStart, Effect, IssueCommand, StopWorkers, WithdrawCommand, effects_of
+from noetl_stream.engine.effects import (
+    AnswerStart,
+    Effect,
+    IssueCommand,
+    SendMessage,
+    StopWorkers,
+    WithdrawCommand,
+    effects_of,
+)
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model.aggregates import StartedBefore
 from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import JournalRecord, Request
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage, AggregateRequest, JournalRecord, Request
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.cursors import Repair
@@ -27,6 +37,7 @@ from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.lost_stream import MARGIN_MS, last_record
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
+from noetl_stream.server.recorded_starters import RecordedStarter, starters_in
 from noetl_stream.server.records import Stamp, in_full, messages_of
 from noetl_stream.server.tick import Input, PendingTick, refused
 
@@ -44,10 +55,16 @@ UNKNOWN_ANSWER: Final = Rejection(
 
 
 class Restored(NamedTuple):
-    """What a partition got from EVENTS: how many executions and entries."""
+    """What a partition got from EVENTS: how many executions and entries.
+
+    ``starters`` are the schedules and triggers that EVENTS speaks of and that were not restored, by path, ``None`` for
+    those that were deleted; ``origins`` the kinds of what has started executions, by path.
+    """
 
     executions: int = 0
     entries: int = 0
+    starters: Mapping[str, RecordedStarter | None] = MappingProxyType({})
+    origins: Mapping[str, str] = MappingProxyType({})
 
 
 class Recovery:
@@ -87,6 +104,12 @@ class Recovery:
             )  # fmt: skip
             restored[lease.id] = await self._catch_up(lease)
         return restored
+
+    async def restore(self, leases: Collection[PartitionLease]) -> list[Restored]:
+        """Fills partitions of an empty Postgres. Schedules and triggers are lost with the old one. No request to them
+        is folded again: it would start what was due since then, if what that needs is there by chance.
+        """
+        return [await self._catch_up(lease, anew=True) for lease in leases if await self._log.last_of(lease.id)]
 
     async def _last_records(self, leases: Collection[PartitionLease]) -> dict[int, JournalRecord | None]:
         records = await asyncio.gather(*(last_record(self._log, lease.id) for lease in leases))
@@ -147,16 +170,20 @@ class Recovery:
     def _publish(self, ticks: Mapping[int, int], records: Sequence[DecidedMessage]) -> None:
         self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
 
-    async def _catch_up(self, lease: PartitionLease) -> Restored:
+    async def _catch_up(self, lease: PartitionLease, *, anew: bool = False) -> Restored:
         messages = await read_partition(self._log, lease.id, lease.last_seq)
         recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
+        await self._parts.ends.refresh(self._parts.ports.clock.monotonic_s(), every_s=0.0)
         restoring = _Restoring(self._parts, self._committer, lease.id, recorded.tick - lease.tick)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
             await restoring.restore(execution_id, execution)
+        signed = [body for one, body in recorded.asked if self._parts.ports.signer.is_signed(one.body)]
+        if anew:
+            restoring.answer_passed_over(signed)
         await restoring.flush()
-        left = recorded.unfolded()
+        left = recorded.unfolded(asked=not anew)
         read = messages[-1].sequence if messages else lease.last_seq  # what has come since is folded as ever
         cursor = max(lease.last_seq, read if left is None else left - 1)
         owned = self._parts.ownership.get(lease.id)
@@ -173,7 +200,8 @@ class Recovery:
         await self._store.cursors.repair([repair], self._parts.owner)
         if owned is not None:
             self._parts.ownership.forget(lease.id)
-        return restoring.restored
+        starters = starters_in(body.fact for body in signed) if anew else {}
+        return restoring.restored._replace(starters=starters, origins=restoring.origins)
 
 
 class _Restoring:
@@ -187,12 +215,14 @@ class _Restoring:
         self._executions = parts.executions
         self._plans = parts.plans
         self._store = parts.ports.store
+        self._ends = parts.ends
         self._committer = committer
         self._partition = partition
         self._ticks_left = ticks
         self._tick = PendingTick()
         self._bytes = 0
         self.restored = Restored()
+        self.origins: dict[str, str] = {}
 
     async def restore(self, execution_id: str, recorded: RecordedExecution) -> None:
         """Adds the entries that the journal of this execution lacks, up to the first hole."""
@@ -210,7 +240,7 @@ class _Restoring:
             if self._bytes > TICK_BYTES and self._ticks_left > 1:
                 await self.flush()
         requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
-        self._answer_passed_over(requests)
+        self.answer_passed_over(requests)
         self.restored = Restored(self.restored.executions + bool(count), self.restored.entries + count)
 
     async def flush(self) -> None:
@@ -256,8 +286,14 @@ class _Restoring:
                 through=cached.through,
                 at_ms=cached.at_ms,
             )
+            if before is None:
+                self._recall(after)
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
+            if after.ended and (before is None or not before.ended):
+                labels = plan.labels if plan is not None else {}
+                for number, message in enumerate(self._ends.told(after, labels, cached.at_ms, again=True), start=1):
+                    self._tick.send(SendMessage(after.position, message), execution_id, number)
             self._answer(execution_id, given, after.position - sum(fact.width for fact in decisions))
             self._bytes += len(given.data) + 200 * len(decisions)
         return True
@@ -274,14 +310,23 @@ class _Restoring:
                     answer = refused(execution_id, Rejection(first["code"], first["message"]))
                 self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
 
+    def _recall(self, state: Execution) -> None:
+        """Tells the aggregate that has started an execution that it has."""
+        if state.origin is not None:
+            self.origins[state.origin.path] = state.origin.kind
+            fact = StartedBefore(state.execution_id)
+            message = AggregateMessage(state.origin.aggregate_id, fact, AGGREGATES_FORMAT)
+            self._tick.send(SendMessage(state.position, message), state.execution_id, 0)
+
     def _answer(self, execution_id: str, given: Input, position: int) -> None:
         fact = given.recorded.fact
         if given.source == "client" and isinstance(fact, ClientRequest):
             answer = {"ok": True, "execution_id": execution_id, "position": position}
             self._tick.answer(fact.request_id, execution_id, answer, position, push=False)
 
-    def _answer_passed_over(self, requests: Sequence[Request]) -> None:
-        for request in requests:
+    def answer_passed_over(self, requests: Iterable[Request | AggregateRequest]) -> None:
+        """Answers requests that are not folded again; the first of several with one id."""
+        for request in {(one.execution_id, one.request_id): one for one in requests}.values():
             answer = refused(request.execution_id, UNKNOWN_ANSWER)
             self._tick.answer(request.request_id, request.execution_id, answer, IN_NO_JOURNAL, push=False)
 

@@ -300,7 +300,7 @@ class StreamReader:
 
     def _read_as(self, place: StreamPlace, one: ReadMessage) -> StreamInput:
         event = described_message(one.message)
-        fact = StreamEventRead(self.consumer.name, place, self._filter.subject, one.pending, event)
+        fact = StreamEventRead(self.consumer.name, place, self._filter.subject, one.pending, one.message.at_ms, event)
         return StreamInput(self._id, self._state.path, fact, one.message.size)
 
     async def _wait_to_read(self, consumer: StreamConsumer) -> None:

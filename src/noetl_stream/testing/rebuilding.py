@@ -13,7 +13,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.catalog import Catalog
-from noetl_stream.ports.store import EntryRow, ExecutionRow, TimerRow
+from noetl_stream.ports.store import EntryRow, ExecutionRow, RequestRow, TimerRow
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -45,9 +45,13 @@ async def rebuilt_differences(broker: MemoryBroker, store: MemoryStore, catalog:
     found += _different("timer", _of_executions(mine.timers), _of_executions(other.timers))
     found += _different("term", dict.fromkeys(mine.terms, 1), dict.fromkeys(other.terms, 1))
     found += _different("object use", mine.object_uses, other.object_uses)
-    changing = {key: row.position for key, row in mine.requests.items() if row.position}
-    found += _different("request", changing, {key: row.position for key, row in other.requests.items() if row.position})
+    found += _different("request", _changing(mine.requests), _changing(other.requests))
     return found
+
+
+def _changing(requests: Mapping[tuple[str, str], RequestRow]) -> dict[tuple[str, str], int]:
+    """The requests to executions that have changed something."""
+    return {key: row.position for key, row in requests.items() if row.position and not is_aggregate(key[0])}
 
 
 def _of_executions(timers: Mapping[tuple[str, str], TimerRow]) -> dict[tuple[str, str], TimerRow]:

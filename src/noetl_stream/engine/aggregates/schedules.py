@@ -26,6 +26,7 @@ from noetl_stream.model.aggregates import (
     ScheduleResumed,
     ScheduleTerms,
     ScheduleTriggered,
+    StartedBefore,
     StartedEnded,
     TimerDue,
 )
@@ -48,30 +49,43 @@ MAX_BACKFILL: Final = 10_000
 AHEAD_MS: Final = 300_000
 """A range that ends so far in the future ends now."""
 
-NEAR_MS: Final = 24 * 3_600_000
-"""An execution's id has the time at which its occurrence was due, unless that was longer ago."""
+MAX_KNOWN: Final = 1_000
+"""How many executions are remembered that were started before Postgres was put back, until their occurrences are due
+again.
+"""
+
+MAX_MISSED: Final = 200
+"""How many of the last missed occurrences are remembered: a server may yet say that they were started."""
+
+REMEMBERED_MS: Final = 600_000
+"""How long both are remembered: until all partitions have caught up from EVENTS."""
 
 Cause = Literal["timetable", "trigger", "backfill"]
 
 
 class DueOccurrence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An occurrence that waits or runs. ``at_ms`` is its time by the timetable, ``due_ms`` that with its jitter."""
+    """An occurrence that waits or runs. ``at_ms`` is its time by the timetable, ``due_ms`` that with its jitter,
+    ``own_id`` the id of its execution, which it has when it is started.
+    """
 
     number: int
     at_ms: int
     due_ms: int
+    own_id: str
     cause: Cause = "timetable"
     execution_id: str = ""
     started_ms: int = 0
 
 
 class Backfill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A backfill under way: the next occurrence, and the end of its range."""
+    """A backfill under way: the next occurrence, the end of its range, and the request for it."""
 
     next_ms: int
     before_ms: int
     overlap: Overlap
     left: int
+    request_id: str
+    asked_ms: int
 
 
 class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -81,8 +95,12 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         by: Who has registered it: it acts with their rights.
         created_ms: When there was none at its path before; ids of what it starts derive from it.
         next_ms: The next time of the timetable; ``None`` if there is none any more.
+        decided_ms: The last time of the timetable that was decided about.
         paused: Why it starts nothing; empty if it does.
         failures: Executions that failed since the last that did not.
+        known: Executions that were started before Postgres was put back to an earlier state, by id, as long as their
+            occurrences are not due again; each with its end, if it is over.
+        missed: The occurrences that were missed last; ``recalled_ms``: when one of both was added.
     """
 
     path: str
@@ -94,12 +112,16 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     registered_ms: int
     number: int = 0
     next_ms: int | None = None
+    decided_ms: int = 0
     paused: str = ""
     paused_ms: int = 0
     failures: int = 0
     running: tuple[DueOccurrence, ...] = ()
     waiting: tuple[DueOccurrence, ...] = ()
     backfill: Backfill | None = None
+    known: dict[str, StartedEnded | None] = {}
+    missed: tuple[DueOccurrence, ...] = ()
+    recalled_ms: int = 0
 
 
 class ScheduleKind:
@@ -139,10 +161,13 @@ class ScheduleKind:
             case ScheduleDeleted():
                 return Folded(None, answer={"path": state.path})
             case ScheduleTriggered():
-                number = turn.arrive(given.at_ms, "trigger", state.terms.overlap)
+                one = turn.numbered(given.at_ms, "trigger", fact.request_id)
+                number = turn.arrive(one, state.terms.overlap)
                 return turn.folded({"path": state.path, **turn.told(number)})
             case ScheduleBackfilled():
                 return _backfilled(turn, fact)
+            case StartedBefore():
+                turn.recall(fact.execution_id)
             case StartedEnded():
                 turn.ended(fact)
             case TimerDue("next"):
@@ -184,7 +209,7 @@ def _registered(state: ScheduleState | None, given: Given, fact: ScheduleRegiste
         revision=fact.revision,
         digest=fact.digest,
         registered_ms=given.at_ms,
-        next_ms=_after(fact.terms, given.at_ms),
+        next_ms=_after(fact.terms, max(given.at_ms, before.decided_ms)),
     )
     return Folded(after, answer=answer)
 
@@ -204,7 +229,7 @@ def _resumed(turn: _Turn) -> Folded[ScheduleState]:
     found = turn.found
     if found.forbidden:
         return Folded(state, answer=Rejection("forbidden", found.forbidden))
-    next_ms = _after(state.terms, turn.at_ms)
+    next_ms = _after(state.terms, max(turn.at_ms, state.decided_ms))
     turn.state = replace(state, paused="", paused_ms=0, failures=0, next_ms=next_ms)
     turn.start_waiting()
     return turn.folded({"path": state.path})
@@ -228,7 +253,8 @@ def _backfilled(turn: _Turn, fact: ScheduleBackfilled) -> Folded[ScheduleState]:
     if len(due) > MAX_BACKFILL:
         text = f"the range has more than {MAX_BACKFILL} occurrences: give a shorter one"
         return Folded(state, answer=Rejection("too_large", text))
-    turn.state = replace(state, backfill=Backfill(due[0], before_ms, fact.overlap, len(due)))
+    backfill = Backfill(due[0], before_ms, fact.overlap, len(due), fact.request_id, turn.at_ms)
+    turn.state = replace(state, backfill=backfill)
     return turn.folded({"path": state.path, "occurrences": len(due)})
 
 
@@ -240,16 +266,14 @@ def _next_due(turn: _Turn) -> None:
     while next_ms is not None and _due_ms(turn.state, next_ms) <= at_ms and len(due) < AT_ONCE:
         due.append(next_ms)
         next_ms = _after(terms, next_ms)
-    turn.state = replace(turn.state, next_ms=next_ms)
+    turn.state = replace(turn.state, next_ms=next_ms, decided_ms=due[-1] if due else turn.state.decided_ms)
     has_newer = next_ms is not None and _due_ms(turn.state, next_ms) <= at_ms
     for place, one in enumerate(due):
         late_ms = at_ms - _due_ms(turn.state, one)
         is_last = place == len(due) - 1 and not has_newer
-        reason = _missed(terms, late_ms, is_last=is_last)
-        if reason:
-            turn.skip(turn.numbered(one, "timetable"), reason)
-        else:
-            turn.arrive(one, "timetable", terms.overlap)
+        turn.arrive(turn.numbered(one, "timetable"), terms.overlap, _missed(terms, late_ms, is_last=is_last))
+    if not has_newer and turn.state.backfill is None:
+        turn.forget()
 
 
 def _missed(terms: ScheduleTerms, late_ms: int, *, is_last: bool) -> str:
@@ -272,7 +296,8 @@ def _backfill_due(turn: _Turn) -> None:
         following = next(_range(turn.state.terms, backfill.next_ms + 1, backfill.before_ms), None)
         after = None if following is None else replace(backfill, next_ms=following, left=max(1, backfill.left - 1))
         turn.state = replace(turn.state, backfill=after)
-        turn.arrive(backfill.next_ms, "backfill", backfill.overlap)
+        one = turn.numbered(backfill.next_ms, "backfill", backfill.request_id, backfill.asked_ms)
+        turn.arrive(one, backfill.overlap)
 
 
 def _holds_back(state: ScheduleState, backfill: Backfill) -> bool:
@@ -305,17 +330,29 @@ class _Turn:
         started = {"execution_id": entry.execution_id} if entry.execution_id else {}
         return {"number": number, "status": entry.status, **started, **reason}
 
-    def numbered(self, at_ms: int, cause: Cause) -> DueOccurrence:
-        """A new occurrence."""
-        number = self.state.number + 1
-        self.state = replace(self.state, number=number)
-        due_ms = _due_ms(self.state, at_ms) if cause == "timetable" else at_ms
-        return DueOccurrence(number, at_ms, due_ms, cause)
+    def numbered(self, at_ms: int, cause: Cause, request_id: str = "", asked_ms: int = 0) -> DueOccurrence:
+        """A new occurrence.
 
-    def arrive(self, at_ms: int, cause: Cause, overlap: Overlap) -> int:
-        """Decides about an occurrence that is due; returns its number."""
-        one, state = self.numbered(at_ms, cause), self.state
-        if state.paused and cause != "trigger":  # since an occurrence before it, in this very input
+        Args:
+            request_id: Of what has caused it, beside the timetable; ``asked_ms``: when.
+        """
+        state, number = self.state, self.state.number + 1
+        self.state = replace(state, number=number)
+        due_ms = _due_ms(state, at_ms) if cause == "timetable" else at_ms
+        # Neither its number nor when it is decided about are in the id: both may be others after Postgres is put back.
+        own = derive(self.given.aggregate_id, state.created_ms, cause, request_id, at_ms)
+        return DueOccurrence(number, at_ms, due_ms, uuid7(asked_ms or due_ms, bytes.fromhex(own)), cause)
+
+    def arrive(self, one: DueOccurrence, overlap: Overlap, missed: str = "") -> int:
+        """Decides about an occurrence that is due; returns its number. ``missed``: why it is not made up for."""
+        state = self.state
+        if one.own_id in state.known:
+            self._take_back(one)
+        elif missed:
+            self.skip(one, missed)
+            last = (*state.missed, one)[-MAX_MISSED:]
+            self.state = replace(self.state, missed=last, recalled_ms=self.at_ms)
+        elif state.paused and one.cause != "trigger":  # since an occurrence before it, in this very input
             self.skip(one, f"the schedule is paused: {state.paused}")
         elif not state.running or overlap == "allow":
             self.start(one)
@@ -348,7 +385,7 @@ class _Turn:
         elif len(state.running) >= MAX_RUNNING:
             self.skip(one, f"{MAX_RUNNING} executions of it run already")
         else:
-            started = replace(one, execution_id=_execution_of(state, one, self.given), started_ms=self.at_ms)
+            started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
             self.messages.append(self._request(started, found))
             self._note(started, "started")
@@ -358,6 +395,8 @@ class _Turn:
         state = self.state
         one = next((one for one in state.running if one.execution_id == fact.execution_id), None)
         if one is None:
+            if fact.execution_id in state.known:
+                self.state = replace(state, known={**state.known, fact.execution_id: fact})
             return
         running = tuple(other for other in state.running if other is not one)
         failures = state.failures + 1 if fact.status == "failed" else 0
@@ -367,6 +406,35 @@ class _Turn:
         if most and failures >= most and not state.paused:
             self.pause(f"{failures} executions have failed in a row; the last: {fact.error}")
         self.start_waiting()
+
+    def recall(self, execution_id: str) -> None:
+        """Remembers an execution that was started before Postgres was put back, unless its start is decided already."""
+        state = self.state
+        if any(one.own_id == execution_id for one in state.running):
+            return
+        known = dict(list(state.known.items())[-(MAX_KNOWN - 1) :]) | {execution_id: None}
+        waiting, missed = (
+            tuple(one for one in some if one.own_id != execution_id) for some in (state.waiting, state.missed)
+        )
+        self.state = replace(state, known=known, waiting=waiting, missed=missed, recalled_ms=self.at_ms)
+        for one in (*state.waiting, *state.missed):
+            if one.own_id == execution_id:
+                self._take_back(one)
+
+    def forget(self) -> None:
+        """Forgets what no partition that catches up will speak of any more."""
+        if self.state.recalled_ms and self.at_ms - self.state.recalled_ms > REMEMBERED_MS:
+            self.state = replace(self.state, known={}, missed=(), recalled_ms=0)
+
+    def _take_back(self, one: DueOccurrence) -> None:
+        """An occurrence that was started before: it has its execution, and the end of that."""
+        known = dict(self.state.known)
+        end = known.pop(one.own_id)
+        started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
+        self.state = replace(self.state, known=known, running=(*self.state.running, started))
+        self._note(started, "started")
+        if end is not None:
+            self.ended(end)
 
     def start_waiting(self) -> None:
         """Starts what waits, if nothing runs and the schedule is not paused."""
@@ -428,9 +496,3 @@ def _after(terms: ScheduleTerms, at_ms: int) -> int | None:
 
 def _range(terms: ScheduleTerms, from_ms: int, before_ms: int) -> Iterator[int]:
     return Recurrence.of(terms.timetable).occurrences(from_ms - 1, before_ms - 1)
-
-
-def _execution_of(state: ScheduleState, one: DueOccurrence, given: Given) -> str:
-    """The id of an occurrence's execution, the same however often it is decided."""
-    at_ms = one.due_ms if given.at_ms - one.due_ms < NEAR_MS else given.at_ms
-    return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, one.number)))

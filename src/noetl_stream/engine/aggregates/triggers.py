@@ -57,7 +57,7 @@ class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         place: Of the last message that was folded; ``None``: of none yet.
         pending: How many messages were left behind it when it was looked at; ``None``: not known.
         trouble: Why it cannot be read; empty if it can.
-        running: The numbers of events whose executions have not ended.
+        running: The executions of its messages that have not ended.
     """
 
     since_ms: int = 0
@@ -65,7 +65,7 @@ class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pending: int | None = None
     trouble: str = ""
     trouble_ms: int = 0
-    running: tuple[int, ...] = ()
+    running: tuple[str, ...] = ()
 
 
 class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -145,13 +145,15 @@ class TriggerKind:
             case TriggerDeleted():
                 return Folded(None, answer={"path": state.path})
             case EventReceived(event=event, resent=resent):
-                return _arrived(state, given, event, {"resent": resent} if resent else {})
-            case ExecutionEnded(ended=ended, depth=depth):
+                execution_id = _execution_of(state, given, given.at_ms, fact.request_id)
+                return _arrived(state, given, event, execution_id, {"resent": resent} if resent else {})
+            case ExecutionEnded(ended=ended, ended_ms=ended_ms, depth=depth):
                 if given.found[_watching(ended.path, state.by)].forbidden:
                     return Folded(state)  # nobody is told that it ended who may not see it
-                return _arrived(state, given, msgspec.to_builtins(ended), {"depth": depth}, depth)
-            case StartedEnded(number=number) if number in state.reading.running:
-                running = tuple(one for one in state.reading.running if one != number)
+                execution_id = _execution_of(state, given, ended_ms, "ended", ended.execution_id)
+                return _arrived(state, given, msgspec.to_builtins(ended), execution_id, {"depth": depth}, depth)
+            case StartedEnded(execution_id=execution_id) if execution_id in state.reading.running:
+                running = tuple(one for one in state.reading.running if one != execution_id)
                 return Folded(replace(state, reading=replace(state.reading, running=running)))
         return Folded(state)
 
@@ -222,11 +224,15 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
     if (state.paused and not fact.unfoldable) or not is_wanted or state.has_folded(fact.place):
         return Folded(state)
     reading = replace(reading, place=fact.place, pending=fact.pending, trouble="", trouble_ms=0)
-    folded = _arrived(replace(state, reading=reading), given, fact.event, {}, unfoldable=fact.unfoldable)
+    # Not the time of a message from before the trigger: lists of executions are by the times in their ids.
+    at_ms = max(fact.at_ms, reading.since_ms)
+    execution_id = _execution_of(state, given, at_ms, fact.place.stream, fact.place.made, str(fact.place.sequence))
+    state = replace(state, reading=reading)
+    folded = _arrived(state, given, fact.event, execution_id, {}, unfoldable=fact.unfoldable)
     after, [entry] = folded.state, folded.history
     if after is None or entry.status != "started":
         return folded
-    running = (*reading.running, entry.number)
+    running = (*reading.running, execution_id)
     return replace(folded, state=replace(after, reading=replace(reading, running=running)))
 
 
@@ -245,10 +251,21 @@ def _resumed(state: TriggerState, given: Given) -> Folded[TriggerState]:
     return Folded(replace(state, paused="", paused_ms=0), answer={"path": state.path})
 
 
+def _execution_of(state: TriggerState, given: Given, at_ms: int, *event: str) -> str:
+    """The id of the execution that an event starts: the same however often, and after whatever else, it is folded.
+
+    Args:
+        at_ms: When the event happened, by what EVENTS holds of it.
+        event: What tells it from all others.
+    """
+    return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, *event)))
+
+
 def _arrived(
     state: TriggerState,
     given: Given,
     event: Mapping[str, Any],
+    execution_id: str,
     more: Mapping[str, Any],
     depth: int = 0,
     *,
@@ -274,7 +291,6 @@ def _arrived(
         body["reason"] = "its key has started this execution before"
         entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
         return Folded(state, history=(entry,), answer=_told(state, entry))
-    execution_id = uuid7(given.at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, number)))
     if digest:
         kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
         state = replace(state, keys={**dict(kept), digest: execution_id})

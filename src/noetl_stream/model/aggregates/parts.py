@@ -66,6 +66,12 @@ class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
     error: str = ""
 
 
+class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
+    """An execution that an aggregate has started is there: EVENTS has it, and Postgres was put back to before that."""
+
+    execution_id: str
+
+
 class TimerDue(AggregateFact, frozen=True, tag="timer.due"):
     """A timer of the aggregate is due by the database's clock. It is no message: the owner of the partition says it."""
 

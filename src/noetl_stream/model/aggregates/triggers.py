@@ -143,12 +143,15 @@ class TriggerDeleted(AggregateRequested, frozen=True, tag="trigger.deleted"):
 
 
 class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
-    """An execution has ended that the trigger waits for. ``depth``: how many triggers led to it, one after another."""
+    """An execution has ended that the trigger waits for. ``depth``: how many triggers led to it, one after another;
+    ``ended_ms``: when it ended, by its journal.
+    """
 
     of: ClassVar = TRIGGER
 
     ended: EndedExecution
     depth: int = 0
+    ended_ms: int = 0
 
 
 class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -166,6 +169,7 @@ class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read
         consumer: Of which trigger it was read: one that was deleted and made again has another.
         subject: The pattern by which it was read.
         pending: How many messages were left to read behind it.
+        at_ms: When the stream has stored it.
         unfoldable: Why the event cannot be folded; empty if it can.
     """
 
@@ -175,6 +179,7 @@ class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read
     place: StreamPlace
     subject: str
     pending: int
+    at_ms: int
     event: dict[str, Any] = msgspec.field(default_factory=dict)
     unfoldable: str = ""
 

@@ -120,6 +120,10 @@ class FaultPlan(FaultInjector):
             night_s = self.random.uniform(125, 200)
             night = partial(self._strike, "idle night", lambda: world.replace_servers(night_s))
             strikes.append((self.random.uniform(3, FAULTS_S - 5), night))
+        if world.clocks is not None:
+            random = Random(f"clocks set {self.seed}")
+            at = [random.uniform(0.5, FAULTS_S - 5) for _ in range(4)]
+            strikes += [(at_s, partial(self._strike, "clocks set", world.clocks.set)) for at_s in at]
         if "reconcile always" in self.kinds:
             self.struck["reconcile always"] += 1
         return sorted(strikes, key=lambda one: one[0])

@@ -23,6 +23,7 @@ from noetl_stream.testing.simulation.faults import LATEST_S, FaultPlan, kinds_of
 from noetl_stream.testing.simulation.happenings import happened
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.story import FAULTS_S, Planned, Story, drawn
+from noetl_stream.testing.simulation.triggers import STARTED, trigger_problems
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
@@ -140,13 +141,21 @@ def forget_calm_ends() -> None:
 async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
     states = TIGHT if story.seed % 3 == 0 else StateBounds()
-    world = SimulatedWorld(faults, times, faults.poison, states, inbox_is_late="inbox late" in faults.kinds)
-    await world.register()
+    world = SimulatedWorld(
+        faults,
+        times,
+        faults.poison,
+        states,
+        inbox_is_late="inbox late" in faults.kinds,
+        clocks=Random(f"clocks {story.seed}") if story.clocks_wrong else None,
+    )
+    await world.register(STARTED if story.triggers else {})
     strikes = faults.enter(world)
     for role, count in (("server", story.servers), ("worker", story.workers)):
         for _ in range(count):
             world.start(role)
     clients = [asyncio.create_task(world.clients.submit(planned)) for planned in story.executions]
+    clients += [asyncio.create_task(world.senders.run(path, acts)) for path, acts in story.triggers.items()]
     if faults.poison is not None:
         clients.append(asyncio.create_task(world.clients.submit_poison(faults.poison)))
     began_s = world.clock.monotonic_s()
@@ -165,6 +174,7 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
         await _wait_until_quiescent(world, clients)
     await world.clock.sleep(LATEST_S if "records late" in story.faults else POLL_S)  # until the last record is stored
     problems += await final_problems(faults)
+    problems += await trigger_problems(world, story)
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
     await cancel_all_tasks()
@@ -187,6 +197,8 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
             continue
         if not world.hosts("server"):  # in an idle night: the next ones make good what the last have not published
+            continue
+        if world.senders.answers and world.store.tables.inbox:  # somebody has yet to be told
             continue
         if all(row.finished_ms is not None or row.status == "quarantined" for row in rows):
             return

@@ -5,12 +5,14 @@ faults strike. A seed draws one; a story that fails can be made smaller and writ
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 from typing import Any, Final, Literal
 
 from noetl_stream.model import events
+from noetl_stream.model.aggregates import TriggerTerms
 from noetl_stream.model.ids import derive
 from noetl_stream.testing.random_language import KEYS
 from noetl_stream.testing.simulation.random_playbooks import random_source
@@ -88,14 +90,34 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class TriggerAct:
+    """What is done to a trigger, ``at_s`` seconds after the beginning of a story.
+
+    ``terms`` are those of a registration; of an event, ``number`` is what tells it from others, and it is sent once for
+    each of ``times_s``, so much later.
+    """
+
+    at_s: float
+    what: Literal["register", "event", "resend", "pause", "resume", "revoke", "delete"]
+    terms: TriggerTerms | None = None
+    number: int = 0
+    times_s: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
-    """What a seed runs. ``seed`` alone decides when what strikes, and how long messages take."""
+    """What a seed runs. ``seed`` alone decides when what strikes, and how long messages take.
+
+    ``triggers`` has what is done to each, by path. With ``clocks_wrong`` those of servers are, and are set.
+    """
 
     seed: int
     servers: int = 1
     workers: int = 1
     faults: tuple[str, ...] = ()
     executions: tuple[Planned, ...] = ()
+    triggers: Mapping[str, tuple[TriggerAct, ...]] = field(default_factory=dict)
+    clocks_wrong: bool = False
 
 
 def drawn(seed: int, faults: tuple[str, ...]) -> Story:

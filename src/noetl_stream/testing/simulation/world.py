@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -27,9 +28,11 @@ from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.retention import RetentionSettings
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.clients import SimulatedClients
+from noetl_stream.testing.simulation.clocks import WrongClocks
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.poison import Poison
 from noetl_stream.testing.simulation.roles import run_worker, server_on
+from noetl_stream.testing.simulation.senders import SimulatedRights, SimulatedSenders
 from noetl_stream.testing.simulation.stores import LateInbox, PoisonedStore
 from noetl_stream.testing.simulation.work import REGISTERED, Effect, WorkTool
 from noetl_stream.tools.contract import Tool
@@ -57,6 +60,7 @@ class SimulatedWorld:
         touched: Commands that may run twice.
         messages_before_look: How often messages came between a lost tail and the next look of a server.
         poison: What is wrong with one execution, if any.
+        clocks: Those of servers, where they are wrong.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class SimulatedWorld:
         states: StateBounds,
         *,
         inbox_is_late: bool = False,
+        clocks: Random | None = None,
     ) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
@@ -74,6 +79,9 @@ class SimulatedWorld:
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
         self.clients = SimulatedClients(self.clock, self.broker, self.store)
+        self.rights = SimulatedRights()
+        self.senders = SimulatedSenders(self.clock, self.broker, self.store, self.rights)
+        self.clocks = None if clocks is None else WrongClocks(self.clock, clocks)
         self.servers: dict[str, Server] = {}
         self.begun: set[str] = set()
         self.ended: list[str] = []
@@ -90,9 +98,9 @@ class SimulatedWorld:
         self._hosts: list[SimulatedHost] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
-    async def register(self) -> None:
-        """Registers the playbooks that others call."""
-        for path, source in REGISTERED.items():
+    async def register(self, started: Mapping[str, str] = {}) -> None:
+        """Registers the playbooks that others call, and those that triggers start."""
+        for path, source in {**REGISTERED, **started}.items():
             await registered(self.catalog, source, path)
 
     def hosts(self, role: str) -> list[SimulatedHost]:
@@ -104,8 +112,16 @@ class SimulatedWorld:
         host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self._servers_store, self._injector)
         self._hosts.append(host)
         if role == "server":
+            if self.clocks is not None:
+                host.clock = self.clocks.new()
             server = self.servers[host.name] = server_on(
-                host, self.catalog, KINDS, self._times, states=self._states, upkeep=self._upkeep(host)
+                host,
+                self.catalog,
+                KINDS,
+                self._times,
+                states=self._states,
+                upkeep=self._upkeep(host),
+                rights=self.rights,
             )
             self._begin(self._until_it_ends(host, server.run()))
         else:

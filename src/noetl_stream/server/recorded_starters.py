@@ -1,0 +1,70 @@
+"""Which schedules and triggers EVENTS speaks of: what an operator registers again after a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from noetl_stream.model.aggregates import (
+    RequestedFact,
+    ScheduleDeleted,
+    SchedulePaused,
+    ScheduleRegistered,
+    ScheduleResumed,
+    TriggerDeleted,
+    TriggerPaused,
+    TriggerRegistered,
+    TriggerResumed,
+)
+
+
+class RecordedStarter(NamedTuple):
+    """A schedule or a trigger, as it was asked for last. Of one whose registration is trimmed, ``playbook`` and ``by``
+    are empty.
+    """
+
+    kind: str
+    path: str
+    playbook: str = ""
+    by: str = ""
+    is_paused: bool = False
+
+    def __str__(self) -> str:
+        about = f"starts {self.playbook}, registered by {self.by or 'nobody in particular'}"
+        paused = ", paused" if self.is_paused else ""
+        return f"{self.kind.lower()} {self.path}: {about if self.playbook else 'EVENTS has no more of it'}{paused}"
+
+
+def starters_in(requests: Iterable[RequestedFact]) -> dict[str, RecordedStarter | None]:
+    """What these requests, in order, have left registered, by path; ``None`` for what they have deleted.
+
+    EVENTS does not say whether a request was refused.
+    """
+    found: dict[str, RecordedStarter | None] = {}
+    for fact in requests:
+        before = found.get(fact.key)
+        match fact:
+            case ScheduleRegistered() | TriggerRegistered():
+                is_paused = isinstance(fact, ScheduleRegistered) and fact.paused if before is None else before.is_paused
+                found[fact.key] = RecordedStarter(
+                    type(fact).of, fact.key, fact.terms.playbook, fact.principal, is_paused
+                )
+            case ScheduleDeleted() | TriggerDeleted():
+                found[fact.key] = None
+            case SchedulePaused() | TriggerPaused() | ScheduleResumed() | TriggerResumed():
+                if before is not None:
+                    found[fact.key] = before._replace(is_paused=isinstance(fact, SchedulePaused | TriggerPaused))
+    return found
+
+
+def left_of(
+    registered: Mapping[str, RecordedStarter | None], origins: Mapping[str, str]
+) -> tuple[RecordedStarter, ...]:
+    """Those that were there in the end, by path, with those that are known by what they have started.
+
+    Args:
+        origins: The kinds of what has started executions, by path.
+    """
+    trimmed = {path: RecordedStarter(kind, path) for path, kind in origins.items() if path not in registered}
+    left = [one for one in {**registered, **trimmed}.values() if one is not None]
+    return tuple(sorted(left, key=lambda one: one.path))
