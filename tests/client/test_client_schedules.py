@@ -65,7 +65,7 @@ async def test_who_may_not_start_the_playbook_registers_no_schedule_of_it(stage:
     await token(stage, "author", ("team",))
     with pytest.raises(Conflict, match="has no access to simulation/flow"):
         await stage.playbooks.register(schedule(), "file.yaml", ADA)
-    with pytest.raises(Conflict, match="use an API token"):
+    with pytest.raises(Conflict, match="with an API token"):
         await stage.playbooks.register(schedule(), "file.yaml", "oidc:ada@example.com")
     await token(stage, "author", ("team", "simulation"))
     await stage.playbooks.register(schedule(), "file.yaml", ADA)
