@@ -82,7 +82,7 @@ class Recorder:
 
     def __init__(self, visit: Visit) -> None:
         self.answers: dict[str, tuple[int, str, str]] = {}
-        self.streams: set[str] = set()
+        self.again: set[str] = set()
         self._reading: set[asyncio.Task[None]] = set()
         visit.page.on("response", self._note)
 
@@ -91,22 +91,27 @@ class Recorder:
         if path.path.startswith("/api/") and (response.request.method == "GET" or path.path in READS):
             asked = f"{path.path}?{path.query}" if path.query else path.path
             if path.path.endswith("/stream"):
-                self.streams.add(asked)
+                self.again.add(asked)
                 return
             task = asyncio.create_task(self._read(asked, response))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
 
     async def _read(self, asked: str, response: Any) -> None:
+        from playwright.async_api import Error
+
         media = response.headers.get("content-type", "").partition(";")[0]
-        self.answers[asked] = (response.status, media, await response.text())
+        try:
+            self.answers[asked] = (response.status, media, await response.text())
+        except Error:  # the page has gone to another address meanwhile
+            self.again.add(asked)
 
     async def finish(self, client: ClientSession) -> dict[str, tuple[int, str, str]]:
-        """What was answered. Streams are asked for again, for a browser does not show what they sent; those that go on
+        """What was answered. What a browser does not show, as what streams sent, is asked for again; streams that go on
         are left out.
         """
         await asyncio.gather(*self._reading)
-        for asked in sorted(self.streams):
+        for asked in sorted(self.again):
             with suppress(TimeoutError):
                 async with asyncio.timeout(ENDED_S), client.get(URL(asked, encoded=True)) as answered:
                     self.answers[asked] = (answered.status, answered.content_type, await answered.text())
