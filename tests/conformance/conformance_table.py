@@ -67,7 +67,7 @@ def _index(table: Table, rows: Rows) -> Iterator[str]:
         states = Counter(row.state for row in found)
         counts = [str(states[state]) for state in STATES]
         yield _line([f"[{source.title}]({source.name}.md)", str(len(found)), *counts])
-    yield "\n## Not yet\n"
+    yield "\n## Not yet\n" if table.capabilities else ""
     for capability, title in table.capabilities.items():
         missing = [(s.name, row) for s in table.sources for row in rows[s.name] if row.comes_with == capability]
         yield f"\n### {title}\n\n" if missing else ""

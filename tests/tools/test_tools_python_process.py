@@ -18,6 +18,7 @@ import psutil
 import pytest
 import uvloop
 
+from noetl_stream.local.processes import wait_until_ended
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
@@ -279,6 +280,62 @@ asyncio.run(PythonTool().run(call))
         await process.wait()
         await expect_gone(reader)
     writer.close()
+
+
+FREEZING = """
+import asyncio, os, sys
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.children.launcher import Launcher
+from noetl_stream.tools.children.messages import ExternalProgram
+
+async def main(script: str) -> int:
+    launcher = Launcher(ChildSettings(), silent_s=3)
+    null, (read, write) = os.open(os.devnull, os.O_RDWR), os.pipe()
+    program = ExternalProgram([b"sh", b"-c", script.encode()], {}, None)
+    child = await launcher.start([null, null, null, write], program)
+    print(child.process_id, flush=True)
+    if sys.argv[2:]:
+        sys.stdin.read()  # blocks the loop, and the pulse goes on
+    code = await child.end()
+    await launcher.close()
+    return code
+
+print(asyncio.run(main(sys.argv[1])))
+"""
+"""A worker with one child, which is killed 3 s after the worker has given no sign of life."""
+
+
+def has_ended(line: bytes) -> bool:
+    """Whether the child ends whose process id a worker has printed."""
+    return wait_until_ended(int(line), 60)
+
+
+async def test_children_of_a_worker_that_is_frozen_die_soon() -> None:
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FREEZING, "sleep 600", stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    async with asyncio.timeout(60):
+        child = await worker.stdout.readline()
+        worker.send_signal(signal.SIGSTOP)
+        assert await asyncio.to_thread(has_ended, child)
+        worker.send_signal(signal.SIGCONT)
+        assert (await worker.stdout.read()).split() == [str(-signal.SIGKILL).encode()]
+
+
+async def test_children_of_a_worker_whose_loop_is_blocked_live_on() -> None:
+    """The child ends by itself, after twice the time in which that of a frozen worker is killed."""
+    given, written = os.pipe()
+    script = "sleep 6"
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FREEZING, script, "blocked", stdin=given, stdout=asyncio.subprocess.PIPE
+    )
+    os.close(given)
+    assert worker.stdout is not None
+    async with asyncio.timeout(60):
+        assert await asyncio.to_thread(has_ended, await worker.stdout.readline())
+        os.close(written)
+        assert (await worker.stdout.read()).split() == [b"0"]
 
 
 async def test_children_die_with_the_process_that_forked_them_and_another_takes_its_place(run: Any, home: Home) -> None:

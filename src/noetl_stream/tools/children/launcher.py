@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
@@ -25,6 +26,8 @@ from noetl_stream.tools.child_process import kill_group, kill_trees
 from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.messages import (
     HEADER_BYTES,
+    PULSES,
+    SILENT_S,
     ZYGOTE_DIED,
     Ended,
     Event,
@@ -76,6 +79,8 @@ class Launcher:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
+        silent_s: After so long without a sign of life from this process children are killed, should it be frozen: their
+            commands belong to other workers then.
     """
 
     def __init__(
@@ -85,8 +90,9 @@ class Launcher:
         *,
         server: str | None = None,
         preload: Sequence[str] = (),
+        silent_s: float = SILENT_S,
     ) -> None:
-        self._setup = Setup(settings, server, tuple(preload))
+        self._setup = Setup(settings, server, tuple(preload), silent_s)
         self._environment = environment
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()
@@ -195,7 +201,13 @@ class _Zygote:
         self._taken_slots: set[int] = set()
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
-        self._send(framed(setup))
+        felt, pulse = os.pipe()
+        self._send(framed(setup), [felt])
+        os.close(felt)
+        self._over = threading.Event()
+        # A thread of its own: code that blocks the loop kills no children.
+        beat = (pulse, setup.silent_s / PULSES, self._over)
+        threading.Thread(target=_beat, args=beat, name="pulse", daemon=True).start()
 
     def start(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
         """Orders a child. The descriptors may be closed afterwards."""
@@ -271,6 +283,7 @@ class _Zygote:
 
     def _on_end(self) -> None:
         self.has_ended = True
+        self._over.set()
         self._list.close()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._channel)
@@ -303,6 +316,18 @@ class _Zygote:
 
 
 _events: Final = msgspec.msgpack.Decoder(Event)
+
+
+def _beat(pulse: int, every_s: float, over: threading.Event) -> None:
+    os.set_blocking(pulse, False)
+    try:
+        while not over.wait(every_s):
+            with contextlib.suppress(BlockingIOError):
+                os.write(pulse, b".")
+    except BrokenPipeError:
+        pass  # the zygote has ended
+    finally:
+        os.close(pulse)
 
 
 def _start_zygote(channel: socket.socket, homes: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -12,17 +12,24 @@ HEADER_BYTES: Final = 4
 ZYGOTE_DIED: Final = -9
 """The exit code of children whose zygote ended: they are killed with it."""
 
+SILENT_S: Final = 20.0
+"""How long children outlive the last pulse of their worker: as long as its own work goes on without contact to NATS."""
+
+PULSES: Final = 4
+"""How many pulses there are in that time."""
+
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message: what holds for all children.
+    """The first message: what holds for all children. It comes with the pipe of the worker's pulse.
 
     ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; ``preload`` are modules
-    that the zygote imports for them.
+    that the zygote imports for them. Children are killed ``silent_s`` after the last pulse.
     """
 
     settings: ChildSettings
     server: str | None
     preload: tuple[str, ...] = ()
+    silent_s: float = SILENT_S
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):

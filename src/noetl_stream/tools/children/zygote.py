@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -73,6 +74,8 @@ class Zygote:
         self._children = ChildrenList(os.getpid())
         setup = self._receive()
         assert isinstance(setup, Setup)
+        [self._pulse], self._descriptors = self._descriptors, []
+        self._silent_s = setup.silent_s
         self._settings = setup.settings
         self._serve = None if setup.server is None else import_module(setup.server).serve
         for module in setup.preload:
@@ -82,7 +85,10 @@ class Zygote:
         self._python_has_own_user = user is not None and closed_to(user) is None
 
     def serve(self) -> bool:
-        """Forks, reports and reaps until the channel is closed. Returns whether no process of any child is left."""
+        """Forks, reports and reaps until the channel is closed, and kills children whose worker is frozen.
+
+        Returns whether no process of any child is left.
+        """
         woken, waker = os.pipe()
         os.set_blocking(waker, False)
         os.set_blocking(woken, False)
@@ -92,8 +98,16 @@ class Zygote:
         watch = select.poll()
         watch.register(self._channel, select.POLLIN)
         watch.register(woken, select.POLLIN)
+        watch.register(self._pulse, select.POLLIN)
+        silent_at_s = time.monotonic() + self._silent_s
         while True:
-            ready = {descriptor for descriptor, _ in watch.poll()}
+            ready = {descriptor for descriptor, _ in watch.poll(max(0.0, silent_at_s - time.monotonic()) * 1000)}
+            if self._pulse in ready:
+                os.read(self._pulse, 4096)
+                silent_at_s = time.monotonic() + self._silent_s
+            elif time.monotonic() >= silent_at_s:
+                self._kill_children()
+                silent_at_s = time.monotonic() + self._silent_s
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
@@ -191,10 +205,7 @@ class Zygote:
 
     def _kill_all(self) -> bool:
         """Kills every child, and then what becomes an orphan by that. Returns whether nothing is left."""
-        for process_id in self._process_ids.values():
-            with contextlib.suppress(OSError):
-                os.kill(process_id, signal.SIGKILL)
-                os.killpg(process_id, signal.SIGKILL)
+        self._kill_children()
         for process_id in self._process_ids.values():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, 0)
@@ -205,6 +216,12 @@ class Zygote:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
         return False
+
+    def _kill_children(self) -> None:
+        for process_id in self._process_ids.values():  # taken until they are released
+            with contextlib.suppress(OSError):
+                os.kill(process_id, signal.SIGKILL)
+                os.killpg(process_id, signal.SIGKILL)
 
     def _kill_strangers(self) -> bool:
         """Kills and reaps orphans of children, which become children of this process. Returns whether none is left.
