@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cli_program import processes_of
@@ -29,7 +29,8 @@ def folder_for_home(name: str, parent: str | None = None) -> Iterator[Path]:
         yield folder
     finally:
         for process in processes_of(folder):
-            os.kill(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(process.pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
 
 

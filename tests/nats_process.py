@@ -10,6 +10,7 @@ import subprocess
 import sysconfig
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +21,16 @@ SIZE = 3
 
 def free_port() -> int:
     """A loopback port that is free at the moment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    with ExitStack() as closing:
+        free = [closing.enter_context(socket.socket()) for _ in range(count)]
+        for one in free:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in free]
 
 
 class NatsServer:

@@ -14,7 +14,7 @@ import aiohttp
 from helm import Rendered
 from manifests import PodOf
 
-from nats_process import free_port
+from nats_process import free_ports
 
 Secrets = Mapping[tuple[str, str], str]
 """Values by the name of the Secret and the key."""
@@ -88,7 +88,8 @@ class RunningPod:
         (self._container,) = template.spec["containers"]
         self._grace_s: int = template.spec["terminationGracePeriodSeconds"]
         self._site = site
-        self._ports = {port["containerPort"]: free_port() for port in self._container["ports"]}
+        inside = [port["containerPort"] for port in self._container["ports"]]
+        self._ports = dict(zip(inside, free_ports(len(inside)), strict=True))
         self._log = site.folder / f"{name}.log"
         self._process: asyncio.subprocess.Process
         self.is_terminating = False

@@ -112,6 +112,12 @@ def test_a_test_document_is_no_playbook_and_check_says_so(tmp_path: Path) -> Non
     assert found.stdout.count("error[") == 1
 
 
+def test_a_kind_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("apiVersion: noetl.io/v2\nkind: {}\n")
+    found = noetl("playbook", "check", "p.yaml", cwd=tmp_path)
+    assert found.returncode == 2 and "p.yaml:2:7: error" in found.stdout, found.stdout
+
+
 def test_a_playbook_may_end_in_yml(tmp_path: Path) -> None:
     written(tmp_path, FETCH, OK)
     (tmp_path / "p.yaml").rename(tmp_path / "p.yml")

@@ -222,7 +222,8 @@ def _compiled(
     source = text.source
     if source is None:
         return None
-    if kind_in(source.root) in OTHER_KINDS:
+    kind = kind_in(source.root)
+    if isinstance(kind, str) and kind in OTHER_KINDS:
         check_kind(source.root, "Playbook", problems)  # what else a playbook needs would be noise
         return None
     document = read_document(source.root, knobs_of(kinds), limits, problems)

@@ -144,7 +144,8 @@ class TriggerStreamsConformance:
             await user.publish("orders.paid", b"")
         consumer = await streams.open(wanted())
         await consumer.acknowledge(await read(consumer, 3))
-        assert await consumer.pending() == 0
+        while await consumer.pending():
+            pass  # NATS takes acknowledgements without an answer
         await consumer.close()
         following = await streams.open(wanted(folded=StreamPlace(STREAM, consumer.made, 1)))
         assert sequences(await read(following, 2)) == [2, 3]

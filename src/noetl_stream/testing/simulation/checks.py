@@ -95,7 +95,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
     await world.clock.sleep(PUBLISHED_S)
     world.broker.event_log.trimmed = 0  # what has finished is rebuilt from what was trimmed
     problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
-    problems += await limit_problems(world)
+    problems += await limit_problems(world, is_put_back="postgres put back" in faults.kinds)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems
