@@ -13,7 +13,7 @@ def times(count: int) -> int:
     return count * EFFORT
 
 
-SIMULATIONS_AT_LEAST: Final = 60
+SIMULATIONS_AT_LEAST: Final = 40
 """Seeds of the simulation of servers and workers under faults (PROTOCOL §6) in `make test`: those that fit in a minute
 of a machine a third as fast as ours.
 """
@@ -30,7 +30,7 @@ BROKEN_WORKERS: Final = times(60)
 HOSTILE: Final = times(8)
 """Seeds of 300 messages each that no client and no worker sends."""
 
-REQUESTS: Final = times(2)
+REQUESTS: Final = times(1)
 """Generated requests of each kind to each operation of the HTTP API."""
 
 HOSTILE_WRITTEN: Final = times(20_000)

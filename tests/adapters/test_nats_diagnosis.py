@@ -49,7 +49,9 @@ async def config(connection: NatsConnection) -> dict[str, object]:
     return (await stream_info(connection, EVENTS)).config
 
 
-@pytest.mark.parametrize("is_leader", [True, False], ids=["the leader", "another"])
+@pytest.mark.parametrize(
+    "is_leader", [pytest.param(True, id="the leader"), pytest.param(False, id="another", marks=pytest.mark.verify)]
+)
 async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, clustered: NatsConnection, is_leader: bool) -> None:
     says = NatsOwnDiagnosis(clustered)
 

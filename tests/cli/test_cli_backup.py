@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cli_program import one_clear_line, only_json
 from warm_program import noetl
 
@@ -21,6 +23,7 @@ workflow:
 LISTED = ("name", "generation", "executions", "objects")
 
 
+@pytest.mark.verify
 def test_a_backup_of_one_home_is_restored_into_another(
     own_home: Path, tmp_path: Path, playbook: Callable[[str], Path]
 ) -> None:

@@ -61,6 +61,7 @@ def in_the_background_of(home: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.verify
 def test_two_addresses_two_keys_and_two_commands_are_all_it_needs(
     own_nats_url: str, own_postgres_dsn: str, one_step: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ async def check_crashes(points: Sequence[str], used_home: Path) -> None:
             assert await problems(stack, touched, lambda times: len(times) <= 1 + of_worker) == []
 
 
+@pytest.mark.verify
 async def test_a_process_that_is_killed_at_a_point_of_each_kind_loses_and_doubles_nothing(used_home: Path) -> None:
     await check_crashes(IN_THE_GATE, used_home)
 

@@ -116,7 +116,7 @@ async def expect_all_to_end(connected: Connected, count: int, steps: int) -> Non
 @pytest.mark.parametrize(
     ("nats_s", "postgres_s", "count"),
     [
-        pytest.param(0.1, 0.1, 12, id="both 100 ms"),
+        pytest.param(0.1, 0.1, 12, id="both 100 ms", marks=pytest.mark.verify),
         pytest.param(0.4, 0.0, 60, id="NATS 400 ms", marks=pytest.mark.verify),
         pytest.param(0.0, 0.4, 60, id="Postgres 400 ms", marks=pytest.mark.verify),
         pytest.param(0.4, 0.4, 60, id="both 400 ms", marks=pytest.mark.verify),

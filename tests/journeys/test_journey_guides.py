@@ -36,6 +36,9 @@ SETTINGS_OF_OTHERS = {
 }
 """They have JSON and Lua for other programs, which those tests read."""
 
+LONG = {"drain-a-node.md", "notify.md", "quantum.md", "scale.md"}
+"""They take about as long as all others together."""
+
 FOR_MAINTAINERS = {"release.md"}
 """It tags and pushes."""
 
@@ -45,7 +48,12 @@ PAGES = [page for page in READ if "```bash" in page.read_text()]
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in TESTED_ELSEWHERE], ids=lambda page: page.stem
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.verify if page.name in LONG else ())
+        for page in PAGES
+        if page.name not in TESTED_ELSEWHERE
+    ],
 )
 def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path) -> None:
     gateway = re.search(r"listening on http://127\.0\.0\.1:(\d+)", (shared_home / "dev.log").read_text())

@@ -30,6 +30,7 @@ workflow:
 EXECUTIONS = 6
 
 
+@pytest.mark.verify
 async def test_executions_take_turns_although_a_server_and_a_worker_are_killed(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:

@@ -65,6 +65,7 @@ async def make_databases(dsn: str, names: list[str]) -> None:
     await connection.close()
 
 
+@pytest.mark.verify
 def test_a_reader_moves_what_there_is(folder: Path, nats_urls: dict[str, str], dsns: dict[str, str]) -> None:
     keys = {"NOETL_SERVER_KEY": new_key(), "NOETL_ACCESS_KEY": new_key(), "HOME": str(folder)}
     old = {**keys, "NOETL_NATS_URL": nats_urls["old"], "NOETL_POSTGRES_DSN": dsns["old"]}

@@ -45,6 +45,7 @@ spec: {{ playbook: journey/tick, at: [ {times} ], overlap: allow, missed: all }}
 """
 
 
+@pytest.mark.verify
 async def test_each_occurrence_starts_once_though_servers_are_killed_around_it(
     start_stack: Callable[[int, int], LiveStack], tmp_path: Path
 ) -> None:

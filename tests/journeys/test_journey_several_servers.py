@@ -30,6 +30,7 @@ async def test_two_servers_and_three_workers_run_each_step_of_200_executions_onc
         await connected.close()
 
 
+@pytest.mark.verify
 async def test_a_second_server_takes_over_what_a_dead_one_was_doing(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:

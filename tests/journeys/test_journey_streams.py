@@ -54,6 +54,7 @@ async def published(jetstream: JetStreamContext, number: int) -> None:
         await jetstream.publish(f"visits.{number % 3}", body)
 
 
+@pytest.mark.verify
 async def test_messages_start_once_each_in_order_though_servers_are_killed(
     start_stack: Callable[[int, int], LiveStack], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def home(used_home: Path) -> Iterator[Path]:
         yield copy_home(used_home, folder / "home")
 
 
+@pytest.mark.verify
 @pytest.mark.xdist_group("own_stacks")
 def test_the_page_makes_a_package_whose_kind_runs(environment: Path, home: Path, tmp_path: Path) -> None:
     variables = {"HOME": str(tmp_path), "NOETL_HOME": str(home), "PATH": f"{environment}/bin:/usr/bin:/bin"}

@@ -206,6 +206,7 @@ async def test_a_trace_leads_from_the_caller_to_what_a_task_calls(
     assert collector.headers["api-key"] == "hidden"
 
 
+@pytest.mark.verify
 async def test_killed_servers_and_workers_leave_no_span_that_is_told_twice(
     collector: Collector, start_stack: Callable[[int, int], LiveStack], tmp_path: Path
 ) -> None:

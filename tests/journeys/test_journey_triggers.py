@@ -62,6 +62,7 @@ async def read(client: aiohttp.ClientSession, address: str, token: dict[str, str
         return found
 
 
+@pytest.mark.verify
 async def test_signed_events_start_once_each_though_the_server_is_killed(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:

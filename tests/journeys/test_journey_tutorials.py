@@ -23,6 +23,7 @@ PAGES = [
     *sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.name != "index.md"),
     DOCS / "how-to" / "own-servers.md",
 ]
+LONG = ("first-playbook", "own-servers")
 
 
 @pytest.fixture
@@ -44,10 +45,7 @@ def own_postgres_dsn() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=page.stem, marks=pytest.mark.verify if page.stem == "first-playbook" else ())
-        for page in PAGES
-    ],
+    [pytest.param(page, id=page.stem, marks=pytest.mark.verify if page.stem in LONG else ()) for page in PAGES],
 )
 def test_a_reader_gets_what_the_page_shows(page: Path, folder: Path, own_postgres_dsn: str) -> None:
     programs = f"{write_script(folder).parent}:{Path(sys.executable).parent}"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from gateway_playbooks import FAILS, HELD, LOOP
 from gateway_stage import GatewayStage
@@ -232,6 +233,7 @@ async def test_who_may_not_act_marks_nothing(stage: GatewayStage, visit: Visit) 
     await expect(page.get_by_role("region", name="Marked")).to_have_count(0)
 
 
+@pytest.mark.verify
 async def test_a_thousand_executions_that_change_at_once_cost_little(stage: GatewayStage, visit: Visit) -> None:
     ids = await started(stage, HELD, MANY)
     page = visit.page

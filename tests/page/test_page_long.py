@@ -18,7 +18,7 @@ from noetl_stream.settings.gateway import GatewayLimits
 
 pytestmark = needs_browser
 
-of_many = pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.verify)])
+of_many = pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.verify)])
 EVENTS_OF_A_LAP = 8
 PATIENCE_MS = 240_000
 """The first look at such a journal reads it whole, in the process that this test runs in."""

@@ -76,7 +76,7 @@ def random_expression(random: Random) -> str:
     return " ".join(random_field(random, least, most, names) for least, most, names in fields)
 
 
-EXPRESSIONS = [*NAMED, *(random_expression(Random(seed)) for seed in range(times(16)))]
+EXPRESSIONS = [*NAMED, *(random_expression(Random(seed)) for seed in range(times(6)))]
 
 
 def allowed(field: str, least: int, most: int, names: list[str]) -> frozenset[int]:

@@ -18,7 +18,7 @@ from noetl_stream.testing.simulation.work import WorkTool
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.worker.limits import ACK_WAIT_S
 
-SEEDS: Final = times(20)
+SEEDS: Final = times(6)
 HOLDERS: Final = {
     "execution": limited(),
     "step": limited_step(),

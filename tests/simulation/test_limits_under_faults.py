@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from effort import SIMULATIONS_AT_LEAST, times
+from effort import times
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_stream.testing.simulation.limits import limited_story
 from noetl_stream.testing.simulation.simulation import simulate
 
-SEEDS = range(times(SIMULATIONS_AT_LEAST))
+SEEDS = range(times(20))
 SEEDS_A_TEST = 20
 
 
@@ -19,6 +19,7 @@ def test_no_key_is_held_by_more_than_may_and_everything_ends_despite_faults(firs
     assert not "\n".join(str(one) for one in reports if one.problems)
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("kind", (*HARMLESS, *TOUCHING))
 def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
     report = simulate(limited_story(0, (kind,)))

@@ -46,14 +46,17 @@ def simulated(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[st
         loop.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+of_two_seeds = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.verify)])
+
+
+@of_two_seeds
 def test_each_occurrence_of_a_day_starts_once_or_is_skipped_with_a_reason(seed: int) -> None:
     problems, struck, executions = simulated(seed, 24)
     assert problems == []
     assert executions > 60 and sum(struck.values()) > 5
 
 
-@pytest.mark.parametrize("seed", range(2))
+@of_two_seeds
 def test_what_started_before_postgres_was_put_back_by_hours_is_not_started_again_and_not_called_skipped(
     seed: int,
 ) -> None:

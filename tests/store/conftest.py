@@ -138,7 +138,7 @@ def bucket(storage: ObjectStorage) -> KeptPlace:
     return KeptPlace(f"s3://bucket/{prefix}", storage.folder / "bucket" / prefix)
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.verify)])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> KeptPlace:
     """A place that is made when it is needed."""
     if request.param == "bucket":

@@ -46,6 +46,7 @@ async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
             assert (program, done.returncode) == ("noetl-stream", 0), (line, done.stderr)
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize(
     ("heading", "number", "lost"),
     [

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from real_stack import JOURNALS, RealStack, rows
 
@@ -17,6 +18,7 @@ async def deleted(stack: RealStack, stream: str) -> None:
     await stack.admin(lambda connection: connection.api(f"STREAM.DELETE.{stream}"))
 
 
+@pytest.mark.verify
 async def test_events_deleted_under_a_server_is_made_good_once_it_exists_again(stack: RealStack) -> None:
     async with stack.running() as connected:
         old = await stack.submit(connected)
@@ -70,6 +72,7 @@ async def test_a_postgres_put_back_from_a_dump_catches_up(stack: RealStack) -> N
     assert await stack.is_whole_in_events()
 
 
+@pytest.mark.verify
 async def test_the_object_store_deleted_is_waited_out(stack: RealStack) -> None:
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected))

@@ -84,6 +84,7 @@ async def copy_base(dsn: str, base: Path) -> None:
     await asyncio.to_thread(subprocess.run, copied, check=True, capture_output=True)
 
 
+@pytest.mark.verify
 async def test_a_postgres_put_back_to_a_moment_goes_on_from_there_on_new_streams(
     folder: Path, nats: NatsServer
 ) -> None:

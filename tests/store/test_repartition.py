@@ -49,7 +49,7 @@ async def begun(stack: RealStack, connected: Connected, count: int, playbook: st
     return started
 
 
-@pytest.mark.parametrize("count", [8, 64])
+@pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.verify)])
 async def test_executions_that_wait_go_on_with_another_number_of_partitions(stack: RealStack, count: int) -> None:
     async with stack.running() as connected:
         ended = await stack.submit(connected)
@@ -116,7 +116,7 @@ async def test_a_repartition_that_died_between_the_stores_is_finished(
         await stack.ended(connected, waiting)
 
 
-@pytest.mark.parametrize("count", [8, 64])
+@pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.verify)])
 async def test_a_postgres_that_is_lost_later_is_rebuilt_with_the_new_number(stack: RealStack, count: int) -> None:
     async with stack.running() as connected:
         waiting = await begun(stack, connected, 6, HEARING)

@@ -29,6 +29,7 @@ def waits_for(role: Watched, store: str) -> None:
     assert role.get("/livez")[0] == 200
 
 
+@pytest.mark.verify
 async def test_roles_wait_for_stores_that_start_after_them(tmp_path: Path) -> None:
     nats = NatsServer(tmp_path)
     with postgres_pair() as pair, ExitStack() as ending:
