@@ -35,7 +35,7 @@ def test_a_run_on_a_new_home_leaves_nothing_running(fresh_home: Path, one_step: 
     assert "Traceback" not in log
     assert "ERROR" not in log
     again = noetl("run", one_step, "--home", fresh_home, "--timeout", "40", "-o", "json")
-    assert again.returncode == 0, again.stderr
+    assert again.returncode == 0, again.stderr + (fresh_home / "background.log").read_text()
     assert all_gone(processes_of(fresh_home))
 
 
