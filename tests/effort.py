@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
 
 EFFORT: Final = int(os.environ.get("NOETL_TEST_EFFORT", "1"))
 
@@ -11,6 +14,12 @@ EFFORT: Final = int(os.environ.get("NOETL_TEST_EFFORT", "1"))
 def times(count: int) -> int:
     """``count`` in `make test`, more in `make verify`."""
     return count * EFFORT
+
+
+def first_in_gate(values: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the first in `make test`, the others in `make verify` only."""
+    first, *others = values
+    return [first, *(pytest.param(one, marks=pytest.mark.verify) for one in others)]
 
 
 SIMULATIONS_AT_LEAST: Final = 40
@@ -21,7 +30,7 @@ of a machine a third as fast as ours.
 SIMULATIONS: Final = SIMULATIONS_AT_LEAST if EFFORT == 1 else max(2_000, times(60))
 """The same in `make verify`."""
 
-RANDOM_EXECUTIONS: Final = times(200)
+RANDOM_EXECUTIONS: Final = times(120)
 """Seeds of random executions, of each kind: of the plain language and of the whole."""
 
 BROKEN_WORKERS: Final = times(60)

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from effort import first_in_gate
 from nats_process import NatsCluster, NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.connection import NatsConnection
@@ -49,9 +50,7 @@ async def config(connection: NatsConnection) -> dict[str, object]:
     return (await stream_info(connection, EVENTS)).config
 
 
-@pytest.mark.parametrize(
-    "is_leader", [pytest.param(True, id="the leader"), pytest.param(False, id="another", marks=pytest.mark.verify)]
-)
+@pytest.mark.parametrize("is_leader", first_in_gate([True, False]), ids=["the leader", "another"])
 async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, clustered: NatsConnection, is_leader: bool) -> None:
     says = NatsOwnDiagnosis(clustered)
 

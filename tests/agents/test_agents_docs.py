@@ -12,6 +12,7 @@ from agent import CHANGING, READING, Agent, agent_over_http, agent_over_stdio
 from aiohttp import ClientSession
 from gateway_stage import TOKEN, GatewayStage
 
+from effort import first_in_gate
 from noetl_stream.mcp.answers import BYTES_A_TOKEN, MAX_TOKENS
 from noetl_stream.mcp.changing import MAX_WAIT_S
 from noetl_stream.mcp.protocol import TOOLS
@@ -77,7 +78,9 @@ def test_each_configuration_is_one_that_a_client_reads() -> None:
 
 
 @pytest.mark.xdist_group("stack")
-@pytest.mark.parametrize("server", [one for one in SERVERS if "command" in one], ids=lambda one: " ".join(one["args"]))
+@pytest.mark.parametrize(
+    "server", first_in_gate(one for one in SERVERS if "command" in one), ids=lambda one: " ".join(one["args"])
+)
 async def test_a_command_of_the_page_serves_an_agent(stage: GatewayStage, shared_home: Path, server: Any) -> None:
     assert server["command"] == "noetl-stream"
     word, *arguments = [stage.url if one.startswith("http") else one for one in server["args"]]

@@ -14,6 +14,7 @@ import pytest
 from agent import CHANGING, READING, agent_over_stdio
 
 from cli_program import FAILING, NOETL, ONE_STEP, PATIENCE_S, environment, noetl, one_clear_line, only_json
+from effort import first_in_gate
 
 SECRET = "Kanari-4711-of-agents"
 TELLS = """\
@@ -48,7 +49,7 @@ def revoke(home: Path, secret: str) -> None:
     assert noetl("token", "revoke", secret.split("_")[1], "--home", home).returncode == 0
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", first_in_gate(["auto", "legacy"]))
 async def test_an_agent_of_either_protocol_reads_at_stdin(shared_home: Path, mode: str) -> None:
     async with agent_over_stdio("--home", shared_home, mode=mode) as agent:
         assert await agent.tools() == READING

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
+from effort import first_in_gate
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import connected_to, open_stack, ports_of_command, prepare_once
 from noetl_stream.local.background import WAITING
@@ -72,6 +73,7 @@ def test_two_runs_at_once_share_a_new_home_and_both_leave_it(fresh_home: Path, o
     assert all_gone(processes_of(fresh_home))
 
 
+@pytest.mark.verify
 def test_an_interrupted_run_continues_without_its_command_when_nats_is_killed(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(40)
@@ -90,6 +92,7 @@ def test_an_interrupted_run_continues_without_its_command_when_nats_is_killed(ow
     assert (described["status"], described["result"]) == ("completed", "done")
 
 
+@pytest.mark.verify
 def test_a_small_benchmark_prints_its_figures_and_ends_its_processes(own_home: Path) -> None:
     found = noetl("bench", *TINY, "--home", own_home, "-o", "json")
     assert found.returncode == 0, found.stderr
@@ -114,7 +117,7 @@ def words_of(process: psutil.Process) -> list[str]:
         return []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("number", first_in_gate([signal.SIGTERM, signal.SIGINT]))
 def test_an_interrupted_benchmark_ends_its_processes(own_home: Path, number: signal.Signals) -> None:
     bench = start("bench", "--executions", "2000", "--home", own_home)
     process = psutil.Process(bench.pid)

@@ -96,6 +96,7 @@ def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path
     assert processes_of(dev.home) == []
 
 
+@pytest.mark.verify
 def test_its_roles_end_with_it_even_when_it_is_killed(dev: Dev) -> None:
     roles = list(roles_of(dev).values())
     assert len(roles) == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_stack import gateway_of
 
+from effort import first_in_gate
 from noetl_stream.cli.main import COMMANDS
 from warm_program import noetl
 
@@ -22,7 +23,7 @@ EXAMPLES = [line for block in re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | r
 KEPT = re.compile(r"(\w+)=\$\((.+)\)")
 
 
-@pytest.mark.parametrize("through", ["nothing", "a gateway"])
+@pytest.mark.parametrize("through", first_in_gate(["nothing", "a gateway"]))
 def test_every_example_of_the_page_runs(shared_home: Path, tmp_path: Path, through: str) -> None:
     shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
     target = {"NOETL_HOME": str(shared_home), "XDG_CONFIG_HOME": str(tmp_path)}

@@ -16,6 +16,7 @@ from pygls.exceptions import JsonRpcException
 
 import cli_program
 from cli_program import NOETL, PATIENCE_S, environment
+from effort import first_in_gate
 from noetl_stream.playbook.compile.compiler import check_document
 from warm_program import noetl
 
@@ -89,7 +90,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", first_in_gate(OTHERS))
 async def test_another_yaml_file_is_left_alone(tmp_path: Path, what: str) -> None:
     async with editing(tmp_path) as editor:
         uri = editor.open(OTHERS[what], "other.yaml")
@@ -125,6 +126,7 @@ async def test_names_are_completed_explained_and_found(tmp_path: Path) -> None:
         assert {editor.shown(uri, one.range) for one in marked} == {"load"}
 
 
+@pytest.mark.verify
 async def test_a_task_is_renamed_behind_letters_of_two_units(tmp_path: Path) -> None:
     async with editing(tmp_path) as editor:
         uri = editor.open(PLAYBOOK)
@@ -137,7 +139,7 @@ async def test_a_task_is_renamed_behind_letters_of_two_units(tmp_path: Path) -> 
             await editor.client.text_document_rename_async(types.RenameParams(new_name="call", **place))
 
 
-@pytest.mark.parametrize("encoding", types.PositionEncodingKind)
+@pytest.mark.parametrize("encoding", first_in_gate(types.PositionEncodingKind))
 async def test_places_are_counted_as_the_editor_wants(tmp_path: Path, encoding: types.PositionEncodingKind) -> None:
     units = {"utf-8": 8, "utf-16": 4, "utf-32": 2}
     async with editing(tmp_path, partial(Editor.begin, encodings=[encoding])) as editor:
@@ -149,6 +151,7 @@ async def test_places_are_counted_as_the_editor_wants(tmp_path: Path, encoding: 
         assert found.range.start == place and "task of step `load`" in found.contents.value
 
 
+@pytest.mark.verify
 async def test_the_outline_and_folds_are_there_while_the_text_is_broken(tmp_path: Path) -> None:
     async with editing(tmp_path) as editor:
         uri = editor.open(PLAYBOOK.replace("{ step: end }", "{ step: "))

@@ -68,6 +68,7 @@ def gateway_of(stack: LiveStack) -> str:
     return line.split()[1]
 
 
+@pytest.mark.verify
 async def test_two_people_decide_an_approval_and_stop_what_runs(
     start_stack: Callable[[int, int], LiveStack], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,6 +381,7 @@ SLEEPS: list[dict[str, Any]] = [
 SLEEPER = playbook("sleeper", [SLEEPS[1]], workload={"folder": ""})
 
 
+@pytest.mark.verify
 async def test_a_cancel_ends_children_and_everything_that_runs(
     start_stack: StartStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ async def test_a_long_journal_is_scrolled_and_scrubbed_smoothly(stage: GatewaySt
     assert visit.complaints == []
 
 
+@pytest.mark.verify
 @of_many
 async def test_a_long_loop_is_one_node_and_a_strip(stage: GatewayStage, visit: Visit, count: int) -> None:
     run = await long_loop(stage, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import Shown
 
@@ -147,6 +148,7 @@ async def calls(shown: Shown, visit: Visit) -> None:
     await page.get_by_role("button", name="report: done, 1 run").wait_for()
 
 
+@pytest.mark.verify
 async def test_an_execution_is_looked_back_at_by_whatever_one_knows_of_it(shown: Shown, tmp_path: Path) -> None:
     async with visiting() as visit:
         await shown.sign_in(visit)

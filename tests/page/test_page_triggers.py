@@ -63,6 +63,7 @@ async def sent(port: int, **event: Any) -> dict[str, Any]:
         return told
 
 
+@pytest.mark.verify
 async def test_events_are_explained_and_sent_again_and_the_trigger_is_paused_and_deleted(
     home: Path, shared_gateway_port: int
 ) -> None:

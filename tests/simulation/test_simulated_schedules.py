@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from schedule_world import ScheduleWorld, every
 
+from effort import first_in_gate
 from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import Timetable
@@ -46,7 +47,7 @@ def simulated(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[st
         loop.close()
 
 
-of_two_seeds = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.verify)])
+of_two_seeds = pytest.mark.parametrize("seed", first_in_gate(range(2)))
 
 
 @of_two_seeds

@@ -33,6 +33,7 @@ async def test_events_deleted_under_a_server_is_made_good_once_it_exists_again(s
     assert await stack.is_whole_in_events()
 
 
+@pytest.mark.verify
 async def test_the_tail_of_events_cut_off_is_made_good(stack: RealStack, tmp_path: Path) -> None:
     data, saved = tmp_path / "nats-data", tmp_path / "saved"
     async with stack.running() as connected:

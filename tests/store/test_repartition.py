@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from real_stack import JOURNALS, WAITING, RealStack, rows
 
+from effort import first_in_gate
 from noetl_stream import maintenance
 from noetl_stream.errors import Conflict, NotReady
 from noetl_stream.model.aggregates import aggregate_id
@@ -49,7 +50,7 @@ async def begun(stack: RealStack, connected: Connected, count: int, playbook: st
     return started
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("count", first_in_gate([8, 64]))
 async def test_executions_that_wait_go_on_with_another_number_of_partitions(stack: RealStack, count: int) -> None:
     async with stack.running() as connected:
         ended = await stack.submit(connected)
@@ -116,7 +117,8 @@ async def test_a_repartition_that_died_between_the_stores_is_finished(
         await stack.ended(connected, waiting)
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.verify)])
+@pytest.mark.verify
+@pytest.mark.parametrize("count", first_in_gate([8, 64]))
 async def test_a_postgres_that_is_lost_later_is_rebuilt_with_the_new_number(stack: RealStack, count: int) -> None:
     async with stack.running() as connected:
         waiting = await begun(stack, connected, 6, HEARING)
