@@ -65,7 +65,7 @@ def compare(node: Node, part: TextPart | None, text: str) -> None:
             compare(value, part.get(name), text)
 
 
-@pytest.mark.parametrize("text", [*SPELLINGS, *(file.read_text() for file in FILES)])
+@pytest.mark.parametrize("text", [*SPELLINGS, *(pytest.param(file.read_text(), id=file.stem) for file in FILES)])
 def test_what_the_language_accepts_is_read_alike(text: str) -> None:
     problems = Problems("")
     source = read_source(text, problems)

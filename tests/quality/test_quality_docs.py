@@ -61,7 +61,7 @@ def test_every_link_into_a_page_leads_to_a_heading(path: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(("name", "text"), whole_playbooks())
+@pytest.mark.parametrize(("name", "text"), [pytest.param(name, text, id=name) for name, text in whole_playbooks()])
 def test_every_whole_playbook_checks(name: str, text: str) -> None:
     assert [d.render() for d in check_document(text, kinds_of(load_tools()), file=name).diagnostics] == []
 
