@@ -39,8 +39,8 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST_FIRST = (
     *("stack", "journeys", "own_stacks"),
-    *("test_page_looks", "test_simulation", "test_page_pictures", "test_page_list", "test_quality_checks"),
-    *("test_local_stack", "test_postgres_store", "test_archive", "test_template_attacks", "test_page_long"),
+    *("test_quality_checks", "test_simulation", "test_page_looks", "test_page_list", "test_quality_instructions"),
+    *("test_postgres_store", "test_archive", "test_template_attacks", "test_page_build", "test_simulated_schedules"),
 )
 """The slowest groups, in the order in which they start, so that all workers end at about the same time."""
 

@@ -117,6 +117,7 @@ def words_of(process: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("number", first_in_gate([signal.SIGTERM, signal.SIGINT]))
 def test_an_interrupted_benchmark_ends_its_processes(own_home: Path, number: signal.Signals) -> None:
     bench = start("bench", "--executions", "2000", "--home", own_home)

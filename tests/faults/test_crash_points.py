@@ -16,7 +16,7 @@ from fault_work import CANCELLED, JOBS, Job, named
 
 from homes import copy_home, folder_for_home
 
-pytestmark = pytest.mark.xdist_group("own_stacks")
+pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
 
 PROGRAM = Path(__file__).parent / "crashing_program.py"
 PATIENCE_S = 300.0
@@ -91,11 +91,9 @@ async def check_crashes(points: Sequence[str], used_home: Path) -> None:
             assert await problems(stack, touched, lambda times: len(times) <= 1 + of_worker) == []
 
 
-@pytest.mark.verify
 async def test_a_process_that_is_killed_at_a_point_of_each_kind_loses_and_doubles_nothing(used_home: Path) -> None:
     await check_crashes(IN_THE_GATE, used_home)
 
 
-@pytest.mark.verify
 async def test_a_process_that_is_killed_at_any_point_loses_and_doubles_nothing(used_home: Path) -> None:
     await check_crashes(list(POINTS), used_home)

@@ -27,7 +27,7 @@ from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring.stores import Connected, connect
 from slow_line import slow_line
 
-pytestmark = pytest.mark.xdist_group("journeys")
+pytestmark = [pytest.mark.xdist_group("journeys"), pytest.mark.verify]
 
 PATIENCE_S = 120.0
 
@@ -116,10 +116,10 @@ async def expect_all_to_end(connected: Connected, count: int, steps: int) -> Non
 @pytest.mark.parametrize(
     ("nats_s", "postgres_s", "count"),
     [
-        pytest.param(0.1, 0.1, 12, id="both 100 ms", marks=pytest.mark.verify),
-        pytest.param(0.4, 0.0, 60, id="NATS 400 ms", marks=pytest.mark.verify),
-        pytest.param(0.0, 0.4, 60, id="Postgres 400 ms", marks=pytest.mark.verify),
-        pytest.param(0.4, 0.4, 60, id="both 400 ms", marks=pytest.mark.verify),
+        pytest.param(0.1, 0.1, 12, id="both 100 ms"),
+        pytest.param(0.4, 0.0, 60, id="NATS 400 ms"),
+        pytest.param(0.0, 0.4, 60, id="Postgres 400 ms"),
+        pytest.param(0.4, 0.4, 60, id="both 400 ms"),
     ],
 )
 async def test_two_servers_far_from_their_stores_keep_their_partitions_and_all_ends(
@@ -150,7 +150,6 @@ async def backend_in_a_tick(watcher: asyncpg.Connection[asyncpg.Record]) -> int:
                 return int(found)
 
 
-@pytest.mark.verify
 async def test_a_server_that_stands_still_in_the_middle_of_a_tick_holds_nobody_up(far_stack: FarStack) -> None:
     connected = await far_stack.connect()
     frozen = await far_stack.start("server", postgres_s=0.4)

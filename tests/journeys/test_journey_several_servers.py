@@ -11,12 +11,11 @@ from journey_stack import LiveStack
 
 from noetl_stream.wiring.stores import connect
 
-pytestmark = pytest.mark.xdist_group("journeys")
+pytestmark = [pytest.mark.xdist_group("journeys"), pytest.mark.verify]
 
 EXECUTIONS = 200
 
 
-@pytest.mark.verify
 async def test_two_servers_and_three_workers_run_each_step_of_200_executions_once(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:
@@ -30,7 +29,6 @@ async def test_two_servers_and_three_workers_run_each_step_of_200_executions_onc
         await connected.close()
 
 
-@pytest.mark.verify
 async def test_a_second_server_takes_over_what_a_dead_one_was_doing(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:

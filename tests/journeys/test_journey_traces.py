@@ -21,7 +21,7 @@ from noetl_stream.testing.waiting import until
 from otlp_collector import ENDPOINT, Collector, Seen, collecting
 from warm_program import noetl
 
-pytestmark = pytest.mark.xdist_group("journeys")
+pytestmark = [pytest.mark.xdist_group("journeys"), pytest.mark.verify]
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
@@ -206,7 +206,6 @@ async def test_a_trace_leads_from_the_caller_to_what_a_task_calls(
     assert collector.headers["api-key"] == "hidden"
 
 
-@pytest.mark.verify
 async def test_killed_servers_and_workers_leave_no_span_that_is_told_twice(
     collector: Collector, start_stack: Callable[[int, int], LiveStack], tmp_path: Path
 ) -> None:

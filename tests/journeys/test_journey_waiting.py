@@ -38,7 +38,7 @@ from noetl_stream.ports.store import ListingFilter, Store
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected
 
-pytestmark = pytest.mark.xdist_group("journeys")
+pytestmark = [pytest.mark.xdist_group("journeys"), pytest.mark.verify]
 
 StartStack = Callable[[int, int], LiveStack]
 
@@ -161,7 +161,6 @@ async def child_of(store: Store, execution_id: str) -> str:
     return found
 
 
-@pytest.mark.verify
 async def test_a_waiting_execution_outlives_the_death_of_every_process(start_stack: StartStack) -> None:
     stack = await asyncio.to_thread(start_stack, 1, 2)
     async with Effects().serving() as effects:
@@ -210,7 +209,6 @@ class Developing:
         self._process.communicate(timeout=60)
 
 
-@pytest.mark.verify
 async def test_a_waiting_execution_continues_when_its_stopped_home_is_started_again(
     used_home: Path, tmp_path: Path
 ) -> None:
@@ -249,7 +247,6 @@ def _processes() -> Iterator[psutil.Process]:
     return psutil.process_iter(["cmdline"])
 
 
-@pytest.mark.verify
 async def test_a_resumed_pipeline_has_everything_on_another_worker(start_stack: StartStack) -> None:
     """iter, vars, results and the program counter, in the middle of a local loop with a jump behind it."""
     once = {"when": "{{ vars.laps < 2 }}", "then": {"do": "jump", "to": "count"}}
@@ -305,7 +302,6 @@ async def _last_calls(effects: Effects, count: int) -> bool:
     return effects.seen["last"] == count
 
 
-@pytest.mark.verify
 async def test_a_local_loop_pauses_and_resumes(start_stack: StartStack, tmp_path: Path) -> None:
     resumed = tmp_path / "resumed"
     code = f"import os, time; time.sleep(0 if os.path.exists({str(resumed)!r}) else 0.25); result = n"
@@ -381,7 +377,6 @@ SLEEPS: list[dict[str, Any]] = [
 SLEEPER = playbook("sleeper", [SLEEPS[1]], workload={"folder": ""})
 
 
-@pytest.mark.verify
 async def test_a_cancel_ends_children_and_everything_that_runs(
     start_stack: StartStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,7 +480,6 @@ async def check_bulk(stack: LiveStack, ids: list[str], victim: str) -> None:
         assert await connected.store.stuck(10) == []
 
 
-@pytest.mark.verify
 async def test_bulk_signals_reach_hundreds_of_executions_while_processes_are_killed(start_stack: StartStack) -> None:
     """Until the leases of the dead worker have run out, others have their turn; a new NATS would end them at once."""
     stack = await asyncio.to_thread(start_stack, 2, 3)

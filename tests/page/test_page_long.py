@@ -16,9 +16,9 @@ from page_tracing import costing, first_paint_ms
 
 from noetl_stream.settings.gateway import GatewayLimits
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.verify]
 
-of_many = pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.verify)])
+of_many = pytest.mark.parametrize("count", [20_000, 100_000])
 EVENTS_OF_A_LAP = 8
 PATIENCE_MS = 240_000
 """The first look at such a journal reads it whole, in the process that this test runs in."""
@@ -110,7 +110,6 @@ async def test_a_long_journal_is_scrolled_and_scrubbed_smoothly(stage: GatewaySt
     assert visit.complaints == []
 
 
-@pytest.mark.verify
 @of_many
 async def test_a_long_loop_is_one_node_and_a_strip(stage: GatewayStage, visit: Visit, count: int) -> None:
     run = await long_loop(stage, count)

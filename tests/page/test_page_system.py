@@ -8,7 +8,7 @@ import pytest
 from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import READ, Shown, something_to_show
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.verify]
 
 
 async def health(shown: Shown, visit: Visit) -> None:
@@ -150,7 +150,6 @@ async def values(shown: Shown, visit: Visit) -> None:
     visit.forgive("422")  # of the value that was too short
 
 
-@pytest.mark.verify
 async def test_the_system_is_looked_after_by_clicks() -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)

@@ -99,6 +99,7 @@ async def contents(dsn: str | None) -> dict[str, list[str]]:
     return {name: sorted(text for (text,) in found) for name, found in texts.items() if found}
 
 
+@pytest.mark.verify
 async def test_a_backup_under_load_gives_every_accepted_execution_its_end(
     source: Source, other: RealStack, tmp_path: Path
 ) -> None:

@@ -13,12 +13,13 @@ from real_stack import JOURNALS, RealStack, rows
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.ports.subjects import EVENTS, RESULTS
 
+pytestmark = pytest.mark.verify
+
 
 async def deleted(stack: RealStack, stream: str) -> None:
     await stack.admin(lambda connection: connection.api(f"STREAM.DELETE.{stream}"))
 
 
-@pytest.mark.verify
 async def test_events_deleted_under_a_server_is_made_good_once_it_exists_again(stack: RealStack) -> None:
     async with stack.running() as connected:
         old = await stack.submit(connected)
@@ -33,7 +34,6 @@ async def test_events_deleted_under_a_server_is_made_good_once_it_exists_again(s
     assert await stack.is_whole_in_events()
 
 
-@pytest.mark.verify
 async def test_the_tail_of_events_cut_off_is_made_good(stack: RealStack, tmp_path: Path) -> None:
     data, saved = tmp_path / "nats-data", tmp_path / "saved"
     async with stack.running() as connected:
@@ -73,7 +73,6 @@ async def test_a_postgres_put_back_from_a_dump_catches_up(stack: RealStack) -> N
     assert await stack.is_whole_in_events()
 
 
-@pytest.mark.verify
 async def test_the_object_store_deleted_is_waited_out(stack: RealStack) -> None:
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected))

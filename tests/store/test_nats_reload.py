@@ -88,6 +88,7 @@ async def guarded(postgres_server: object, dsn: str, tmp_path: Path) -> AsyncIte
         stack.nats.end()
 
 
+@pytest.mark.verify
 async def test_accounts_that_change_under_load_lose_nothing(guarded: Guarded) -> None:
     worker = worker_identity("default")
     async with guarded.at_work(worker) as (client, connected, ports):

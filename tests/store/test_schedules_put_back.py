@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlsplit
 
+import pytest
 from msgspec.structs import replace
 from real_stack import TIMEOUT_S, RealStack, rows
 
@@ -27,6 +28,7 @@ async def completed(stack: RealStack, connected: Connected, count: int) -> list[
     return [execution_id for (execution_id,) in found]
 
 
+@pytest.mark.verify
 async def test_what_a_schedule_has_started_after_a_backup_is_in_its_history_once_and_not_started_again(
     stack: RealStack,
 ) -> None:

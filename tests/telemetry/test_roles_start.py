@@ -17,7 +17,7 @@ from noetl_stream.sealing.keys import new_key
 from noetl_stream.testing.waiting import TIMEOUT_S
 from postgres_pair import postgres_pair
 
-pytestmark = pytest.mark.xdist_group("own_stacks")
+pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
 
 
 def waits_for(role: Watched, store: str) -> None:
@@ -29,7 +29,6 @@ def waits_for(role: Watched, store: str) -> None:
     assert role.get("/livez")[0] == 200
 
 
-@pytest.mark.verify
 async def test_roles_wait_for_stores_that_start_after_them(tmp_path: Path) -> None:
     nats = NatsServer(tmp_path)
     with postgres_pair() as pair, ExitStack() as ending:
