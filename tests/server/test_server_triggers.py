@@ -15,9 +15,12 @@ from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
 from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
+    EndedExecution,
     EndedExecutions,
     EventReceived,
+    ExecutionEnded,
     RequestedFact,
+    StartedBefore,
     TriggerDeleted,
     TriggerRegistered,
     TriggerTerms,
@@ -25,6 +28,8 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.ports.store import InboxRow
 from noetl_stream.server.ends import READ_EVERY_S
 from noetl_stream.testing.simulation.clocks import WrongClock
@@ -172,6 +177,24 @@ async def test_an_end_is_told_again_to_a_trigger_that_was_kept_though_a_slow_clo
     await stage.pass_time(30)
     assert await history(stage, "tests/ends") == [(1, "started", "")]
     assert await started(stage) == was_started
+
+
+async def test_what_was_started_before_is_known_to_the_tick_that_is_told_of_the_end_first(stage: Stage) -> None:
+    await stage.server()
+    quick = await stage.register(AT_ONCE)
+    await registered(stage, execution=EndedExecutions(path=quick))
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(AT_ONCE)
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    [follower] = set(await started(stage)) - {first}
+    trigger, end = aggregate_id("starter", PATH), EndedExecution(execution_id=first, path=quick, status="completed")
+    for fact in (ExecutionEnded(end, ended_ms=stage.clock.now_ms() + 1), StartedBefore(follower)):
+        body = codec.encode(AggregateMessage(trigger, fact, AGGREGATES_FORMAT))
+        row = InboxRow(id=fact.__class__.__name__, partition=partition_of(trigger), execution_id=trigger, body=body)
+        stage.tables.inbox[stage.tables.inbox_sent + 1 + len(stage.tables.inbox)] = row
+    await stage.pass_time(60)
+    assert await history(stage) == [(1, "started", ""), (2, "started", "")]
+    assert await started(stage) == [first, follower]
 
 
 async def test_what_is_told_of_an_end_once_more_is_another_message_than_what_was_told_as_it_ended(stage: Stage) -> None:

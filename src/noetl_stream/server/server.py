@@ -366,7 +366,7 @@ class Server(ServerParts):
 
     async def _fold_inbox(self) -> None:
         """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
-        items = await self.inbox.take(self.ownership.ids)
+        items = self.aggregates.in_order(await self.inbox.take(self.ownership.ids))
         self.counts.inputs["inbox"] += len(items)
         if items and await self.quarantine.fold(items, self._inbox_items):
             self.inbox.expect_messages()
