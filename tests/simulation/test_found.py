@@ -70,6 +70,7 @@ TRIGGERED = {
     197: "an end that a wrong clock had called older than its trigger was not told again",
     585: "an execution was lost after another had been started at its end",
     1203: "a message that told of an end again had the id of another",
+    3217: "a trigger was told of an end in one tick, and of what it had started in a later one",
 }
 
 
