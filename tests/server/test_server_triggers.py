@@ -15,9 +15,12 @@ from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
 from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
+    EndedExecution,
     EndedExecutions,
     EventReceived,
+    ExecutionEnded,
     RequestedFact,
+    StartedBefore,
     TriggerDeleted,
     TriggerRegistered,
     TriggerTerms,
@@ -25,10 +28,16 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
+from noetl_stream.ports.store import InboxRow
 from noetl_stream.server.ends import READ_EVERY_S
+from noetl_stream.testing.simulation.clocks import WrongClock
+from noetl_stream.testing.simulation.work import playbook, then
 
 PATH = "tests/hook"
 OPEN = Verification(form="none")
+AT_ONCE = playbook("quick", [{"step": "start", "next": then("start", when="{{ false }}")}])
 
 
 async def asked(stage: Stage, fact: RequestedFact) -> dict[str, Any] | str:
@@ -143,6 +152,70 @@ async def test_the_end_of_an_execution_that_it_waits_for_starts_another(stage: S
     assert isinstance(asked_for, ExecutionRequested)
     assert asked_for.workload == {"of": first, "status": "completed"}
     assert await history(stage) == [(1, "started", "")]
+
+
+async def test_an_end_is_told_again_to_a_trigger_that_was_kept_though_a_slow_clock_called_it_older(
+    stage: Stage,
+) -> None:
+    host = stage.host("server")
+    clock = host.clock = WrongClock(stage.clock, 0)
+    stage.start_server(host)
+    quick = await stage.register(AT_ONCE)
+    await registered(stage, playbook=quick)
+    await registered(stage, "tests/ends", execution=EndedExecutions(path=quick))
+    await stage.pass_time(30.5)
+    before, clock.ahead_ms = stage.store.real.dump(), -600_000  # until it is compared with the database's again
+    answer = await sent(stage, 1)
+    assert isinstance(answer, dict)
+    ended = await stage.ended(answer["execution_id"])
+    assert ended.finished_ms is not None and ended.finished_ms < stage.clock.now_ms() - 500_000
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    was_started = await started(stage)
+    host.kill()
+    stage.store.real.put_back(before)
+    await stage.server()
+    await stage.pass_time(30)
+    assert await history(stage, "tests/ends") == [(1, "started", "")]
+    assert await started(stage) == was_started
+
+
+async def test_what_was_started_before_is_known_to_the_tick_that_is_told_of_the_end_first(stage: Stage) -> None:
+    await stage.server()
+    quick = await stage.register(AT_ONCE)
+    await registered(stage, execution=EndedExecutions(path=quick))
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(AT_ONCE)
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    [follower] = set(await started(stage)) - {first}
+    trigger, end = aggregate_id("starter", PATH), EndedExecution(execution_id=first, path=quick, status="completed")
+    for fact in (ExecutionEnded(end, ended_ms=stage.clock.now_ms() + 1), StartedBefore(follower)):
+        body = codec.encode(AggregateMessage(trigger, fact, AGGREGATES_FORMAT))
+        row = InboxRow(id=fact.__class__.__name__, partition=partition_of(trigger), execution_id=trigger, body=body)
+        stage.tables.inbox[stage.tables.inbox_sent + 1 + len(stage.tables.inbox)] = row
+    await stage.pass_time(60)
+    assert await history(stage) == [(1, "started", ""), (2, "started", "")]
+    assert await started(stage) == [first, follower]
+
+
+async def test_what_is_told_of_an_end_once_more_is_another_message_than_what_was_told_as_it_ended(stage: Stage) -> None:
+    sent_rows: list[InboxRow] = []
+    stage.store.after_commit = lambda tick: sent_rows.extend(tick.inbox)
+    await stage.server()
+    quick = await stage.register(AT_ONCE)
+    await registered(stage, playbook=quick)
+    await registered(stage, "tests/ends", execution=EndedExecutions(path=quick))
+    await stage.pass_time(2 * READ_EVERY_S)
+    answer = await sent(stage, 1)
+    assert isinstance(answer, dict)
+    await stage.ended(answer["execution_id"])
+    await stage.pass_time(10)
+    [request] = [row for row in sent_rows if row.execution_id == answer["execution_id"]]
+    told = len(sent_rows)
+    stage.tables.inbox[1] = request  # it comes again, as the first message that this database ever had
+    await stage.pass_time(60)
+    [again] = sent_rows[told:]
+    assert again.execution_id == aggregate_id("starter", PATH)
+    assert again.id not in {row.id for row in sent_rows[:told]}
 
 
 async def test_a_chain_of_triggers_ends(stage: Stage) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from noetl_stream.testing.simulation.faults import kinds_of
 from noetl_stream.testing.simulation.simulation import simulate
 from noetl_stream.testing.simulation.story import Planned, Story
+from noetl_stream.testing.simulation.triggers import triggered_story
 from noetl_stream.testing.simulation.work import JOBS
 
 
@@ -60,3 +62,20 @@ def test_a_rerun_waits_for_a_postgres_that_has_yet_to_catch_up() -> None:
 def test_a_command_whose_inner_loop_has_ended_is_still_under_way() -> None:
     """It ran twice because its lease was ended, and that was not held for the reason."""
     assert not simulate(503049).problems
+
+
+TRIGGERED = {
+    465: "an end that was decided again later started another execution",
+    279: "an event was ignored since its token was revoked, though Postgres had once said that it started",
+    197: "an end that a wrong clock had called older than its trigger was not told again",
+    585: "an execution was lost after another had been started at its end",
+    1203: "a message that told of an end again had the id of another",
+    3217: "a trigger was told of an end in one tick, and of what it had started in a later one",
+}
+
+
+@pytest.mark.parametrize(
+    "seed", [seed if seed in (465, 279) else pytest.param(seed, marks=pytest.mark.verify) for seed in TRIGGERED]
+)
+def test_triggers_do_what_is_promised_after_a_postgres_that_was_put_back(seed: int) -> None:
+    assert not simulate(triggered_story(seed, kinds_of(seed))).problems, TRIGGERED[seed]

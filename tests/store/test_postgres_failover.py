@@ -159,10 +159,12 @@ async def test_executions_are_read_from_the_replica_unless_it_does_not_know_them
         assert await names(reading(pair, elsewhere), after) == ([after, before], "completed")
         assert await counted(reading(pair, elsewhere)) == (2, 2)
     both = reading(pair, pair.standby.dsn(), nats.url)
-    await store.commit(following(following(first), executions=[replace(ended(before), status="failed")]))
+    newer = replace(ended(before), status="failed", position=ended(before).position + 1)
+    await store.commit(following(following(first), executions=[newer]))
     async with connected_when_used(both, name="test") as ports:
         executions = DirectOperations(ports, both).executions
-        assert (await executions.get(before)).status == "completed"
+        shown = await executions.get(before)
+        assert (shown.status, shown.position) == ("completed", newer.position - 1), "and its position says so"
         assert (await executions.wait(before, 0.0)).status == "failed"
         assert (await executions.get(before)).status == "failed", "somebody has waited for it here"
     sql(pair.standby, "select pg_wal_replay_resume()")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Found, Given, Lookup
-from noetl_stream.engine.aggregates.triggers import MAX_DEPTH, MAX_KEYS, TriggerKind, TriggerState
+from noetl_stream.engine.aggregates.triggers import KNOWN_MS, MAX_DEPTH, MAX_KEYS, MAX_KNOWN, TriggerKind, TriggerState
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     AggregateFact,
@@ -16,6 +16,7 @@ from noetl_stream.model.aggregates import (
     EndedExecutions,
     EventReceived,
     ExecutionEnded,
+    StartedBefore,
     StartedEnded,
     TriggerDeleted,
     TriggerPaused,
@@ -26,7 +27,7 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.model.ids import is_uuid7
+from noetl_stream.model.ids import is_uuid7, uuid7
 from noetl_stream.model.status import Rejection
 
 PATH, BY = "shop/pushes", "token:ann"
@@ -39,13 +40,17 @@ REVOKED = "token:ann is revoked or has expired"
 
 
 def fold(
-    state: TriggerState | None, fact: AggregateFact, found: Found | None = None, hidden: str = ""
+    state: TriggerState | None,
+    fact: AggregateFact,
+    found: Found | None = None,
+    hidden: str = "",
+    at_ms: int = NOW_MS,
 ) -> Folded[TriggerState]:
     """Folds a fact; ``hidden`` is why the watched paths may not be seen."""
     wanted = KIND.lookups(state, fact)
     given = {one: found or Found("d" * 64) for one in wanted}
     given |= {one: Found(forbidden=hidden) for one in wanted if one.path != "shop/build" and hidden}
-    return KIND.fold(state, Given(ID, PATH, fact, NOW_MS, given))
+    return KIND.fold(state, Given(ID, PATH, fact, at_ms, given))
 
 
 def registered(terms: TriggerTerms = TERMS) -> TriggerState:
@@ -58,8 +63,10 @@ def event(number: int = 1, **more: Any) -> EventReceived:
     return EventReceived(f"e{number}", PATH, "webhook", event={"json": {"n": number}}, **more)
 
 
-def ended(depth: int = 1) -> ExecutionEnded:
-    return ExecutionEnded(EndedExecution(execution_id="e1", path="shop/orders", status="failed"), depth)
+def ended(depth: int = 1, ended_ms: int = 0, execution_id: str = "e1") -> ExecutionEnded:
+    return ExecutionEnded(
+        EndedExecution(execution_id=execution_id, path="shop/orders", status="failed"), depth, ended_ms
+    )
 
 
 def requested(folded: Folded[TriggerState]) -> ExecutionRequested:
@@ -138,6 +145,47 @@ def test_an_end_starts_an_execution_that_knows_how_many_triggers_led_to_it() -> 
     assert origin is not None and origin.depth == 3
     [entry] = fold(state, ended(MAX_DEPTH + 1)).history
     assert entry.status == "ignored" and "no more may" in entry.body["reason"]
+
+
+def started_at(state: TriggerState, end: ExecutionEnded, at_ms: int = NOW_MS) -> str:
+    """The execution that an end starts."""
+    [entry] = fold(state, end, at_ms=at_ms).history
+    assert entry.status == "started" and entry.execution_id is not None
+    return entry.execution_id
+
+
+def test_an_end_that_is_decided_again_later_has_what_it_had_started_before_postgres_was_put_back() -> None:
+    state = registered(ENDS)
+    before = started_at(state, ended(ended_ms=NOW_MS))
+    later = ended(ended_ms=NOW_MS + 5_000)
+    assert started_at(state, later) != before, "its time is that of the end"
+    told = fold(state, StartedBefore(before)).state
+    assert told is not None
+    assert started_at(told, later) == before
+    assert started_at(told, ended(execution_id="e2", ended_ms=NOW_MS)) != before
+    assert codec.decode_as(TriggerState, codec.encode(told)) == told
+
+
+def test_what_was_started_before_postgres_was_put_back_is_remembered_for_some_minutes_and_bounded() -> None:
+    state = registered(ENDS)
+    before = started_at(state, ended(ended_ms=NOW_MS))
+    told = fold(state, StartedBefore(before)).state
+    assert told is not None
+    later, past_ms = ended(ended_ms=NOW_MS + 1), NOW_MS + KNOWN_MS + 1
+    assert started_at(told, later, past_ms - 1) == before
+    assert started_at(told, later, past_ms) != before
+    forgotten = fold(told, later, at_ms=past_ms).state
+    assert forgotten is not None and not forgotten.known
+    for number in range(MAX_KNOWN):
+        assert told is not None
+        told = fold(told, StartedBefore(uuid7(NOW_MS, number.to_bytes(10, "big")))).state
+    assert told is not None and len(told.known) == MAX_KNOWN
+    assert started_at(told, later) != before
+
+
+def test_a_trigger_on_events_that_events_has_remembers_nothing_of_what_was_started() -> None:
+    state = registered()
+    assert fold(state, StartedBefore(uuid7(NOW_MS, bytes(10)))).state is state
 
 
 def test_who_may_not_see_executions_is_not_told_of_their_ends() -> None:

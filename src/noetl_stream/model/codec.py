@@ -158,6 +158,25 @@ def newer_format(data: bytes, reads: int) -> int:
     return written if written > reads else 0
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Telling(msgspec.Struct, frozen=True):
+    fact: _Named = _Named()
+
+
+_decode_telling: Final[Decode[_Telling]] = _decoder(_Telling)
+
+
+def name_of_fact(data: bytes) -> str:
+    """The name of the fact that a message has; empty if it has none."""
+    try:
+        return _decode_telling(data).fact.name
+    except PayloadRefused:
+        return ""
+
+
 def check_text(data: bytes) -> None:
     """Checks JSON that is stored whole: decoding alone skips the parts it does not use, and no column holds a NUL.
 

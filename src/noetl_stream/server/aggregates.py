@@ -30,6 +30,7 @@ from noetl_stream.model.aggregates import (
     AggregateRequested,
     LimitSlot,
     SlotReturned,
+    StartedBefore,
     TimerDue,
     is_aggregate,
 )
@@ -54,6 +55,8 @@ from noetl_stream.server.stream_readers import StreamInput
 from noetl_stream.server.tick import PendingTick, inbox_letter, refused
 
 log = logging.getLogger(__name__)
+
+STARTED_BEFORE: Final = str(StartedBefore.__struct_config__.tag)
 
 FEW: Final = 1024
 """Up to this many stale timers are not worth removing."""
@@ -150,6 +153,15 @@ class Aggregates:
         await self._fold(
             [AggregateInput(one.execution_id, one.fact, at_ms, one.request_id) for at_ms, one in bodies], tick
         )
+
+    @staticmethod
+    def in_order(items: Sequence[InboxItem]) -> Sequence[InboxItem]:
+        """In the order in which they are folded: what was started before, then what would start it again."""
+
+        def follows(item: InboxItem) -> bool:
+            return not (is_aggregate(item.execution_id) and codec.name_of_fact(item.body) == STARTED_BEFORE)
+
+        return sorted(items, key=follows)
 
     async def messages(self, items: Sequence[InboxItem], at_ms: int, tick: PendingTick) -> None:
         """Folds messages of the inbox; one that cannot be read becomes a dead letter. They are deleted either way.

@@ -68,13 +68,14 @@ class EndTriggers:
         return True
 
     def told(
-        self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again: bool = False
+        self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again_since_ms: int | None = None
     ) -> Iterator[AggregateMessage]:
         """What triggers are told of an execution that ended at ``at_ms``. One that another has called counts as a part
         of its caller, and no trigger is told of what it has started itself.
 
         Args:
-            again: It ended before Postgres was put back; some triggers may be newer.
+            again_since_ms: It had ended, and Postgres was put back to when it had not: to this time by EVENTS. Triggers
+                that are newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
         """
         if not self._known or after.parent is not None:
             return
@@ -82,7 +83,7 @@ class EndTriggers:
         ended: EndedExecution | None = None
         for aggregate_id, wanted, created_ms in self._known:
             is_own = after.origin is not None and after.origin.aggregate_id == aggregate_id
-            if again and created_ms > at_ms:
+            if again_since_ms is not None and created_ms > max(at_ms, again_since_ms):
                 continue
             if not is_own and concerns(wanted, after.path, labels, status):
                 ended = ended or _ended(after, labels)

@@ -175,7 +175,7 @@ class Recovery:
         recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
         await self._parts.ends.refresh(self._parts.ports.clock.monotonic_s(), every_s=0.0)
-        restoring = _Restoring(self._parts, self._committer, lease.id, recorded.tick - lease.tick)
+        restoring = _Restoring(self._parts, self._committer, lease, recorded.tick - lease.tick)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
             await restoring.restore(execution_id, execution)
@@ -211,13 +211,14 @@ class _Restoring:
         ticks: How many ticks it may take: before the last, the partition is still behind EVENTS for a successor.
     """
 
-    def __init__(self, parts: ServerParts, committer: Committer, partition: int, ticks: int) -> None:
+    def __init__(self, parts: ServerParts, committer: Committer, lease: PartitionLease, ticks: int) -> None:
         self._executions = parts.executions
         self._plans = parts.plans
         self._store = parts.ports.store
         self._ends = parts.ends
         self._committer = committer
-        self._partition = partition
+        self._partition = lease.id
+        self._since_ms = lease.last_ms
         self._ticks_left = ticks
         self._tick = PendingTick()
         self._bytes = 0
@@ -292,7 +293,8 @@ class _Restoring:
             self._collect(execution_id, after, effects)
             if after.ended and (before is None or not before.ended):
                 labels = plan.labels if plan is not None else {}
-                for number, message in enumerate(self._ends.told(after, labels, cached.at_ms, again=True), start=1):
+                told = self._ends.told(after, labels, cached.at_ms, again_since_ms=self._since_ms)
+                for number, message in enumerate(told, start=1):
                     self._tick.send(SendMessage(after.position, message), execution_id, number)
             self._answer(execution_id, given, after.position - sum(fact.width for fact in decisions))
             self._bytes += len(given.data) + 200 * len(decisions)

@@ -366,7 +366,7 @@ class Server(ServerParts):
 
     async def _fold_inbox(self) -> None:
         """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
-        items = await self.inbox.take(self.ownership.ids)
+        items = self.aggregates.in_order(await self.inbox.take(self.ownership.ids))
         self.counts.inputs["inbox"] += len(items)
         if items and await self.quarantine.fold(items, self._inbox_items):
             self.inbox.expect_messages()
@@ -405,7 +405,7 @@ class Server(ServerParts):
             if row is not None and row.status == status:
                 error = None if row.error is None else codec.decode_error(row.error)
                 told = SendMessage(row.position, ended_message(row.execution_id, origin, status, error))
-                tick.send(told, row.execution_id, item.seq)
+                tick.send(told, row.execution_id, 0, item.seq)  # one number is what it sent as it ended
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""

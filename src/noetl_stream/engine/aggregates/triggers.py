@@ -20,6 +20,7 @@ from noetl_stream.model.aggregates import (
     EventReceived,
     ExecutionEnded,
     Family,
+    StartedBefore,
     StartedEnded,
     StreamEventRead,
     StreamPlace,
@@ -44,6 +45,11 @@ MAX_DEPTH: Final = 10
 MAX_KEYS: Final = 500
 """So many keys are remembered, those that came last."""
 
+MAX_KNOWN: Final = 1_000
+"""So many executions are remembered that were started before Postgres was put back."""
+
+KNOWN_MS: Final = 600_000
+"""How long they are: until all partitions have caught up from EVENTS, and have decided again what EVENTS lacks."""
 
 MAX_RUNNING: Final = 500
 """So many executions that messages of a stream have started run at once, about: then it is not read on."""
@@ -78,6 +84,8 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         paused: Why it starts nothing; empty if it does.
         keys: The executions started for the keys that came last, by a digest of the key, oldest first.
         reading: How far its stream is read, with ``nats``.
+        known: Executions that ends had started before Postgres was put back to an earlier state, by the part of their
+            id that is no time; ``recalled_ms``: when one was added.
     """
 
     path: str
@@ -92,6 +100,8 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     paused_ms: int = 0
     keys: dict[str, str] = {}
     reading: StreamReading = StreamReading()
+    known: dict[str, str] = {}
+    recalled_ms: int = 0
 
     @property
     def consumer(self) -> str:
@@ -150,8 +160,14 @@ class TriggerKind:
             case ExecutionEnded(ended=ended, ended_ms=ended_ms, depth=depth):
                 if given.found[_watching(ended.path, state.by)].forbidden:
                     return Folded(state)  # nobody is told that it ended who may not see it
+                state = _forgetting(state, given.at_ms)
                 execution_id = _execution_of(state, given, ended_ms, "ended", ended.execution_id)
+                execution_id = state.known.get(_event_in(execution_id), execution_id)
                 return _arrived(state, given, msgspec.to_builtins(ended), execution_id, {"depth": depth}, depth)
+            case StartedBefore(execution_id=execution_id) if state.terms.execution is not None:
+                last = list(_forgetting(state, given.at_ms).known.items())[-(MAX_KNOWN - 1) :]
+                known = {**dict(last), _event_in(execution_id): execution_id}
+                return Folded(replace(state, known=known, recalled_ms=given.at_ms))
             case StartedEnded(execution_id=execution_id) if execution_id in state.reading.running:
                 running = tuple(one for one in state.reading.running if one != execution_id)
                 return Folded(replace(state, reading=replace(state.reading, running=running)))
@@ -259,6 +275,17 @@ def _execution_of(state: TriggerState, given: Given, at_ms: int, *event: str) ->
         event: What tells it from all others.
     """
     return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, *event)))
+
+
+def _event_in(execution_id: str) -> str:
+    """What an id says of its event: all but the time. An end that is decided again has another."""
+    return execution_id[13:]
+
+
+def _forgetting(state: TriggerState, at_ms: int) -> TriggerState:
+    """Without what no partition that catches up will speak of any more."""
+    is_past = state.recalled_ms and at_ms - state.recalled_ms > KNOWN_MS
+    return replace(state, known={}, recalled_ms=0) if is_past else state
 
 
 def _arrived(
