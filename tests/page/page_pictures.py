@@ -6,7 +6,7 @@ Chromium draws in its own way, count for little, and what has another place or c
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -85,14 +85,12 @@ async def pictures(
     *,
     dark: bool,
     screens: Sequence[str] = SCREENS,
-    narrow: Container[str] | None = None,
     style: str = "",
     args: Sequence[str] = (),
 ) -> AsyncIterator[Picture]:
     """Of each screen or dialog, wide and then narrow, by its name with theme and size.
 
     Args:
-        narrow: Those that are taken narrow. Default: all.
         style: What the page has besides its own style.
         args: Of the browser.
     """
@@ -106,8 +104,6 @@ async def pictures(
             if dialog:
                 await open_dialog(visit, dialog)
             for size, (width, height) in SIZES.items():
-                if size == "narrow" and narrow is not None and screen not in narrow:
-                    continue
                 taken = Image.open(BytesIO(await pictured.settled(width, height)))
                 yield Picture(f"{screen}-{theme}-{size}", taken.convert("RGB"))
         assert missing == [], f"not recorded: {missing}; run `python tests/page/screenshots.py --record`"
