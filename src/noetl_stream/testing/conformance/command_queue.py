@@ -284,7 +284,7 @@ class CommandQueueConformance:
         await source.close()
 
     async def test_a_pool_without_commands_is_still_listed(self, queue: CommandQueue, source: CommandSource) -> None:
-        await until_it_is([QueuedPool("default", 0, 0, 0)], queue.pools)
+        assert await queue.pools() == [QueuedPool("default", 0, 0, 0)]
         await issue(queue, command("c1"))
         (delivery,) = await take(source, 1)
         delivery.ack()
