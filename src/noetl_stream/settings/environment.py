@@ -35,7 +35,7 @@ from noetl_stream.settings.gateway import (
     read_hosts,
     read_networks,
 )
-from noetl_stream.settings.initial_environment import erase_variables
+from noetl_stream.settings.initial_memory import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.places import Place, read_endpoints
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE, READ_VARIABLE, read_address, read_primary
