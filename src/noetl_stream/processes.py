@@ -18,7 +18,12 @@ import msgspec
 from noetl_stream.hosting import StackAccess
 from noetl_stream.local.background import command_line
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.environment import identity_environment, inherited_environment, set_environment
+from noetl_stream.settings.environment import (
+    holds_engine_variables,
+    identity_environment,
+    inherited_environment,
+    set_environment,
+)
 from noetl_stream.settings.initial_memory import show_arguments
 from noetl_stream.settings.status import STATUS_VARIABLE
 
@@ -107,7 +112,7 @@ def fork(main: Callable[[list[str]], object], *arguments: str) -> Forked | None:
         threads = os.listdir("/proc/self/task")  # noqa: PTH208
     except (AttributeError, OSError):
         return None
-    if len(threads) > 1 or inherited_environment() != os.environ:
+    if len(threads) > 1 or holds_engine_variables():
         return None
     reading, writing = os.pipe()
     pid = os.fork()

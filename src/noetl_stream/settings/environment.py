@@ -538,6 +538,11 @@ def _is_for_the_engine(name: str) -> bool:
     return is_key or name.startswith(CREDENTIAL_PREFIX)
 
 
+def holds_engine_variables() -> bool:
+    """Whether this process's environment has what is for the engine, which a child must not have."""
+    return any(map(_is_for_the_engine, os.environ))
+
+
 def inherited_environment() -> dict[str, str]:
     """What a child process has of this one's environment: all but what is for the engine."""
     return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
