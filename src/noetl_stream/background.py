@@ -17,7 +17,7 @@ from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.permissions import SERVER, worker_identity
-from noetl_stream.processes import Supervised
+from noetl_stream.processes import Forked, Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.roles import make_server
@@ -52,14 +52,14 @@ def background_lock(settings: Settings) -> Iterator[bool]:
         lock.close()
 
 
-async def host_in_background(settings: Settings) -> None:
+async def host_in_background(settings: Settings, forked: Forked | None = None) -> None:
     """Runs a server and a worker for commands that found none, until they are no longer needed.
 
-    Both load while the stack starts, the worker in a process of its own.
+    Both load while the stack starts, the worker in a process of its own; ``forked`` is one that has loaded.
     """
     opened: asyncio.Future[StackAccess] = asyncio.get_running_loop().create_future()
     arguments = ["worker", "--pool", settings.pool, "--slots", str(settings.slots)]
-    worker = Supervised("worker", arguments, opened, worker_identity(settings.pool))
+    worker = Supervised("worker", arguments, opened, worker_identity(settings.pool), forked=forked)
     with ExitStack() as closing:
         running = asyncio.create_task(worker.run())
         try:

@@ -57,9 +57,13 @@ POSTGRES_USER = {ADMIN: "noetl", SERVER: "noetl_server", GATEWAY: "noetl_gateway
 """The embedded Postgres user of each identity. With own servers, the role that it should be a member of."""
 
 
+_NATS_PORTS: Final = tuple(
+    f"adapters.nats.{port}" for port in ("blobs", "bus", "command_queue", "event_log", "task_logs")
+)
+
 LOADED: Final[Mapping[str, Sequence[str]]] = {
-    "server": ("adapters.nats.event_log", "adapters.evaluation.pool", "server.server"),
-    "worker": ("adapters.nats.event_log", "worker.worker"),
+    "server": (*_NATS_PORTS, "adapters.evaluation.pool", "adapters.traces", "server.server"),
+    "worker": (*_NATS_PORTS, "adapters.traces", "worker.worker"),
 }
 """What the server and the worker of :mod:`noetl_stream.wiring` import."""
 
@@ -221,6 +225,7 @@ def load(role: str) -> None:
 
     for module in LOADED[role]:
         import_module(f"noetl_stream.{module}")
+    import_module("nkeys")  # by the NATS client when it connects
     installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 

@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +18,13 @@ import msgspec
 from noetl_stream.hosting import StackAccess
 from noetl_stream.local.background import command_line
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.environment import identity_environment, inherited_environment, set_environment
+from noetl_stream.settings.environment import (
+    holds_engine_variables,
+    identity_environment,
+    inherited_environment,
+    set_environment,
+)
+from noetl_stream.settings.initial_memory import show_arguments
 from noetl_stream.settings.status import STATUS_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -25,6 +32,7 @@ log = logging.getLogger(__name__)
 RESTART_S = 1.0
 PIPE_BYTES: Final = 64 * 1024
 STOP_S = 20.0
+FOLLOWS_PARENT: Final = "--end-with-parent"
 
 
 def end_with_parent() -> None:
@@ -48,6 +56,91 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
 
 
+class Forked:
+    """A child of :class:`Supervised` that is a copy of this process: it has imported what this one has."""
+
+    def __init__(self, pid: int, writing: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._writing = writing
+
+    def tell(self, line: bytes) -> None:
+        """Writes to its stdin, which it reads at once.
+
+        Raises:
+            BrokenPipeError: It has ended.
+        """
+        os.write(self._writing, line)
+
+    async def wait(self) -> int:
+        if self.returncode is None:
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+            process = os.pidfd_open(self.pid)
+            loop.add_reader(process, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(process)
+                os.close(process)
+        return self._reaped() if self.returncode is None else self.returncode  # another waiter may have been first
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _reaped(self) -> int:
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self._writing)
+        return self.returncode
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.returncode is None:  # else the pid may be another's
+            os.kill(self.pid, number)
+
+
+def fork(main: Callable[[list[str]], object], *arguments: str) -> Forked | None:
+    """A child that calls ``main`` with the arguments of a command, as a new process of this program would.
+
+    To be called before this process has an event loop, a connection or a key: the child has all of its memory, but none
+    of its files. ``None`` if there are threads, or variables that a child must not have, or no way to wait for it
+    (pidfd, Linux 5.3).
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        threads = os.listdir("/proc/self/task")  # noqa: PTH208
+    except (AttributeError, OSError):
+        return None
+    if len(threads) > 1 or holds_engine_variables():
+        return None
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reading)
+        return Forked(pid, writing)
+    code: object = 1
+    try:
+        os.setsid()
+        os.dup2(reading, 0)
+        _close_all_but_standard()
+        show_arguments(command_line(*arguments, FOLLOWS_PARENT))
+        main([*arguments, FOLLOWS_PARENT])
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def _close_all_but_standard() -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # it was the list itself
+                os.close(int(name))
+
+
 class Supervised:
     """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process.
 
@@ -56,6 +149,7 @@ class Supervised:
         identity: Its environment has the addresses and keys of this identity, and no others.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
         inherited: Descriptors that the child gets too, under the same numbers.
+        forked: Is the child until it ends for the first time.
     """
 
     def __init__(
@@ -67,14 +161,16 @@ class Supervised:
         *,
         gateway_port: int | None = None,
         inherited: Sequence[int] = (),
+        forked: Forked | None = None,
     ) -> None:
         self.title = title
-        self._arguments = command_line(*arguments, "--end-with-parent")
+        self._arguments = command_line(*arguments, FOLLOWS_PARENT)
         self._identity = identity
         self._stack = stack
         self._gateway_port = gateway_port
         self._inherited = inherited
-        self._process: asyncio.subprocess.Process | None = None
+        self._forked = forked
+        self._process: asyncio.subprocess.Process | Forked | None = None
         self._stopping = False
 
     @property
@@ -84,21 +180,25 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            # In its own session: we handle Ctrl-C and stop our children in order.
-            self._process = await asyncio.create_subprocess_exec(
-                *self._arguments,
-                env=inherited_environment(),
-                stdin=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=self._inherited,
-            )
+            self._process = await self._started()
             await self._tell(self._process)
             code = await self._process.wait()
             if not self._stopping:
                 log.warning("%s exited with code %s: restarting", self.title, code)
                 await asyncio.sleep(RESTART_S)
 
-    async def _tell(self, process: asyncio.subprocess.Process) -> None:
+    async def _started(self) -> asyncio.subprocess.Process | Forked:
+        """In its own session: we handle Ctrl-C and stop our children in order."""
+        forked, self._forked = self._forked, None
+        return forked or await asyncio.create_subprocess_exec(
+            *self._arguments,
+            env=inherited_environment(),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=self._inherited,
+        )
+
+    async def _tell(self, process: asyncio.subprocess.Process | Forked) -> None:
         """Sends the child its environment."""
         stack = self._stack if isinstance(self._stack, StackAccess) else await asyncio.shield(self._stack)
         environment = self._environment(stack)
@@ -106,9 +206,13 @@ class Supervised:
         if stack.settings.traces is not None:
             environment |= stack.settings.traces.variables()
         environment[STATUS_VARIABLE] = ""  # several children cannot have one address
-        assert process.stdin is not None
+        line = msgspec.json.encode(environment) + b"\n"
         with contextlib.suppress(ConnectionError):  # it has ended already
-            process.stdin.write(msgspec.json.encode(environment) + b"\n")
+            if isinstance(process, Forked):
+                process.tell(line)
+                return
+            assert process.stdin is not None
+            process.stdin.write(line)
             await process.stdin.drain()
 
     def _environment(self, stack: StackAccess) -> dict[str, str]:

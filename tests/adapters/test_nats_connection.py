@@ -223,3 +223,18 @@ def test_a_program_that_cannot_connect_leaves_no_traceback_behind() -> None:
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.startswith("cannot reach NATS")
     assert ran.stderr == ""
+
+
+def test_a_status_in_headers_is_read_without_the_librarys_own_jetstream() -> None:
+    program = (
+        "import asyncio, sys\n"
+        "import noetl_stream.adapters.nats\n"
+        "from noetl_stream.nats_client import PatientClient\n"
+        "async def read(): return await PatientClient()._process_headers(b'NATS/1.0 404 No Messages\\r\\n\\r\\n')\n"
+        "read = asyncio.run(read())\n"
+        "print(read['Status'], read['Description'], *(name for name in sys.modules if name.startswith('nats.js')))\n"
+        "from nats.js import api\n"
+        "print(all(api.Header[one.name].value == one for one in noetl_stream.adapters.nats.Header))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.splitlines() == ["404 No Messages", "True"]

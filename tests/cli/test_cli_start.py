@@ -79,11 +79,12 @@ def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
     assert not {one for one in costly if "playbook" in one or "engine" in one} | costly & {"pydantic", "jinja2"}
 
 
-def test_a_worker_imports_no_postgres() -> None:
+@pytest.mark.parametrize("loads", ["load('worker')", "import noetl_stream.background; load('worker'); load('server')"])
+def test_a_worker_imports_no_postgres_nor_what_it_may_be_forked_from(loads: str) -> None:
     """They need NATS alone."""
-    loads = "import sys; from noetl_stream.hosting import load; load('worker'); print(*sys.modules)"
+    shown = f"import sys; from noetl_stream.hosting import load; {loads}; print(*sys.modules)"
     loaded = subprocess.run(
-        [sys.executable, "-c", loads], capture_output=True, text=True, env=environment(), check=True
+        [sys.executable, "-c", shown], capture_output=True, text=True, env=environment(), check=True
     ).stdout.split()
     assert "noetl_stream.worker.worker" in loaded
     assert not {one for one in loaded if one.partition(".")[0] == "asyncpg" or "adapters.postgres" in one}

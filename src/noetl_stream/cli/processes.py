@@ -6,7 +6,7 @@ import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 from msgspec.structs import replace
@@ -22,6 +22,9 @@ from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry.logs import configure
+
+if TYPE_CHECKING:
+    from noetl_stream.processes import Forked
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +45,27 @@ end_with_parent_option = click.option(
 )
 
 
-def _begin_when_told(_context: click.Context, _option: click.Parameter, given: bool) -> None:
-    if given:
-        from noetl_stream.local.background import await_start
+def _begin_when_told(_context: click.Context, _option: click.Parameter, given: bool) -> Forked | None:
+    """The worker of the background process, if it can be a copy of what has been loaded by then."""
+    if not given:
+        return None
+    from noetl_stream.local.background import await_start
 
-        with suppress(Exception):  # what fails to load fails again once there is a log
-            import noetl_stream.background  # noqa: F401  while a command checks its playbook
-            from noetl_stream.hosting import load
+    with suppress(Exception):  # what fails to load fails again once there is a log
+        import noetl_stream.background  # noqa: F401  while a command checks its playbook
+        from noetl_stream.hosting import load
 
-            load("server")
-        await_start()
+        load("worker")
+        load("server")
+    await_start()
+    from noetl_stream.cli.main import main
+    from noetl_stream.processes import fork
+
+    return fork(main, "worker")
 
 
 begin_when_told_option = click.option(
-    WAITING, is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_begin_when_told
+    WAITING, "worker", is_flag=True, hidden=True, is_eager=True, callback=_begin_when_told
 )
 slots_option = click.option(
     "--slots",
@@ -217,7 +227,7 @@ def gateway(
 @click.command(hidden=True)
 @begin_when_told_option
 @home_option
-def background(home: Path | None) -> None:
+def background(home: Path | None, worker: Forked | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
     from noetl_stream.background import background_lock, host_in_background
 
@@ -225,7 +235,7 @@ def background(home: Path | None) -> None:
     with background_lock(settings) as alone:
         if not alone:
             return
-        run_role(host_in_background(settings))
+        run_role(host_in_background(settings, worker))
 
 
 @click.command()

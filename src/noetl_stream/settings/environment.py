@@ -35,7 +35,7 @@ from noetl_stream.settings.gateway import (
     read_hosts,
     read_networks,
 )
-from noetl_stream.settings.initial_environment import erase_variables
+from noetl_stream.settings.initial_memory import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.places import Place, read_endpoints
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE, READ_VARIABLE, read_address, read_primary
@@ -536,6 +536,11 @@ def drop_engine_variables() -> list[str]:
 def _is_for_the_engine(name: str) -> bool:
     is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in HEADERS_VARIABLES
     return is_key or name.startswith(CREDENTIAL_PREFIX)
+
+
+def holds_engine_variables() -> bool:
+    """Whether this process's environment has what is for the engine, which a child must not have."""
+    return any(map(_is_for_the_engine, os.environ))
 
 
 def inherited_environment() -> dict[str, str]:

@@ -1,25 +1,36 @@
 """NATS: connections, JetStream, and the ports they implement.
 
 Loads the client library without what nothing here uses: aiohttp, which it imports for WebSocket (a fifth of what a
-command imports), and its own JetStream (an eighth of what ``run`` imports), which loads if somebody looks into it.
+command imports), and its own JetStream (an eighth of what ``run`` imports), which loads if somebody looks into it for
+more than the names of headers.
 """
 
 import sys
+from enum import StrEnum
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 JETSTREAM = "nats.js"
 
 
+class Header(StrEnum):
+    """The names that the client looks up in ``nats.js.api`` when a message has headers."""
+
+    CONSUMER_STALLED = "Nats-Consumer-Stalled"
+    DESCRIPTION = "Description"
+    STATUS = "Status"
+
+
 def _load(name: str) -> Any:
-    """An attribute of the library's JetStream, for the client, which looks there for names of headers."""
+    """An attribute of the library's JetStream."""
     return getattr(import_module(JETSTREAM), name)
 
 
 if "nats" not in sys.modules:
     placeholder = ModuleType(JETSTREAM)
     placeholder.__getattr__ = _load  # type: ignore[method-assign]
+    placeholder.api = SimpleNamespace(Header=Header)  # type: ignore[attr-defined]
     unused: dict[str, Any] = {JETSTREAM: placeholder}
     if "aiohttp" not in sys.modules:
         unused["aiohttp"] = None
