@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from nats_proxy import LossyProxy
 
+from effort import first_in_gate
 from nats_process import NatsCluster, NatsServer
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
@@ -94,7 +95,7 @@ async def clustered(cluster: NatsCluster) -> AsyncIterator[NatsConnection]:
     await connection.close()
 
 
-@pytest.fixture(params=["fast", "plain"])
+@pytest.fixture(params=first_in_gate(["fast", "plain"]))
 async def connection(shared_nats: NatsServer, request: pytest.FixtureRequest) -> AsyncIterator[NatsConnection]:
     """A connection to the shared server with fresh, empty streams; each test runs on the fast and on the plain path."""
     opened = await NatsConnection.open(shared_nats.url, name="test", fast=request.param == "fast")

@@ -58,6 +58,7 @@ async def test_an_agent_of_either_protocol_reads_at_stdin(shared_home: Path, mod
         assert (refused["kind"], "--allow-changes" in refused["hint"]) == ("forbidden", True)
 
 
+@pytest.mark.verify
 async def test_a_start_that_is_repeated_by_another_process_is_done_once(shared_home: Path) -> None:
     wanted: dict[str, Any] = {
         "playbook": ONE_STEP,
@@ -100,6 +101,7 @@ async def test_a_failed_run_is_debugged_through_a_gateway(shared_home: Path) -> 
     revoke(shared_home, secret)
 
 
+@pytest.mark.verify
 async def test_through_a_gateway_the_role_of_the_token_decides(shared_home: Path) -> None:
     secret = token(shared_home, "viewer")
     target = ("--url", gateway_of(shared_home))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from marked_text import KINDS, at_mark, language, names_of, offered
 
+from effort import in_gate
 from noetl_stream.playbook.editing.completion import complete
 from noetl_stream.playbook.editing.tree import Step, TextPart, TextScalar, items_of, pairs_of
 from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
@@ -182,7 +183,7 @@ def keys_in(part: TextPart | None, path: tuple[Step, ...] = ()) -> Iterator[tupl
         yield from keys_in(item, (*path, index))
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", in_gate(EXAMPLES, one_of=4), ids=lambda file: file.stem)
 def test_every_key_of_the_examples_is_offered_where_it_stands(file: Path) -> None:
     text = file.read_text()
     missing = []
@@ -195,7 +196,7 @@ def test_every_key_of_the_examples_is_offered_where_it_stands(file: Path) -> Non
     assert missing == []
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", in_gate(EXAMPLES, one_of=4), ids=lambda file: file.stem)
 def test_every_name_that_the_examples_read_is_offered_where_it_stands(file: Path) -> None:
     text = file.read_text()
     names = names_of(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from marked_text import KINDS
 
+from effort import in_gate
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.editing.fixes import TextFix, fixes
@@ -65,7 +66,7 @@ def test_a_key_that_must_go_is_removed_with_its_lines() -> None:
     assert changed(text, [fix.change]) == text.replace("    profile:\n      a: 1\n", "")
 
 
-@pytest.mark.parametrize("file", sorted(BROKEN.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", in_gate(sorted(BROKEN.glob("*.yaml")), one_of=4), ids=lambda file: file.stem)
 def test_of_every_broken_playbook_each_fix_mends_its_problem(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     for one, fix in offered(text):

@@ -72,8 +72,6 @@ DIALOGS: Final = {
 }
 """By the names of their pictures."""
 
-DIALOGS_IN_GATE: Final = ("rerun", "new-credential")
-
 
 class Picture(NamedTuple):
     name: str

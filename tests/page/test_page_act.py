@@ -147,6 +147,7 @@ async def test_an_answer_is_given_by_one_click_and_its_lines_do_the_same(home: P
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_key_of_ctx_is_set_by_a_form_that_says_what_is_wrong(home: Path, tmp_path: Path) -> None:
     execution_id = begun(home, "tests/page/quote")
     async with visiting() as visit:
@@ -212,6 +213,7 @@ async def test_a_step_is_run_again_with_another_ctx_and_other_arguments_by_click
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_token_is_injected_at_a_step_of_the_graph_by_clicks(home: Path, tmp_path: Path) -> None:
     execution_id = begun(home, "tests/page/quote")
     async with visiting() as visit:

@@ -166,6 +166,7 @@ async def test_an_author_writes_a_trigger_on_the_page(home: Path) -> None:
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_an_event_is_found_and_sent_again_by_keyboard_alone(home: Path, shared_gateway_port: int) -> None:
     await sent(shared_gateway_port, ref="dev")
     printed = noetl("sign-in", "--home", home)

@@ -14,7 +14,7 @@ from noetl_stream.testing.simulation.simulation import simulate
 from noetl_stream.testing.simulation.story import Story
 from noetl_stream.testing.simulation.triggers import triggered_story
 
-SEEDS = range(times(8))
+SEEDS = range(times(4))
 MORE = range(SEEDS.stop, SIMULATIONS // 4)
 SEEDS_A_TEST = 20
 PUT_BACK = "postgres put back"

@@ -132,6 +132,7 @@ async def test_what_is_archived_already_is_not_archived_again(stack: RealStack, 
     assert len(parquet_files(kept.folder)) == 2
 
 
+@pytest.mark.verify
 async def test_rules_by_number_keep_the_newest(stack: RealStack) -> None:
     async with stack.running() as connected:
         ids = [await stack.submit(connected) for _ in range(3)]
@@ -160,6 +161,7 @@ async def test_a_file_that_does_not_hold_what_was_written_is_no_archive(
     assert parquet_files(kept.folder) == []
 
 
+@pytest.mark.verify
 async def test_an_upload_that_is_cut_short_is_no_archive_and_the_next_time_makes_it_whole(
     stack: RealStack, storage: ObjectStorage, bucket: KeptPlace
 ) -> None:
