@@ -122,7 +122,12 @@ async def visiting(
         )
         context.set_default_timeout(PATIENCE_MS)
         await context.add_init_script(WITH_PLACES)
+        visit = Visit(await context.new_page())
         try:
-            yield Visit(await context.new_page())
+            yield visit
+        except Exception as error:
+            error.add_note(f"{visit.page.url} showed:\n{await visit.page.locator('body').inner_text()}")
+            error.add_note(f"and complained: {visit.complaints}")
+            raise
         finally:
             await context.close()
