@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from measured import samples_of
 from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, TriggerState
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TickRefused
@@ -24,11 +25,17 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.server.server import Server
+from noetl_stream.server.status import ServerStatus
 from noetl_stream.server.stream_readers import SWEEP_S
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES
 
 PATH, STREAM = "tests/orders", "ORDERS"
 ID = aggregate_id("starter", PATH)
+
+
+async def measured(server: Server) -> dict[str, float]:
+    return samples_of(await ServerStatus(server, lambda: True).readings())
 
 
 class Streams:
@@ -161,7 +168,7 @@ async def test_two_servers_read_it_one_after_the_other_and_what_a_zombie_has_rea
 
 
 async def test_a_paused_trigger_leaves_messages_in_their_stream_and_says_how_many(streams: Streams) -> None:
-    await streams.stage.server()
+    server = await streams.stage.server()
     await streams.register()
     streams.publish(1)
     await streams.until_folded(1)
@@ -170,6 +177,7 @@ async def test_a_paused_trigger_leaves_messages_in_their_stream_and_says_how_man
     await streams.stage.pass_time(30)
     assert await streams.history() == [("started", "")]
     assert (await streams.state()).reading.pending == 2
+    assert (await measured(server))["noetl_server_stream_messages_waiting"] == 2
     await streams.asked(TriggerResumed)
     await streams.until_folded(3)
     assert await streams.started() == [1, 2, 3]
@@ -264,19 +272,22 @@ async def test_a_stream_that_goes_and_comes_back_is_said_once_and_read_from_its_
     streams: Streams, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = streams.stage
-    await stage.server()
+    server = await stage.server()
     await streams.register()
     streams.publish(1, 2)
     await streams.until_folded(2)
     streams.broker.delete(STREAM)
     await stage.pass_time(300)
     assert "does not exist" in (await streams.state()).reading.trouble
+    assert (await measured(server))["noetl_server_streams_unread"] == 1
     assert sum("cannot be read" in one.getMessage() for one in caplog.records) == 1
     streams.broker.make(STREAM)
     streams.publish(3)
     await stage.pass_time(60)
     assert await streams.started() == [1, 2, 3]
     assert (await streams.state()).reading.trouble == ""
+    after = await measured(server)
+    assert (after["noetl_server_streams_unread"], after["noetl_server_occurrences_total started"]) == (0, 3)
 
 
 async def test_a_consumer_that_somebody_deletes_is_made_again_where_it_was(streams: Streams) -> None:

@@ -23,6 +23,7 @@ class ServerCounts:
         commits: Transactions.
         rows: Those written, by table.
         dead_letters: By source.
+        occurrences: Entries of histories of schedules and triggers, by status.
         started: Executions that began.
         ended: Those that ended, by status.
         quarantined: Those that were set aside.
@@ -37,6 +38,7 @@ class ServerCounts:
     commits: Durations = field(default_factory=Durations)
     rows: Counter[str] = field(default_factory=Counter)
     dead_letters: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "command"))
+    occurrences: Counter[str] = field(default_factory=Counter)
     started: int = 0
     ended: Counter[str] = field(default_factory=lambda: _zero(*ENDED))
     quarantined: int = 0
@@ -68,3 +70,5 @@ class ServerCounts:
                 self.rows[table] += len(rows)
         for letter in tick.dead_letters:
             self.dead_letters[letter.source] += 1
+        for entry in tick.history:
+            self.occurrences[entry.status] += 1

@@ -24,6 +24,13 @@ DEAD_LETTERS: Final = Metric("counter", "noetl_server_dead_letters", "Messages s
 LETTERS_DROPPED: Final = Metric(
     "counter", "noetl_server_dead_letters_dropped", "Dead letters deleted because there were too many."
 )
+OCCURRENCES: Final = Metric(
+    "counter", "noetl_server_occurrences", "Entries of histories of schedules and triggers, by status.", ("status",)
+)
+STREAM_MESSAGES: Final = Metric(
+    "gauge", "noetl_server_stream_messages_waiting", "Messages in streams that triggers have not read yet."
+)
+STREAMS_UNREAD: Final = Metric("gauge", "noetl_server_streams_unread", "Triggers whose stream cannot be read.")
 STARTED: Final = Metric("counter", "noetl_server_executions_started", "Executions that began.")
 ENDED: Final = Metric("counter", "noetl_server_executions_ended", "Executions that ended, by status.", ("status",))
 QUARANTINED: Final = Metric("counter", "noetl_server_executions_quarantined", "Executions that were set aside.")
@@ -96,6 +103,7 @@ class ServerStatus:
             ROWS.each(counts.rows),
             DEAD_LETTERS.each(counts.dead_letters),
             LETTERS_DROPPED.read(server.ports.upkeep.letters_dropped if server.ports.upkeep is not None else 0),
+            OCCURRENCES.each(counts.occurrences),
             STARTED.read(counts.started),
             ENDED.each(counts.ended),
             QUARANTINED.read(counts.quarantined),
@@ -112,6 +120,12 @@ class ServerStatus:
             THROWN_AWAY.read(server.snapshots.thrown_away),
             TIMERS.read(len(server.inputs)),
             ROUND_TRIP.each(server.leases.round_trips.medians_s),
+            *self._of_streams(),
             *memory_readings([server.memory_use()]),
             *(server.traces.tracing.readings() if server.traces is not None else ()),
         ]
+
+    def _of_streams(self) -> Iterator[Reading]:
+        if (streams := self._server.streams) is not None:
+            yield STREAM_MESSAGES.read(streams.waiting)
+            yield STREAMS_UNREAD.read(streams.unread)

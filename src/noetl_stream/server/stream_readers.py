@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from noetl_stream.concurrency import end_tasks
-from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, TriggerState
+from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, StreamReading, TriggerState
 from noetl_stream.errors import Forbidden, NoetlError, ReaderBroken
 from noetl_stream.model.aggregates import StreamEventRead, StreamFilter, StreamPlace, StreamSeen
 from noetl_stream.model.ids import partition_of
@@ -95,6 +95,16 @@ class StreamReaders:
         self._removing: dict[OwnConsumer, asyncio.Task[None]] = {}
         self._sweeping: asyncio.Task[None] | None = None
         self._swept_s = float("-inf")
+
+    @property
+    def waiting(self) -> int:
+        """Messages that were left in the streams when they were looked at last."""
+        return sum(one.reading.pending or 0 for one in self._readers.values())
+
+    @property
+    def unread(self) -> int:
+        """Triggers whose stream cannot be read."""
+        return sum(bool(one.reading.trouble) for one in self._readers.values())
 
     def refresh(self, states: Mapping[str, TriggerState], *, sweeps: bool) -> None:
         """Reads for those of these triggers that are this server's, by id: they are all that there are on NATS.
@@ -218,6 +228,11 @@ class StreamReader:
         self._all_folded = asyncio.Event()
         self._said = ""
         self.task = asyncio.ensure_future(self._run())
+
+    @property
+    def reading(self) -> StreamReading:
+        """How far it is, by what is committed."""
+        return self._state.reading
 
     def takes(self, state: TriggerState) -> bool:
         """Notes a later state of the trigger; ``False`` if it is not read like this any more."""
