@@ -19,7 +19,7 @@ help:  ## Show these targets
 demo: .venv/runtime  ## Run the demonstration: real servers, real data, injected failures, a result table
 	@$(BIN)/python playbooks/demo.py
 
-test: .venv/ready  ## Run the tests; 12 minutes on two cores
+test: .venv/ready  ## Run the tests but the longest; 8 minutes on two cores
 	$(PYTEST)
 
 containers: .venv/ready  ## Build the image and run deploy/compose.yaml, where root can start a container engine
