@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli_program import PATIENCE_S
 from noetl_stream.local import EmbeddedStack
 from noetl_stream.local.groundwork import Groundwork
 from noetl_stream.local.home import prepare_home
@@ -21,6 +23,12 @@ def begun(home: Path) -> Groundwork:
     found = Groundwork.begin(home, DEFAULT_POOL)
     assert found is not None
     return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
 
 
 def makers_of(home: Path) -> list[int]:
@@ -39,8 +47,7 @@ def test_a_stack_starts_on_the_folder_that_was_made(fresh_home: Path, servers_un
 
 def test_nothing_is_left_of_one_that_is_undone(fresh_home: Path) -> None:
     groundwork = begun(fresh_home)
-    while not (fresh_home / "postgres" / "data.new" / "base").exists():
-        pass
+    until(lambda: (fresh_home / "postgres" / "data.new" / "base").exists())
     groundwork.undo()
     assert not fresh_home.exists()
     assert makers_of(fresh_home) == []
@@ -50,8 +57,7 @@ def test_who_waited_for_a_home_that_is_undone_makes_it_anew(fresh_home: Path, se
     groundwork = begun(fresh_home)
     with ThreadPoolExecutor(1) as threads:
         joining = threads.submit(EmbeddedStack.join, fresh_home)
-        while len([one for one in psutil.Process().open_files() if one.path == str(fresh_home / "start.lock")]) < 2:
-            pass
+        until(lambda: [one.path for one in psutil.Process().open_files()].count(str(fresh_home / "start.lock")) == 2)
         groundwork.undo()
         with joining.result() as stack:
             assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())

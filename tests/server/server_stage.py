@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from measured import samples_of
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
@@ -44,6 +45,7 @@ from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.status import ServerStatus
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
@@ -362,3 +364,13 @@ def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(ti
         return left.pop() if left and wanted(tick) else None
 
     return give
+
+
+def status_of(server: Server) -> ServerStatus:
+    """Of one that is connected to NATS."""
+    return ServerStatus(server, lambda: True)
+
+
+async def measured(server: Server) -> dict[str, float]:
+    """Its metrics, by name and labels."""
+    return samples_of(await status_of(server).readings())

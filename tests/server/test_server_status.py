@@ -8,29 +8,20 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from server_stage import ONE_STEP, Stage
+from server_stage import ONE_STEP, Stage, measured, status_of
 from waiting_stage import EXECUTION, GATE, before_and_after, is_waiting, rest
 
-from measured import samples_of, unmoved
+from measured import unmoved
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server import server as server_module
 from noetl_stream.server.parts import StateBounds
-from noetl_stream.server.server import Server
 from noetl_stream.server.status import STUCK_S, ServerStatus
 from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.simulation.work import playbook
 
 FAILS = playbook("fails", [{"step": "only", "tool": {"kind": "noop", "args": {"x": "{{ 1 / 0 }}"}}}])
-
-
-def status_of(server: Server) -> ServerStatus:
-    return ServerStatus(server, lambda: True)
-
-
-async def measured(server: Server) -> dict[str, float]:
-    return samples_of(await status_of(server).readings())
 
 
 async def test_a_server_is_ready_once_it_folds_and_until_it_stops(stage: Stage) -> None:

@@ -6,9 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from server_stage import ONE_STEP, Stage
+from server_stage import ONE_STEP, Stage, measured
 
-from measured import samples_of
 from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, TriggerState
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TickRefused
@@ -25,17 +24,11 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.server.server import Server
-from noetl_stream.server.status import ServerStatus
 from noetl_stream.server.stream_readers import SWEEP_S
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES
 
 PATH, STREAM = "tests/orders", "ORDERS"
 ID = aggregate_id("starter", PATH)
-
-
-async def measured(server: Server) -> dict[str, float]:
-    return samples_of(await ServerStatus(server, lambda: True).readings())
 
 
 class Streams:

@@ -33,6 +33,7 @@ from noetl_stream.model.aggregates import (
     StartedBefore,
     TimerDue,
     is_aggregate,
+    is_limit,
 )
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AggregateRequest
@@ -159,7 +160,8 @@ class Aggregates:
         """In the order in which they are folded: what was started before, then what would start it again."""
 
         def follows(item: InboxItem) -> bool:
-            return not (is_aggregate(item.execution_id) and codec.name_of_fact(item.body) == STARTED_BEFORE)
+            id = item.execution_id  # limits are told nothing of the kind, and get most messages
+            return not is_aggregate(id) or is_limit(id) or codec.name_of_fact(item.body) != STARTED_BEFORE
 
         return sorted(items, key=follows)
 
