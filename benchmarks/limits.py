@@ -45,7 +45,7 @@ class _Measured:
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
         self._tick = 0
-        self._aggregates = Aggregates(store, Lookups(store.catalog, None, SystemClock()), Formats())
+        self._aggregates = Aggregates(store, Lookups(store.catalog, None, SystemClock()), Formats(), lambda _: False)
 
     async def commit(self, **rows: object) -> None:
         number = self._tick

@@ -20,7 +20,8 @@ from noetl_stream.adapters.memory.access import (
 )
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.credentials import DirectCredentials

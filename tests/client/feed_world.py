@@ -8,7 +8,8 @@ from client_stage import NO_SECRETS
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import Unreachable

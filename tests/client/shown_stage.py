@@ -7,7 +7,7 @@ from typing import Any
 from client_stage import BY, ClientStage
 
 from noetl_stream.adapters.memory.access import MemoryCredentials
-from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from client_stage import BY, NO_SECRETS, ClientStage
 
-from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.client.executions import run_workers
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.model import codec

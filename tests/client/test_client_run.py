@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from client_stage import BY, NO_SECRETS, ClientStage
 
-from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.start import run_in

@@ -19,6 +19,7 @@ class StoredLimit:
         self.written = 0
         self._seen: list[LimitSlot] = []
         self.has_more = False
+        self.is_catching_up = False
 
     def of(self, holder: str) -> LimitSlot | None:
         return self.rows.get(holder)
@@ -40,7 +41,7 @@ class StoredLimit:
     def fold(self, fact: LimitFact | None, at_ms: int) -> LimitFolded:
         queue = self.queue
         self._seen, self.has_more = queue[: self.window], len(queue) > self.window
-        folded = fold_limit(self.state, self, fact, at_ms)
+        folded = fold_limit(self.state, self, fact, at_ms, is_catching_up=self.is_catching_up)
         for holder, row in folded.slots.items():
             self.written += 1
             if row is None:

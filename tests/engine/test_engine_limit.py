@@ -8,9 +8,9 @@ from collections import deque
 import pytest
 from tests.engine.limit_rows import StoredLimit, granted
 
-from noetl_stream.engine.aggregates.limits import IDLE_MS
+from noetl_stream.engine.aggregates.limits import CATCHING_UP_MS, IDLE_MS
 from noetl_stream.model import codec, events
-from noetl_stream.model.aggregates import LimitSlot, LimitState, SlotAsked, SlotReturned
+from noetl_stream.model.aggregates import LimitSlot, LimitState, SlotAsked, SlotHeld, SlotReturned
 from noetl_stream.model.events import OnLimit, Rate
 
 NOW = 1_000_000
@@ -36,6 +36,46 @@ def test_the_first_that_asks_gets_the_slot_and_the_next_when_it_is_given_back() 
     assert granted(limit.fold(asked("two"), NOW)) == [] == granted(limit.fold(asked("three"), NOW))
     assert granted(limit.fold(returned("one"), NOW)) == ["two"]
     assert granted(limit.fold(returned("two"), NOW)) == ["three"]
+
+
+def catching_up() -> StoredLimit:
+    limit = StoredLimit()
+    limit.is_catching_up = True
+    return limit
+
+
+@pytest.mark.parametrize("on_limit", ["queue", "reject", "discard", "cancel_running"])
+def test_who_asks_while_a_limit_catches_up_waits_until_all_who_hold_it_are_known(on_limit: OnLimit) -> None:
+    limit = catching_up()
+    assert not limit.fold(asked("one", on_limit=on_limit), NOW).told
+    assert not limit.fold(asked("two", on_limit=on_limit), NOW).told, "nobody is refused or ended either"
+    assert limit.wake(NOW + CATCHING_UP_MS - 1) == []
+    limit.wake(NOW + CATCHING_UP_MS)
+    limit.is_catching_up = False
+    [(at_ms, folded)] = limit.wake(NOW + 2 * CATCHING_UP_MS)
+    assert granted(folded) == ["one"] and at_ms == NOW + 2 * CATCHING_UP_MS
+
+
+def test_who_held_a_slot_before_holds_it_again_whoever_asked_before_it_and_whatever_it_allows() -> None:
+    limit = catching_up()
+    for name in ("new", "old", "older"):
+        limit.fold(asked(name), NOW)
+    for name in ("older", "old", "old", "nobody"):
+        limit.fold(SlotHeld("key", name), NOW)
+    limit.is_catching_up = False
+    assert [row.execution_id for row in limit.queue] == ["new"] and len(limit.holding) == 2
+    assert granted(limit.fold(returned("old"), NOW)) == [], "as one still holds it"
+    assert granted(limit.fold(returned("older"), NOW)) == ["new"]
+
+
+def test_what_is_given_back_while_a_limit_catches_up_is_given_out_afterwards() -> None:
+    limit = StoredLimit()
+    limit.fold(asked("one"), NOW)
+    limit.fold(asked("two"), NOW)
+    limit.is_catching_up = True
+    assert granted(limit.fold(returned("one"), NOW)) == []
+    limit.is_catching_up = False
+    assert [granted(folded) for _, folded in limit.wake(NOW + CATCHING_UP_MS)] == [["two"]]
 
 
 def test_a_limit_that_nobody_uses_leaves_nothing() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.access import MemoryCredentials
-from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed

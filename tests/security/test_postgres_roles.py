@@ -83,6 +83,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "feed_floor": EVERYONE,
     "feed_now": EVERYONE,
     "inbox": EVERYONE,
+    "inbox_end": EVERYONE,
     "iteration_results": EVERYONE,
     "journal": EVERYONE,
     "journals": EVERYONE,

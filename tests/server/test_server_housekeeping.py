@@ -11,7 +11,7 @@ from server_stage import ONE_STEP, Stage
 from measured import samples_of
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.command_queue import QueuedCommand

@@ -9,8 +9,8 @@ from server_stage import ONE_STEP, Stage
 from waiting_stage import before_and_after, hear, is_waiting, signal
 
 from noetl_stream.adapters.memory.cursors import MemoryCursors
+from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.retention import MemoryRetention
-from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import StreamLost, Unreachable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.testing.simulation.faults import kinds_of
+from noetl_stream.testing.simulation.limits import limited_story
 from noetl_stream.testing.simulation.simulation import simulate
 from noetl_stream.testing.simulation.story import Planned, Story
 from noetl_stream.testing.simulation.triggers import triggered_story
@@ -79,3 +80,9 @@ TRIGGERED = {
 )
 def test_triggers_do_what_is_promised_after_a_postgres_that_was_put_back(seed: int) -> None:
     assert not simulate(triggered_story(seed, kinds_of(seed))).problems, TRIGGERED[seed]
+
+
+@pytest.mark.parametrize("seed", [73, *(pytest.param(seed, marks=pytest.mark.verify) for seed in (2033, 2841, 3889))])
+def test_a_slot_is_not_given_to_another_while_postgres_has_yet_to_catch_up_with_who_holds_it(seed: int) -> None:
+    """Of a task, of one whose end was lost, of a step, of an execution."""
+    assert not simulate(limited_story(seed, kinds_of(seed))).problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from effort import times
+from noetl_stream.server.catching_up import CatchingUp
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_stream.testing.simulation.limits import limited_story
 from noetl_stream.testing.simulation.simulation import simulate
@@ -24,6 +25,11 @@ def test_no_key_is_held_by_more_than_may_and_everything_ends_despite_faults(firs
 def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
     report = simulate(limited_story(0, (kind,)))
     assert not report.problems, str(report)
+
+
+def test_a_limit_that_does_not_wait_for_others_to_catch_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CatchingUp, "concerns", lambda *_: False)
+    assert "held it at once" in str(simulate(limited_story(73, kinds_of(73))))
 
 
 def test_without_faults_nothing_fails() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresFeed, PostgresStore
 from noetl_stream.testing.conformance.feed import FeedConformance
 

@@ -12,6 +12,7 @@ from typing import (
     Literal,
     Self,
     TypeAlias,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -20,6 +21,8 @@ from typing import (
 
 import msgspec
 from msgspec.structs import replace
+
+_RowType = TypeVar("_RowType")
 
 _JSON: Final = "JSON"
 
@@ -54,6 +57,12 @@ def column_types(row_type: type[Any]) -> dict[str, Any]:
     """
     hints = get_type_hints(row_type, include_extras=True)
     return {name: _column_type(hints[name]) for name in columns(row_type)}
+
+
+def columns_of(row_type: type[_RowType], row: object, **others: object) -> _RowType:
+    """Some columns of ``row``, and ``others``."""
+    names = (name for name in columns(row_type) if name not in others)
+    return row_type(**{name: getattr(row, name) for name in names}, **others)
 
 
 @cache

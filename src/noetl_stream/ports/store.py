@@ -484,6 +484,10 @@ class Store(AggregateStore, LimitStore, Protocol):
         """The messages for executions of these partitions, oldest first."""
         ...
 
+    async def inbox_end(self) -> int:
+        """The ``seq`` of the newest message that waits, of any partition; 0 if none does."""
+        ...
+
     async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
         """The timers of all executions of these partitions, ordered by due time."""
         ...

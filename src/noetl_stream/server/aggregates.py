@@ -141,12 +141,25 @@ class AggregateInput(msgspec.Struct, frozen=True, gc=False):
 
 
 class Aggregates:
-    """Folds aggregates into pending ticks. ``streams`` are those that triggers may read."""
+    """Folds aggregates into pending ticks.
 
-    def __init__(self, store: Store, lookups: Lookups, formats: Formats, streams: Collection[str] = ()) -> None:
+    Args:
+        is_catching_up: Whether this may be a limit that does not know of all who hold it.
+        streams: Those that triggers may read.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lookups: Lookups,
+        formats: Formats,
+        is_catching_up: Callable[[str], bool],
+        streams: Collection[str] = (),
+    ) -> None:
         self._store = store
         self._lookups = lookups
         self._formats = formats
+        self._is_catching_up = is_catching_up
         self._streams = streams
 
     async def requests(self, bodies: Sequence[tuple[int, AggregateRequest]], tick: PendingTick) -> None:
@@ -231,7 +244,16 @@ class Aggregates:
             return
         key = before.row.key if before is not None else getattr(one.fact, "key", "")
         slots = seen.slots or NO_SLOTS
-        given = Given(one.aggregate_id, key, one.fact, one.at_ms, seen.found, slots, streams=self._streams)
+        given = Given(
+            one.aggregate_id,
+            key,
+            one.fact,
+            one.at_ms,
+            seen.found,
+            slots,
+            streams=self._streams,
+            is_catching_up=self._is_catching_up(one.aggregate_id),
+        )
         folded = kind.fold(state, given)
         if folded.state is state:
             _answer(one, folded.answer, tick)

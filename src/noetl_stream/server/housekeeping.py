@@ -93,6 +93,7 @@ class PartitionAssignment:
     async def forget(self, partitions: Collection[int]) -> None:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
+        self._parts.catching_up.forget(partitions)
         if self._parts.streams is not None:
             self._parts.streams.forget(partitions)
         await self._parts.reader.drop(partitions)
@@ -187,6 +188,7 @@ class PartitionAssignment:
         self._parts.inputs.forget()
         self._parts.timers.forget()
         leases = await self._parts.ownership.reload()
+        self._parts.catching_up.forget({lease.id for lease in leases})
         await self._load({lease.id for lease in leases})
         await self._made_good(leases)
         await self.reopen()

@@ -21,6 +21,7 @@ from noetl_stream.ports.traces import Tracing
 from noetl_stream.ports.trigger_streams import TriggerStreams
 from noetl_stream.server.aggregates import Aggregates, AggregateTimers
 from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.catching_up import CatchingUp
 from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.ends import EndTriggers
@@ -129,7 +130,8 @@ class ServerParts:
         self.timers = AggregateTimers(self._owns)
         self.ends = EndTriggers(ports.store)
         lookups = Lookups(ports.catalog, ports.rights, ports.clock)
-        self.aggregates = Aggregates(ports.store, lookups, formats, ports.open_streams)
+        self.catching_up = CatchingUp(ports.store, ports.log, ports.clock)
+        self.aggregates = Aggregates(ports.store, lookups, formats, self.catching_up.concerns, ports.open_streams)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes

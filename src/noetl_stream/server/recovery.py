@@ -21,8 +21,8 @@ from noetl_stream.engine.effects import (
 )
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model.aggregates import StartedBefore
-from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
+from noetl_stream.model.aggregates import SlotHeld, StartedBefore, aggregate_id
+from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact, SlotGranted
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage, AggregateRequest, JournalRecord, Request
 from noetl_stream.model.status import Rejection
@@ -296,7 +296,9 @@ class _Restoring:
                 told = self._ends.told(after, labels, cached.at_ms, again_since_ms=self._since_ms)
                 for number, message in enumerate(told, start=1):
                     self._tick.send(SendMessage(after.position, message), execution_id, number)
-            self._answer(execution_id, given, after.position - sum(fact.width for fact in decisions))
+            position = after.position - sum(fact.width for fact in decisions)
+            self._answer(execution_id, given, position)
+            self._recall_slot(execution_id, given.recorded.fact, position)
             self._bytes += len(given.data) + 200 * len(decisions)
         return True
 
@@ -319,6 +321,13 @@ class _Restoring:
             fact = StartedBefore(state.execution_id)
             message = AggregateMessage(state.origin.aggregate_id, fact, AGGREGATES_FORMAT)
             self._tick.send(SendMessage(state.position, message), state.execution_id, 0)
+
+    def _recall_slot(self, execution_id: str, fact: Fact, position: int) -> None:
+        """Tells a limit that it has given out a slot."""
+        if isinstance(fact, SlotGranted):
+            held = SlotHeld(fact.key, execution_id, fact.step_run_id, fact.slot_id)
+            message = AggregateMessage(aggregate_id("limit", fact.key), held, AGGREGATES_FORMAT)
+            self._tick.send(SendMessage(position, message), execution_id, 0)
 
     def _answer(self, execution_id: str, given: Input, position: int) -> None:
         fact = given.recorded.fact

@@ -366,9 +366,13 @@ class Server(ServerParts):
 
     async def _fold_inbox(self) -> None:
         """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
-        items = self.aggregates.in_order(await self.inbox.take(self.ownership.ids))
+        items = await self.inbox.take(self.ownership.ids)
+        if await self.catching_up.look(item.execution_id for item in items):
+            self.inbox.expect_messages()
+            items = await self.inbox.take(self.ownership.ids)
+        self.catching_up.read(items)
         self.counts.inputs["inbox"] += len(items)
-        if items and await self.quarantine.fold(items, self._inbox_items):
+        if items and await self.quarantine.fold(self.aggregates.in_order(items), self._inbox_items):
             self.inbox.expect_messages()
             self.reader.nudge()
 
@@ -431,6 +435,8 @@ class Server(ServerParts):
         """Folds timers of aggregates that are due."""
         due = self.timers.take(self.inputs.now_ms())
         if due:
+            if await self.catching_up.look(one.aggregate_id for one in due):
+                self.inbox.expect_messages()
             self.counts.inputs["own"] += len(due)
             self.timers.put_back(await self.quarantine.fold(due, self._due_timers))
 

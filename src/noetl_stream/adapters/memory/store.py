@@ -1,4 +1,4 @@
-"""The fold's store in memory, with its dead letters and its feed, for tests without a database.
+"""The fold's store in memory, with its dead letters, for tests without a database.
 
 It behaves like the store on Postgres. Several servers of one test share one; nothing survives the process.
 """
@@ -27,13 +27,11 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.journal import page_of, results_of
-from noetl_stream.ports.rows import Row, columns, json_columns
+from noetl_stream.ports.rows import Row, columns_of, json_columns
 from noetl_stream.ports.store import (
     LONGEST_LEASE_S,
     EntryRow,
     ExecutionRow,
-    FedEvent,
-    FeedFloor,
     InboxItem,
     InboxRow,
     KnownServer,
@@ -57,7 +55,6 @@ from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 _NEVER_S = float("-inf")
 
 _Key = TypeVar("_Key", bound=Hashable)
-_Columns = TypeVar("_Columns")
 
 
 @dataclass
@@ -78,7 +75,7 @@ class _Partition:
     suspicions: int = 0
 
     def lease(self) -> PartitionLease:
-        return _columns(PartitionLease, self)
+        return columns_of(PartitionLease, self)
 
 
 @dataclass
@@ -310,7 +307,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
         return [
-            _columns(PartitionView, row, live=self._is_live(row))
+            columns_of(PartitionView, row, live=self._is_live(row))
             for row in self.tables.partitions
             if ids is None or row.id in ids
         ]
@@ -367,7 +364,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         positions = sorted(rows)
         first = bisect_right(positions, after) if whole else max(0, bisect_right(positions, after + 1) - 1)
         for position in positions[first:]:
-            yield _columns(StoredEntry, rows[position], name=None, cause=None)
+            yield columns_of(StoredEntry, rows[position], name=None, cause=None)
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -395,6 +392,9 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
             if row.partition in partitions
         ]
         return waiting[:limit]
+
+    async def inbox_end(self) -> int:
+        return max(self.tables.inbox, default=0)
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
         found = [use for use in self.tables.object_uses.values() if use.owner == execution_id]
@@ -484,7 +484,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         chosen = [row for row in self._matching(wanted) if before is None or row.execution_id < before]
-        return [_columns(ListedExecution, row) for row in chosen[:limit]]
+        return [columns_of(ListedExecution, row) for row in chosen[:limit]]
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
         edges, seen = key.edges, Counter[tuple[str, str | None]]()
@@ -517,7 +517,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
         rows = (row for row in self.tables.executions.values() if row.path == path and row.started_ms >= from_ms)
         newest = sorted(rows, key=lambda row: row.execution_id, reverse=True)
-        return [_columns(RecentExecution, row) for row in newest[:limit]]
+        return [columns_of(RecentExecution, row) for row in newest[:limit]]
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self.tables.requests.get((execution_id, request_id))
@@ -538,12 +538,6 @@ def _tallied(row: ExecutionRow, key: TallyKey) -> str | None:
     return value if value is None or isinstance(value, str) else codec.encode(value).decode()
 
 
-def _columns(row_type: type[_Columns], row: object, **others: object) -> _Columns:
-    """Some columns of ``row``, and ``others``."""
-    names = (name for name in columns(row_type) if name not in others)
-    return row_type(**{name: getattr(row, name) for name in names}, **others)
-
-
 def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
     return [key for key, count in Counter(keys).items() if count > 1]
 
@@ -556,45 +550,3 @@ def _refuse_broken_json(tick: Tick) -> None:
             text = getattr(row, column)
             if text is not None:
                 codec.decode_json(text)
-
-
-class MemoryFeed:
-    """A :class:`~noetl_stream.ports.store.FeedStore` over a :class:`MemoryStore`; the port documents each method."""
-
-    def __init__(self, store: MemoryStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    async def now(self) -> dict[int, int]:
-        return {view.id: view.tick for view in await self._store.read_partitions()}
-
-    async def floor(self) -> FeedFloor:
-        generation = max(row.generation for row in self._store.tables.partitions)
-        return FeedFloor(generation, dict(self._store.fed_floor))
-
-    async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
-        found = []
-        for partition, seen in sorted(after.items()):
-            ticks = sorted(tick for one, tick in self._store.fed if one == partition and tick > seen)
-            for tick in ticks[:limit]:
-                found += await self._events(partition, tick) or [FedEvent(partition, tick)]
-        return found
-
-    async def trim(self, keep_ms: int, limit: int) -> int:
-        oldest_ms = self._clock.now_ms() - keep_ms
-        old = [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms][:limit]
-        for partition, tick in old:
-            del self._store.fed[partition, tick]
-            self._store.fed_floor[partition] = max(tick, self._store.fed_floor.get(partition, 0))
-        return len(old)
-
-    async def _events(self, partition: int, tick: int) -> list[FedEvent]:
-        found = []
-        offset = 0
-        for execution_id, first, last in codec.decode_json(self._store.fed[partition, tick][1]):
-            row = await self._store.execution(execution_id)
-            for event in await self._store.journal(execution_id, first - 1, last - first + 1) if row else ():
-                place = {"partition": partition, "tick": tick, "number": offset + event.position - first}
-                found.append(_columns(FedEvent, row, **place, event=event))
-            offset += last - first + 1
-        return found

@@ -236,6 +236,10 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         rows = await self._database.fetch("inbox", partition_ids=list(partitions), limit=limit)
         return [InboxItem(*row) for row in rows]
 
+    async def inbox_end(self) -> int:
+        ((end,),) = await self._database.fetch("inbox_end")
+        return int(end)
+
     async def timers(self, execution_id: str) -> list[TimerRow]:
         return [row_of(TimerRow, row) for row in await self._database.fetch("timers", execution_id=execution_id)]
 

@@ -81,7 +81,8 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     """An input of an aggregate. ``at_ms``: when it was stored in EVENTS, else the database's time.
 
     ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit;
-    ``streams`` are those that triggers may read.
+    ``streams`` are those that triggers may read. ``is_catching_up``: who else holds slots is not all known,
+    since Postgres was put back.
     """
 
     aggregate_id: str
@@ -91,6 +92,7 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     found: Mapping[Lookup, Found] = {}
     slots: LimitSlots = NO_SLOTS
     streams: Collection[str] = ()
+    is_catching_up: bool = False
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False):

@@ -23,7 +23,7 @@ from noetl_stream.model.aggregates import (
     LimitSlot,
     LimitState,
     SlotAsked,
-    SlotReturned,
+    SlotHeld,
 )
 from noetl_stream.model.events import Rate
 from noetl_stream.model.ids import derive
@@ -33,6 +33,9 @@ US_PER_MS: Final = 1000
 
 IDLE_MS: Final = 60_000
 """A key that nobody holds or waits for is forgotten after so long: what uses it again and again finds it."""
+
+CATCHING_UP_MS: Final = 500
+"""How long a limit waits before it looks again whether all who hold it are known."""
 
 TIMER: Final = "limit"
 
@@ -73,38 +76,54 @@ class LimitKind:
 
     def fold(self, state: LimitState | None, given: Given) -> Folded[LimitState]:
         fact = given.fact if isinstance(given.fact, LimitFact) else None
-        folded = fold_limit(state, given.slots, fact, given.at_ms)
+        folded = fold_limit(state, given.slots, fact, given.at_ms, is_catching_up=given.is_catching_up)
         messages = [InboxMessage(one.execution_id, one.fact, AGGREGATES_FORMAT) for one in folded.told]
         return Folded(folded.state, messages, slots=folded.slots)
 
 
-def fold_limit(state: LimitState | None, slots: LimitSlots, fact: LimitFact | None, at_ms: int) -> LimitFolded:
+def fold_limit(
+    state: LimitState | None, slots: LimitSlots, fact: LimitFact | None, at_ms: int, *, is_catching_up: bool = False
+) -> LimitFolded:
     """The limit after an input.
 
     Args:
         fact: What it is told; ``None`` if the time has come at which it wanted to be woken.
         at_ms: The time of the fact; the limit's own never goes back.
+        is_catching_up: Nothing is given out: who holds slots is not all known. All who ask wait, also with ``reject``.
     """
     if isinstance(fact, SlotAsked):
-        return _asked(state or LimitState(fact.key), slots, fact, at_ms)
+        return _asked(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
     if state is None:
         return LimitFolded(None)
-    if isinstance(fact, SlotReturned):
-        return _returned(state, slots, fact, at_ms)
+    if fact is None:
+        return _woken(state, slots, at_ms, is_catching_up=is_catching_up)
+    slot = slots.of(fact.holder)
+    if slot is None or (isinstance(fact, SlotHeld) and slot.granted_ms):
+        return LimitFolded(state)
+    folding = _Folding(state, slots, at_ms, is_catching_up)
+    if isinstance(fact, SlotHeld):
+        folding.give(slot)
+    else:
+        folding.remove(slot)
+        folding.grant(())
+    return folding.folded()
+
+
+def _woken(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
     if not state.timer_ms or at_ms < state.timer_ms:
         return LimitFolded(state)
     if not (state.held or state.queued):
         return LimitFolded(None)
-    folding = _Folding(state, slots, at_ms)
+    folding = _Folding(state, slots, at_ms, is_catching_up)
     folding.grant(())
     return folding.folded()
 
 
-def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int) -> LimitFolded:
+def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
     if slots.of(fact.holder) is not None:
         return LimitFolded(state)
     limited = _limited(state, fact, at_ms)
-    folding = _Folding(limited, slots, at_ms)
+    folding = _Folding(limited, slots, at_ms, is_catching_up)
     warning = "" if limited is state else limited.replaced
     asked = LimitSlot(
         number=folding.state.next_number,
@@ -119,16 +138,6 @@ def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int) ->
         warning=warning,
     )
     folding.add(asked)
-    return folding.folded()
-
-
-def _returned(state: LimitState, slots: LimitSlots, fact: SlotReturned, at_ms: int) -> LimitFolded:
-    slot = slots.of(fact.holder)
-    if slot is None:
-        return LimitFolded(state)
-    folding = _Folding(state, slots, at_ms)
-    folding.remove(slot)
-    folding.grant(())
     return folding.folded()
 
 
@@ -159,11 +168,12 @@ def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
 class _Folding:
     """One input of a limit, and what follows from it."""
 
-    def __init__(self, state: LimitState, slots: LimitSlots, at_ms: int) -> None:
+    def __init__(self, state: LimitState, slots: LimitSlots, at_ms: int, is_catching_up: bool) -> None:
         self.at_ms: Final = max(at_ms, state.at_ms)
         self._woken_ms: Final = state.timer_ms if state.timer_ms <= at_ms else 0  # a timer is set anew, never again
         self.state = replace(state, at_ms=self.at_ms)
         self._slots: Final = slots
+        self._is_catching_up: Final = is_catching_up
         self._changed: Final[dict[str, LimitSlot | None]] = {}
         self._told: Final[list[ToExecution]] = []
 
@@ -173,13 +183,13 @@ class _Folding:
         self.state = replace(self.state, next_number=number + 1, queued=self.state.queued + 1)
         self._changed[asked.holder] = asked
         self.grant((asked,))
-        waits = self._changed[asked.holder] is asked
-        if waits and asked.on_limit in ("reject", "discard"):
+        is_refused = self._changed[asked.holder] is asked and not self._is_catching_up
+        if is_refused and asked.on_limit in ("reject", "discard"):
             del self._changed[asked.holder]
             self.state = replace(self.state, next_number=number, queued=self.state.queued - 1)
             reason = f"{self._taken()}, and on_limit is {asked.on_limit}"
             self._tell(asked, events.SlotRefused(self.state.key, reason, asked.step_run_id))
-        elif waits and asked.on_limit == "cancel_running":
+        elif is_refused and asked.on_limit == "cancel_running":
             self._end_oldest(asked)
 
     def remove(self, slot: LimitSlot) -> None:
@@ -190,20 +200,35 @@ class _Folding:
 
     def grant(self, last: Sequence[LimitSlot]) -> None:
         """Gives what is free to those who wait, in order; ``last`` comes after all others."""
+        if self._is_catching_up:
+            return
         queue = self._slots.waiting() if self._slots.has_more else chain(self._slots.waiting(), last)
         for slot in queue:
             if self._changed.get(slot.holder, slot) is not slot:
                 continue
             if not self._has_slot or self._next_us > self.at_ms * US_PER_MS:
                 return
-            self._give(slot)
+            self.give(slot)
+
+    def give(self, slot: LimitSlot) -> None:
+        """Gives it to one who waits."""
+        state, rate = self.state, self.state.rate
+        if rate is not None:
+            free_us = max(state.free_us, self.at_ms * US_PER_MS) + _interval_us(rate)
+            state = replace(state, free_us=free_us)
+        holds = state.concurrency is not None  # else the rate is all there is, and nothing is given back
+        self.state = replace(state, queued=state.queued - 1, held=state.held + holds)
+        self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
+        self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
 
     def folded(self) -> LimitFolded:
         """The outcome. The limit is to be woken when the rate gives the next slot, when more rows are to be looked at,
         or to be forgotten.
         """
         state, timer_ms = self.state, 0
-        if state.queued and self._has_slot:
+        if state.queued and self._is_catching_up:
+            timer_ms = self.at_ms + CATCHING_UP_MS
+        elif state.queued and self._has_slot:
             timer_ms = max(-(-self._next_us // US_PER_MS), self.at_ms, self._woken_ms + 1)
         elif not (state.held or state.queued):
             timer_ms = max(-(-state.free_us // US_PER_MS), self.at_ms + IDLE_MS)
@@ -218,16 +243,6 @@ class _Folding:
         """When the rate gives the next slot: the bucket then lacks one less than it may."""
         rate = self.state.rate
         return 0 if rate is None else self.state.free_us - (rate.burst - 1) * _interval_us(rate)
-
-    def _give(self, slot: LimitSlot) -> None:
-        state, rate = self.state, self.state.rate
-        if rate is not None:
-            free_us = max(state.free_us, self.at_ms * US_PER_MS) + _interval_us(rate)
-            state = replace(state, free_us=free_us)
-        holds = state.concurrency is not None  # else the rate is all there is, and nothing is given back
-        self.state = replace(state, queued=state.queued - 1, held=state.held + holds)
-        self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
-        self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
 
     def _end_oldest(self, newer: LimitSlot) -> None:
         """Has the oldest execution end, holding or waiting, so that no more go on than may."""

@@ -5,7 +5,7 @@ the unions here; define its fold in ``engine/aggregates`` and add it to the tabl
 """
 
 from noetl_stream.model.aggregates.limits import *
-from noetl_stream.model.aggregates.limits import SlotAsked, SlotReturned
+from noetl_stream.model.aggregates.limits import SlotAsked, SlotHeld, SlotReturned
 from noetl_stream.model.aggregates.parts import *
 from noetl_stream.model.aggregates.parts import StartedBefore, StartedEnded
 from noetl_stream.model.aggregates.schedules import *
@@ -16,5 +16,5 @@ from noetl_stream.model.aggregates.triggers import EventReceived, ExecutionEnded
 RequestedFact = ScheduleFact | TriggerFact
 """What clients ask of aggregates."""
 
-SentFact = StartedEnded | StartedBefore | ExecutionEnded | EventReceived | SlotAsked | SlotReturned
+SentFact = StartedEnded | StartedBefore | ExecutionEnded | EventReceived | SlotAsked | SlotHeld | SlotReturned
 """What executions, and other aggregates, tell aggregates; an event that was a dead letter, if it is put back."""

@@ -47,6 +47,10 @@ class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
     task: str = ""
 
 
+class SlotHeld(LimitFact, frozen=True, tag="limit.slot_held"):
+    """A slot that was asked for has been given out: EVENTS says so, and Postgres was put back to before that."""
+
+
 class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
     """A slot is given back, or no longer waited for."""
 

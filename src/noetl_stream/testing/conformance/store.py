@@ -394,6 +394,15 @@ class WaitingConformance:
         await store.commit(following(tick, inbox_folded=[found[0].seq]))
         assert [item.execution_id for item in await store.inbox([0], 10)] == ["e2"]
 
+    async def test_the_end_of_the_inbox_is_the_newest_message_of_any_partition(self, store: Store) -> None:
+        assert await store.inbox_end() == 0
+        rows = [InboxRow(id=f"m{n}", partition=n, execution_id=f"e{n}", body=b"1") for n in range(2)]
+        tick = await committed(store, inbox=rows)
+        first, last = await store.inbox([0, 1], 10)
+        assert await store.inbox_end() == last.seq > first.seq
+        await store.commit(following(tick, inbox_folded=[last.seq]))
+        assert await store.inbox_end() == first.seq
+
     async def test_a_fenced_tick_sends_deletes_and_sets_nothing(self, store: Store) -> None:
         message = InboxRow(id="m", partition=0, execution_id="a", body=b"1")
         timer = TimerRow(execution_id="a", timer_id="t", partition=0, due_ms=1, purpose="wait")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -119,10 +119,11 @@ async def limit_problems(world: SimulatedWorld, *, is_put_back: bool) -> list[st
     """Keys that more held at once than may, limited tasks that ran without a slot, and what was left behind.
 
     Args:
-        is_put_back: Postgres has lost ticks: more may hold a key until what ran has ended (ADR 30).
+        is_put_back: Postgres has lost ticks: a call may be told again, later, that what it called is over (ADR 30).
     """
     journals = {id: await world.store.journal(id, -1) for id in world.store.tables.executions}
-    held = [] if is_put_back else [one for journal in journals.values() for one in _held(journal)]
+    called = _called(journals) if is_put_back else {}
+    held = [one for id, journal in journals.items() for one in _held(journal, called.get(id))]
     problems = [
         f"key {key}: {most} held it at once" for key, most in _most_at_once(held).items() if most > AT_ONCE[key]
     ]
@@ -131,7 +132,17 @@ async def limit_problems(world: SimulatedWorld, *, is_put_back: bool) -> list[st
     return problems + [f"{row.limit_id}: {row.holder} holds or waits, and its execution is over" for row in left]
 
 
-def _held(journal: Sequence[StoredEvent]) -> Iterator[_Held]:
+def _called(journals: Mapping[str, Sequence[StoredEvent]]) -> dict[str, int]:
+    """When what these executions have called was over, by caller. No job calls twice."""
+    over = {}
+    for journal in journals.values():
+        first = codec.decode_fact(journal[0].data)
+        if isinstance(first, events.ExecutionRequested) and first.parent is not None:
+            over[first.parent.execution_id] = journal[-1].at_ms
+    return over
+
+
+def _held(journal: Sequence[StoredEvent], called_until_ms: int | None) -> Iterator[_Held]:
     since: dict[str, tuple[str, int]] = {}
     for entry in journal:
         fact = codec.decode_fact(entry.data)
@@ -142,7 +153,8 @@ def _held(journal: Sequence[StoredEvent]) -> Iterator[_Held]:
         for holder in over:
             if holder in since:
                 key, from_ms = since.pop(holder)
-                yield _Held(key, min(from_ms + BEHIND_MS, entry.at_ms), entry.at_ms)
+                to_ms = entry.at_ms if called_until_ms is None else min(entry.at_ms, called_until_ms)
+                yield _Held(key, min(from_ms + BEHIND_MS, to_ms), to_ms)
 
 
 def _unheld(journal: Sequence[StoredEvent]) -> Iterator[str]:

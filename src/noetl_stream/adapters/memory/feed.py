@@ -1,0 +1,53 @@
+"""The feed in memory: what the ticks of a store have written, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.model import codec
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.rows import columns_of
+from noetl_stream.ports.store import FedEvent, FeedFloor
+
+
+class MemoryFeed:
+    """A :class:`~noetl_stream.ports.store.FeedStore` over a :class:`MemoryStore`; the port documents each method."""
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def now(self) -> dict[int, int]:
+        return {view.id: view.tick for view in await self._store.read_partitions()}
+
+    async def floor(self) -> FeedFloor:
+        generation = max(row.generation for row in self._store.tables.partitions)
+        return FeedFloor(generation, dict(self._store.fed_floor))
+
+    async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
+        found = []
+        for partition, seen in sorted(after.items()):
+            ticks = sorted(tick for one, tick in self._store.fed if one == partition and tick > seen)
+            for tick in ticks[:limit]:
+                found += await self._events(partition, tick) or [FedEvent(partition, tick)]
+        return found
+
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        oldest_ms = self._clock.now_ms() - keep_ms
+        old = [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms][:limit]
+        for partition, tick in old:
+            del self._store.fed[partition, tick]
+            self._store.fed_floor[partition] = max(tick, self._store.fed_floor.get(partition, 0))
+        return len(old)
+
+    async def _events(self, partition: int, tick: int) -> list[FedEvent]:
+        found = []
+        offset = 0
+        for execution_id, first, last in codec.decode_json(self._store.fed[partition, tick][1]):
+            row = await self._store.execution(execution_id)
+            for event in await self._store.journal(execution_id, first - 1, last - first + 1) if row else ():
+                place = {"partition": partition, "tick": tick, "number": offset + event.position - first}
+                found.append(columns_of(FedEvent, row, **place, event=event))
+            offset += last - first + 1
+        return found

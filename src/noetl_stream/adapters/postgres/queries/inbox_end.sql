@@ -1,0 +1,1 @@
+select coalesce(max(seq), 0) from noetl.inbox
