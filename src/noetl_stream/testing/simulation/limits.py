@@ -119,7 +119,8 @@ async def limit_problems(world: SimulatedWorld, *, is_put_back: bool) -> list[st
     """Keys that more held at once than may, limited tasks that ran without a slot, and what was left behind.
 
     Args:
-        is_put_back: Postgres has lost ticks: a call may be told again, later, that what it called is over (ADR 30).
+        is_put_back: Postgres has lost ticks: what was called may have been called again later, or its caller told
+            again that it is over (ADR 30). A call then counts for as long as what it called ran.
     """
     journals = {id: await world.store.journal(id, -1) for id in world.store.tables.executions}
     called = _called(journals) if is_put_back else {}
@@ -132,17 +133,18 @@ async def limit_problems(world: SimulatedWorld, *, is_put_back: bool) -> list[st
     return problems + [f"{row.limit_id}: {row.holder} holds or waits, and its execution is over" for row in left]
 
 
-def _called(journals: Mapping[str, Sequence[StoredEvent]]) -> dict[str, int]:
-    """When what these executions have called was over, by caller. No job calls twice."""
-    over = {}
+def _called(journals: Mapping[str, Sequence[StoredEvent]]) -> dict[str, tuple[int, int]]:
+    """When what these executions have called began and was over, by caller. No job calls twice."""
+    called = {}
     for journal in journals.values():
         first = codec.decode_fact(journal[0].data)
         if isinstance(first, events.ExecutionRequested) and first.parent is not None:
-            over[first.parent.execution_id] = journal[-1].at_ms
-    return over
+            called[first.parent.execution_id] = journal[0].at_ms, journal[-1].at_ms
+    return called
 
 
-def _held(journal: Sequence[StoredEvent], called_until_ms: int | None) -> Iterator[_Held]:
+def _held(journal: Sequence[StoredEvent], called: tuple[int, int] | None) -> Iterator[_Held]:
+    called_from_ms, called_to_ms = called or (0, journal[-1].at_ms)
     since: dict[str, tuple[str, int]] = {}
     for entry in journal:
         fact = codec.decode_fact(entry.data)
@@ -153,8 +155,8 @@ def _held(journal: Sequence[StoredEvent], called_until_ms: int | None) -> Iterat
         for holder in over:
             if holder in since:
                 key, from_ms = since.pop(holder)
-                to_ms = entry.at_ms if called_until_ms is None else min(entry.at_ms, called_until_ms)
-                yield _Held(key, min(from_ms + BEHIND_MS, to_ms), to_ms)
+                to_ms = min(entry.at_ms, called_to_ms)
+                yield _Held(key, min(max(from_ms + BEHIND_MS, called_from_ms), to_ms), to_ms)
 
 
 def _unheld(journal: Sequence[StoredEvent]) -> Iterator[str]:
