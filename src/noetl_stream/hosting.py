@@ -161,19 +161,19 @@ def _credential_keys(settings: Settings) -> tuple[str, ...]:
 
 async def prepare_embedded(stack: StackAccess) -> None:
     """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
-    from noetl_stream.adapters.postgres.migrate import schema_digest  # a worker knows no Postgres
+    from noetl_stream.adapters.postgres.migrate import schema_mark  # a worker knows no Postgres
 
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
         await asyncio.gather(migrate_schema(admin), ensure_all_streams(admin))
-        stack.embedded.note_prepared(schema_digest())
+        stack.embedded.note_prepared(schema_mark())
 
 
 async def prepare_once(stack: StackAccess) -> None:
     """Prepares an embedded stack unless a program that prepares the same has done so."""
-    from noetl_stream.adapters.postgres.migrate import schema_digest
+    from noetl_stream.adapters.postgres.migrate import schema_mark
 
-    if stack.embedded is not None and not stack.embedded.is_prepared(schema_digest()):
+    if stack.embedded is not None and not stack.embedded.is_prepared(schema_mark()):
         await prepare_embedded(stack)
 
 
@@ -200,7 +200,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
 
 
 async def _verify(ports: OperatorPorts, publishes: bool) -> None:
-    await ports.store.verify()
+    await ports.store.verify_version()
     if publishes:
         await ports.log.verify()
 

@@ -81,7 +81,7 @@ class Stack:
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         requests = Requests(broker.event_log, SIGNER)
         ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
-        executions = DirectExecutions(ports, checking, cluster)
+        executions = DirectExecutions(ports, checking, lambda: cluster)
         schedules = DirectSchedules(SchedulePorts(requests, broker.bus, self._store, catalog, clock))
         triggers = DirectTriggers(TriggerPorts(requests, broker.bus, self._store, catalog, clock), checking)
         starters = Starters(lambda: schedules, lambda: triggers)

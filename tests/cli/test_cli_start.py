@@ -17,7 +17,8 @@ pytestmark = pytest.mark.xdist_group("stack")
 
 LIBRARIES = {
     *("aiohttp", "cryptography", "duckdb", "jinja2", "jsonschema_rs", "nacl", "nats", "nkeys", "psutil"),
-    *("pydantic", "ruamel", "importlib.metadata", "importlib.resources"),
+    *("pydantic", "rich", "ruamel", "importlib.metadata", "importlib.resources"),
+    *("dataclasses", "encodings.idna", "shutil", "tempfile"),
 }
 PARTS = {
     *("engine", "gateway", "server", "tools", "worker", "adapters.nats"),
@@ -70,6 +71,12 @@ def test_commands_that_read_import_nothing_that_they_do_not_use(shared_home: Pat
     ]
     found = costly_modules_of(*([*words, "--home", str(shared_home)] for words in reads))
     assert {command: costly for command, costly in found.items() if costly} == {}
+
+
+def test_why_an_execution_has_completed_is_explained_without_templates(shared_home: Path, ended: Any) -> None:
+    words = ["execution", "why", ended["execution_id"], "--home", str(shared_home)]
+    [costly] = costly_modules_of(words).values()
+    assert costly == {"noetl_stream.engine", "noetl_stream.playbook.plan"}, "which fold the journal"
 
 
 def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(

@@ -61,7 +61,7 @@ class ClientStage:
         self.cluster = DirectCluster(self.cluster_ports, NO_SECRETS)
         logs = ExecutionLogs(broker.task_logs, NO_SECRETS, self.clock)
         ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock, logs)
-        self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
+        self.fresh_executions = partial(DirectExecutions, ports, checking, lambda: self.cluster)
         self.executions = self.fresh_executions()
         self.tokens = MemoryTokens()
         self.schedules = DirectSchedules(SchedulePorts(self.requests, broker.bus, self.store, self.catalog, self.clock))

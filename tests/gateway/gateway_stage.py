@@ -133,7 +133,7 @@ class GatewayStage:
         cluster = DirectCluster(cluster_ports, secrets, recorded)
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
-        executions = DirectExecutions(ports, checking, cluster, recorded=recorded)
+        executions = DirectExecutions(ports, checking, lambda: cluster, recorded=recorded)
         schedules = DirectSchedules(SchedulePorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
         triggers = DirectTriggers(TriggerPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
         starters = Starters(lambda: schedules, lambda: triggers)

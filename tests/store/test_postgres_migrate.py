@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate, record_migration
+from noetl_stream.adapters.postgres import migrate as migrating
+from noetl_stream.adapters.postgres.migrate import known_migrations, migrate, record_migration, schema_mark
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
@@ -141,6 +143,22 @@ async def test_no_migration_takes_away_what_older_servers_use(empty_database: An
 async def test_a_migration_changed_after_it_was_applied_is_noticed(dsn: str, watcher: Any) -> None:
     await watcher.execute("update noetl.migration set checksum = 'other' where number = 2")
     assert "a different 0002_journal" in (await refusal_by_verify(dsn)).message
+    with pytest.raises(NotReady, match="a different 0002_journal"):
+        await migrate(dsn)
+    store = await PostgresStore.open(dsn, name="command")
+    try:
+        assert len(await store.verify_version()) == len(NAMES), "a command reads no file for it"
+    finally:
+        await store.close()
+
+
+def test_a_stack_is_prepared_again_where_a_file_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrating, "MIGRATIONS", tmp_path)
+    marks = [schema_mark()]
+    for text in ("create", "create table"):
+        (tmp_path / "0001_partition.sql").write_text(text)
+        marks += [schema_mark(), schema_mark()]
+    assert marks[1] == marks[2] != marks[3] == marks[4] and marks[0] not in marks[1:]
 
 
 async def test_another_number_of_partitions_is_refused(dsn: str, watcher: Any) -> None:

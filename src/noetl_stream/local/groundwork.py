@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
@@ -55,7 +54,9 @@ class Groundwork:
         while self._making.is_alive():
             self._postgres.kill_leftovers()
             self._making.join(UNDO_POLL_S)
-        shutil.rmtree(self._home.root, ignore_errors=True)
+        from shutil import rmtree  # as in the server's module
+
+        rmtree(self._home.root, ignore_errors=True)
         self._lock.close()
 
     def _make(self, pool: str) -> None:

@@ -193,7 +193,9 @@ def go_variables(cores: int) -> dict[str, str]:
 def _greeting(port: int) -> dict[str, Any] | None:
     """The ``INFO`` that a NATS server on ``port`` sends first; ``None`` if no NATS server answers."""
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=ANSWER_WAIT_S) as connection:
+        with socket.socket() as connection:
+            connection.settimeout(ANSWER_WAIT_S)
+            connection.connect((LOOPBACK, port))
             received = b""
             while b"\r\n" not in received and len(received) < GREETING_BYTES:
                 chunk = connection.recv(GREETING_BYTES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -172,7 +171,9 @@ class DataFolder(msgspec.Struct, frozen=True):
             LocalStackError: One of Postgres' programs failed; the message has its last output.
         """
         if self.folder.exists():
-            shutil.rmtree(self.folder)
+            from shutil import rmtree  # commands on a stack that is there start without
+
+            rmtree(self.folder)
         self.folder.mkdir(mode=PRIVATE_FOLDER_MODE)
         if self.user is not None:
             os.chown(self.folder, self.user.uid, self.user.gid)

@@ -133,7 +133,7 @@ class MemoryStack:
             logs=ExecutionLogs(broker.task_logs, hidden, clock),
         )
         checking = compiled.for_clients
-        self.executions = DirectExecutions(execution_ports, checking, DirectCluster(cluster_ports, hidden))
+        self.executions = DirectExecutions(execution_ports, checking, lambda: DirectCluster(cluster_ports, hidden))
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, catalog, clock), checking)
         self._running: list[asyncio.Task[None]] = []
 

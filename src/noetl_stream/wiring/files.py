@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.places import Place
 
 if TYPE_CHECKING:
+    from noetl_stream.adapters.files.folder import FolderFiles
     from noetl_stream.adapters.files.objects import ObjectFiles
 
 
@@ -19,6 +19,8 @@ def open_files(place: Place) -> FolderFiles | ObjectFiles:
         UsageError: it is object storage, and the extra ``objects`` is not installed or a variable of it is invalid.
     """
     if isinstance(place, Path):
+        from noetl_stream.adapters.files.folder import FolderFiles
+
         return FolderFiles(place)
     try:
         from noetl_stream.adapters.files.objects import ObjectFiles

@@ -106,7 +106,7 @@ class DirectOperations:
             clock=given.clock,
             logs=logs,
         )
-        return DirectExecutions(ports, self._checking, self.cluster, self._unanswered, self._recorded)
+        return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered, self._recorded)
 
     @cached_property
     def feed(self) -> Feed:

@@ -13,7 +13,13 @@ from typing import Final
 from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, open_connection, shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated
 from noetl_stream.adapters.postgres.hosts import Connection
-from noetl_stream.adapters.postgres.migrate import AppliedMigration, known_migrations, migrate, require_schema
+from noetl_stream.adapters.postgres.migrate import (
+    AppliedMigration,
+    known_migrations,
+    migrate,
+    require_schema,
+    require_texts,
+)
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import Conflict, NotReady
 from noetl_stream.ports.backup import DatabaseShape, SequencePosition, Sink, TableShape
@@ -36,7 +42,9 @@ class PostgresBackup:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[_Snapshot]:
         async with self._connected("backup create") as connection:
-            require_schema(await _applied(connection), self._address)
+            applied = await _applied(connection)
+            require_schema(applied, self._address)
+            require_texts(applied, self._address)
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 # Before the snapshot, which the first query takes: no month of the journal is dropped from now on.
                 await connection.execute("lock table noetl.event in access share mode")

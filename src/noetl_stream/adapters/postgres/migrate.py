@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterable
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +14,15 @@ import msgspec
 from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, open_connection, shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, MIGRATE, translated
 from noetl_stream.adapters.postgres.hosts import Connection
-from noetl_stream.adapters.postgres.roles import ROLES, create_roles, give_grants, grants
+from noetl_stream.adapters.postgres.roles import GRANTS, create_roles, give_grants
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
 
 _ADVISORY_LOCK: Final = 0x6E6F65746C
 """Held while migrating, so that programs migrate one after the other. The number spells "noetl"."""
 
+
+MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 LAST_STOP: Final = 24
 """Up to this migration, servers of 0.2 have to be stopped first."""
@@ -32,8 +35,14 @@ class Migration(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     name: str
-    text: str
-    checksum: str
+
+    @property
+    def text(self) -> str:
+        return _text(self.name)
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def expands(self) -> bool:
@@ -52,20 +61,20 @@ class AppliedMigration(msgspec.Struct, frozen=True, gc=False):
 @cache
 def known_migrations() -> tuple[Migration, ...]:
     """All migrations of this version, in order."""
-    found = []
-    for file in Path(__file__).with_name("migrations").iterdir():
-        if file.name.endswith(".sql"):
-            text = file.read_text(encoding="utf-8")
-            name = file.name.removesuffix(".sql")
-            checksum = hashlib.sha256(text.encode()).hexdigest()
-            found.append(Migration(int(name.split("_")[0]), name, text, checksum))
-    return tuple(sorted(found, key=attrgetter("number")))
+    names = [file.stem for file in MIGRATIONS.iterdir() if file.suffix == ".sql"]
+    return tuple(Migration(int(name.split("_")[0]), name) for name in sorted(names))
 
 
-def schema_digest() -> str:
-    """Names everything that :func:`migrate` gives a database."""
-    texts = [*(migration.checksum for migration in known_migrations()), *map(grants, ROLES)]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+@cache
+def _text(name: str) -> str:
+    return (MIGRATIONS / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def schema_mark() -> str:
+    """Differs where :func:`migrate` would give a database something else. The files are not read for it."""
+    files = [entry for folder in (MIGRATIONS, GRANTS) for entry in os.scandir(folder)]
+    marks = sorted(f"{one.name} {one.stat().st_size} {one.stat().st_ctime_ns}" for one in files)
+    return hashlib.sha256("\n".join(marks).encode()).hexdigest()
 
 
 async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) -> list[str]:
@@ -99,22 +108,28 @@ def pending_migrations(applied: list[AppliedMigration], address: str) -> list[Mi
     """The migrations still to apply.
 
     Raises:
-        NotReady: the schema is newer than this version, or a file was changed after it was applied.
+        NotReady: the schema is newer than this version.
     """
-    known = {migration.number: migration for migration in known_migrations()}
+    known = {migration.number for migration in known_migrations()}
     for one in applied:
         if one.number not in known:
             raise NotReady(
                 f"the database at {address} has a newer schema than this version knows: {one.name}",
                 hint="use the newer noetl-stream that created it",
             )
-        if known[one.number].checksum != one.checksum:
+    done = {migration.number for migration in applied}
+    return [migration for migration in known_migrations() if migration.number not in done]
+
+
+def require_texts(applied: Iterable[AppliedMigration], address: str) -> None:
+    """Raises :class:`~noetl_stream.errors.NotReady` if a file was changed after it was applied."""
+    known = {migration.number: migration for migration in known_migrations()}
+    for one in applied:
+        if one.number in known and known[one.number].checksum != one.checksum:
             raise NotReady(
                 f"the database at {address} was created by a different {known[one.number].name}",
                 hint="an applied migration must not be changed: use the noetl-stream that created the database",
             )
-    done = {migration.number for migration in applied}
-    return [migration for migration in known_migrations() if migration.number not in done]
 
 
 def require_schema(applied: list[AppliedMigration], address: str) -> None:
@@ -136,7 +151,9 @@ async def _migrate(connection: Connection, address: str, roles: bool, through: i
     if not await connection.fetchval(statement("migration_table_exists").text):
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
-    pending = pending_migrations([AppliedMigration(*row) for row in rows], address)
+    applied = [AppliedMigration(*row) for row in rows]
+    pending = pending_migrations(applied, address)
+    require_texts(applied, address)
     if through is not None:
         pending = [migration for migration in pending if migration.number <= through]
     if rows and not all(migration.expands for migration in pending):

@@ -21,6 +21,8 @@ from noetl_stream.errors import NotReady
 SERVER: Final = "noetl_server"
 GATEWAY: Final = "noetl_gateway"
 READER: Final = "noetl_reader"
+GRANTS: Final = Path(__file__).with_name("grants")
+
 ROLES: Final = (SERVER, GATEWAY, READER)
 
 _REVOKE: Final = """
@@ -34,7 +36,7 @@ revoke all on schema noetl from {role};
 @cache
 def grants(role: str) -> str:
     """The text of ``grants/<role>.sql``."""
-    return (Path(__file__).with_name("grants") / f"{role}.sql").read_text(encoding="utf-8")
+    return (GRANTS / f"{role}.sql").read_text(encoding="utf-8")
 
 
 async def create_roles(connection: Connection) -> list[str]:

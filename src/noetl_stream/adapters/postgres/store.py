@@ -24,7 +24,7 @@ from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.limits import PostgresLimits
 from noetl_stream.adapters.postgres.listing import Listing
-from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
+from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema, require_texts
 from noetl_stream.adapters.postgres.retention import PostgresRetention
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
@@ -102,16 +102,26 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless schema and number of partitions are this version's."""
+        require_texts(await self.verify_version(), self._database.address)
+
+    async def verify_version(self) -> Sequence[AppliedMigration]:
+        """As :meth:`verify`, but reads no file: whether one was changed after it was applied is not looked into.
+
+        Returns:
+            What was applied.
+        """
         address = self._database.address
         exists = (await self._database.fetch("migration_table_exists"))[0][0]
         rows = await self._database.fetch("applied_migrations") if exists else []
-        require_schema([AppliedMigration(*row) for row in rows], address)
+        applied = [AppliedMigration(*row) for row in rows]
+        require_schema(applied, address)
         partitions = (await self._database.fetch("partition_count"))[0][0]
         if partitions != partition_count():
             raise NotReady(
                 f"the database at {address} has {partitions} partitions, this process {partition_count()}",
                 hint=f"set NOETL_PARTITIONS={partitions}; `noetl-stream database repartition` changes the stores",
             )
+        return applied
 
     async def durability_warnings(self) -> list[str]:
         rows = await self._database.fetch("unsafe_settings", embedded_cluster=EMBEDDED_CLUSTER)

@@ -104,6 +104,12 @@ def moment_ms(context: click.Context, option: click.Parameter, given: str | None
 reason_option = click.option("--reason", default="", help="Reason, recorded in the audit.")
 
 
+def explained(command: Command) -> Command:
+    """``--reason`` and ``--correlation-id``."""
+    command = click.option("--correlation-id", default="", help="Your own id, recorded with the event.")(command)
+    return click.option("--reason", default="", help="Reason, recorded with the event.")(command)
+
+
 def limit_option(items: str, default: int | None = None, most: int | None = None) -> Callable[[Command], Command]:
     """``--limit``. ``items`` are what it counts."""
     unlimited = " [default: all]" if default is None else ""

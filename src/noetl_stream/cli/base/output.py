@@ -114,18 +114,25 @@ def print_yaml(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Prints a table. On a terminal long cells fold, and ids stay whole; elsewhere a row is one line."""
-    from rich.cells import cell_len  # commands without a table start faster
-
     lines = [list(columns), *([cell_text(cell) for cell in row] for row in rows)]
     if not sys.stdout.isatty():
         lines = [[" ".join(cell.split("\n")) for cell in line] for line in lines]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     if sys.stdout.isatty():
         _print_folded(lines, [min(width, WHOLE_CELLS) for width in widths])
         return
     for line in lines:
-        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
+        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True))
         say("  ".join(padded).rstrip())
+
+
+def _width(text: str) -> int:
+    """The cells that it takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # takes a twentieth of a command that has no other use for it
+
+    return cell_len(text)
 
 
 def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from noetl_stream.cli.base.options import form_option
+from noetl_stream.cli.base.options import explained, form_option
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.base.target import target_options
@@ -30,12 +30,6 @@ from noetl_stream.ports.operations.executions import AcceptedDocument, RerunOpti
 from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def explained(command: Command) -> Command:
-    """``--reason`` and ``--correlation-id``."""
-    command = click.option("--correlation-id", default="", help="Your own id, recorded with the event.")(command)
-    return click.option("--reason", default="", help="Reason, recorded with the event.")(command)
 
 
 def _request_options(word: str = "ID") -> Callable[[Command], Command]:

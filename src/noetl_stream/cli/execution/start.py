@@ -13,12 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, output_option
+from noetl_stream.cli.base.options import explained, form_option, output_option
 from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.execution.batch import Batch, batch_options, run_batch
+from noetl_stream.cli.execution.batch import Batch, batch_options
 from noetl_stream.cli.execution.follow import (
     Following,
     end_as,
@@ -28,7 +28,6 @@ from noetl_stream.cli.execution.follow import (
     stay,
     timeout_option,
 )
-from noetl_stream.cli.execution.interventions import explained
 from noetl_stream.cli.execution.progress import progress_for
 from noetl_stream.cli.execution.tables import print_ended, print_warnings
 from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
@@ -212,6 +211,8 @@ def start(
 
 
 async def _all_of(session: Session, wanted: Start, playbook: str | None, batch: Batch) -> ExitCode:
+    from noetl_stream.cli.execution.batch_run import run_batch  # a run of one starts without
+
     with starting(wanted, playbook or ""):
         return await run_batch(session, wanted, batch)
 

@@ -120,7 +120,7 @@ class DirectExecutions:
     """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described.
 
     Args:
-        cluster: Read by :meth:`why`.
+        cluster: Gives what :meth:`why` reads.
         unanswered: Called before a start, and whenever no server has answered a request, before it is published again.
             Without it, an unanswered request fails after :data:`PATIENCE_S`; it is stored then, and the next server
             takes it.
@@ -131,7 +131,7 @@ class DirectExecutions:
         self,
         ports: ExecutionPorts,
         checking: PlaybookChecker,
-        cluster: Cluster,
+        cluster: Callable[[], Cluster],
         unanswered: Callable[[], Awaitable[None]] | None = None,
         recorded: OnRecord = unrecorded,
     ) -> None:
@@ -319,7 +319,9 @@ class DirectExecutions:
         around = Environment(await self._store.now_ms())
         async with self._histories.read(row) as history:
             if row.finished_ms is None:
-                around = await observe(self._cluster, self._store, row, history.called, around.now_ms)
+                around = await observe(self._cluster(), self._store, row, history.called, around.now_ms)
+            if plan is None:  # there are no guards to evaluate
+                return explain(execution_id, history, None, around)
             return await asyncio.to_thread(explain, execution_id, history, plan, around)
 
     async def delete(self, execution_id: str, by: str) -> None:

@@ -12,16 +12,6 @@ from noetl_stream.client.limits import awaited_slots
 from noetl_stream.client.why.ended import why_ended
 from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment, reason
-from noetl_stream.client.why.waiting import (
-    commands,
-    halted_tokens,
-    held_tokens,
-    joins,
-    resting,
-    slots,
-    suspended,
-    the_whole,
-)
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model.envelope import iso
@@ -64,19 +54,21 @@ def explain(execution_id: str, history: JournalHistory, plan: Plan | None, aroun
 def _why_not_ended(
     history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
 ) -> Sequence[ReasonDocument]:
+    from noetl_stream.client.why import waiting  # with templates: what has ended is explained without
+
     if around.missing is not None:
         return [_missing(around.missing)]
     reasons = [
-        *the_whole(history, state, around),
-        *slots(state, around),
-        *commands(history, state, plan, around),
-        *suspended(history, state, plan, around),
+        *waiting.the_whole(history, state, around),
+        *waiting.slots(state, around),
+        *waiting.commands(history, state, plan, around),
+        *waiting.suspended(history, state, plan, around),
     ]
     if state.halted and not state.is_queued:
-        reasons += halted_tokens(history, state)
-    reasons += joins(history, state, plan)
-    reasons += resting(history, state, plan)
-    reasons += held_tokens(history, state, plan)
+        reasons += waiting.halted_tokens(history, state)
+    reasons += waiting.joins(history, state, plan)
+    reasons += waiting.resting(history, state, plan)
+    reasons += waiting.held_tokens(history, state, plan)
     if reasons:
         return reasons
     text = "No reason is recorded: either events are still being processed, or this is a defect of the engine."

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
@@ -45,8 +46,7 @@ LONG_EVENTS: Final = 2_000
 """A journal from this length on is not read from its beginning again and again."""
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct):
     """A command. Times are ms since the epoch; ``next_ms`` is that of its next attempt, 0 unless it waits for it."""
 
     scheduled_ms: int
@@ -59,24 +59,21 @@ class Command:
     next_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(msgspec.Struct, frozen=True):
     """A routing in which no arc fired for a failure or after a rest, and the state before it."""
 
     before: Execution
     fact: NextEvaluated
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The task that failed a step run."""
 
     fact: TaskProcessed
     command_id: str
 
 
-@dataclass(slots=True)
-class JournalHistory:
+class JournalHistory(msgspec.Struct):
     """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step.
 
     Attributes:
@@ -87,21 +84,21 @@ class JournalHistory:
 
     state: Execution | None = None
     begun_ms: int = 0
-    tokens_ms: dict[str, int] = field(default_factory=dict)
-    steps: dict[str, str] = field(default_factory=dict)
-    commands: dict[str, Command] = field(default_factory=dict)
-    failed: dict[str, Failed] = field(default_factory=dict)
-    failed_iterations: dict[str, LoopIterationFailed] = field(default_factory=dict)
-    routed: dict[str, Routed] = field(default_factory=dict)
-    discarded: list[tuple[str, str]] = field(default_factory=list)
-    requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = field(default_factory=dict)
+    tokens_ms: dict[str, int] = {}
+    steps: dict[str, str] = {}
+    commands: dict[str, Command] = {}
+    failed: dict[str, Failed] = {}
+    failed_iterations: dict[str, LoopIterationFailed] = {}
+    routed: dict[str, Routed] = {}
+    discarded: list[tuple[str, str]] = []
+    requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = {}
     awaited_ms: int = 0
     evaluated_ms: int = 0
     failing: tuple[ExecutionFailing, int] | None = None
     failed_run: str = ""
-    called: set[str] = field(default_factory=set)
+    called: set[str] = set()
     position: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class JournalHistories:
