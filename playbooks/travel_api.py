@@ -188,7 +188,7 @@ async def message(request: web.Request) -> web.Response:
     """Sends ``{to, text}``, where ``to`` is an address."""
     sent = await request.json()
     if "@" not in sent["to"]:
-        return refuse(400, f"{sent['to']} is no address")
+        return refuse(400, f"{sent['to']} is not an address")
     agency = request.app[AGENCY]
     agency.messages.append(sent)
     return web.json_response({"sent": sent["to"]}, status=201)

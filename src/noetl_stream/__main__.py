@@ -11,8 +11,8 @@ from contextlib import suppress
 def program() -> None:
     """Runs the command line and ends the process.
 
-    What imports make is no garbage: looking for some takes a tenth of a read command, so collection waits for the
-    command's work. The interpreter's own end frees what the process's end frees at once.
+    Imports leave no garbage, and looking for it takes a tenth of a short command: collection starts with the command's
+    work. The process then exits at once, without the interpreter freeing what the system frees anyway.
     """
     gc.disable()
     from noetl_stream.cli.main import main

@@ -42,7 +42,7 @@ def test_the_command_writes_results_and_goes_on_with_them(shared_home: Path, tmp
     assert results.read_text() == done.stdout
 
     other = noetl(*words, "--results", results)
-    assert other.returncode == 2 and "is no result of this batch" in one_clear_line(other)
+    assert other.returncode == 2 and "is not a result of this batch" in one_clear_line(other)
     rows.write_text('{"name": "ada"}\n{"name": }\n')
     wrong = noetl(*words)
     assert wrong.returncode == 2 and f"{rows}:2: " in one_clear_line(wrong)

@@ -29,7 +29,7 @@ def test_a_file_is_checked(file: Path) -> None:
     file.write_text("grants: [{paths: [team/../b]}]")
     refused = noetl("grant", "check", file)
     assert refused.returncode == 2
-    assert "grant 1: paths: 'team/../b' is no path" in refused.stderr
+    assert "grant 1: paths: 'team/../b' is not a path" in refused.stderr
 
 
 def test_what_a_playbook_may_use_is_listed(file: Path) -> None:

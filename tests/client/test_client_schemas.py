@@ -72,7 +72,7 @@ async def test_check_compares_with_the_registered_schema_and_warns_of_one_that_i
         ],
     )
     [one] = (await stage.playbooks.check(flow.encode(), "file.yaml")).diagnostics
-    assert (one.code, one.hint) == ("unknown_result_key", "it is no mapping")
+    assert (one.code, one.hint) == ("unknown_result_key", "it is not a mapping")
     [hidden] = (await stage.playbooks.check(flow.encode(), "file.yaml", ["team/a"])).diagnostics
     assert hidden.code == "unregistered_schema"
 

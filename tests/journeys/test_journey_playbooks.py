@@ -149,7 +149,10 @@ SCENARIOS = {
         {
             "sent": 3,
             "failed": 2,
-            "failures": [{"to": "bob", "why": "bob is no address"}, {"to": "dave", "why": "dave is no address"}],
+            "failures": [
+                {"to": "bob", "why": "bob is not an address"},
+                {"to": "dave", "why": "dave is not an address"},
+            ],
         },
         check=checks.the_others_got_the_message,
     ),

@@ -121,7 +121,7 @@ def test_a_schema_is_not_rendered() -> None:
     [
         ("fetch.user.nmae", "`nmae` in `user`", "did you mean `name`?"),
         ("fetch.usr", "`usr`", "did you mean `user`?"),
-        ("fetch.user.name.first", "`first` in `user.name`", "it is no mapping"),
+        ("fetch.user.name.first", "`first` in `user.name`", "it is not a mapping"),
         ("results.fetch.user.nmae", "`nmae` in `user`", "did you mean `name`?"),
     ],
 )

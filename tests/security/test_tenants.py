@@ -366,9 +366,9 @@ def test_a_path_is_granted_what_any_entry_for_it_gives(tmp_path: Path) -> None:
         ("grants: [{paths: []}]", "grant 1: paths is empty"),
         ("grants: [{paths: a}]", "grant 1: paths must be a list"),
         ("grants: [{paths: [a], pools: [7]}]", "grant 1: pools must be a list of at most 1000 texts"),
-        ("grants: [{paths: [team/../b]}]", "'team/../b' is no path"),
-        ("grants: [{paths: [team/*]}]", "is no path"),
-        ("grants: [{paths: [a], calls: [x//y]}]", "grant 1: calls: 'x//y' is no path"),
+        ("grants: [{paths: [team/../b]}]", "'team/../b' is not a path"),
+        ("grants: [{paths: [team/*]}]", "is not a path"),
+        ("grants: [{paths: [a], calls: [x//y]}]", "grant 1: calls: 'x//y' is not a path"),
         ("grants: [{paths: [a]", ":1: "),
     ],
 )

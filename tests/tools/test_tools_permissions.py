@@ -162,7 +162,7 @@ async def test_any_kind_can_be_switched_off(make_call: Any) -> None:
 
 
 def test_an_unknown_kind_cannot_be_switched_off() -> None:
-    with pytest.raises(UsageError, match="NOETL_KINDS_OFF names 'pyhton', which is no kind"):
+    with pytest.raises(UsageError, match="NOETL_KINDS_OFF names 'pyhton', which is not a kind"):
         create_tools({"noop": NoopTool}, ToolSettings(kinds_off=frozenset({"pyhton"})))
 
 

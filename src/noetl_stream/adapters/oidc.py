@@ -154,7 +154,7 @@ def _check_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], se
     declared = claims.get("typ")
     client = claims.get("azp", claims.get("client_id"))
     if kind not in ("at+jwt", "jwt") or (declared is not None and str(declared).lower() != "bearer"):
-        raise Unauthenticated("the identity provider's token is no access token (typ)")
+        raise Unauthenticated("the identity provider's token is not an access token (typ)")
     if kind == "jwt" and declared is None and (ID_TOKEN_CLAIMS & claims.keys() or client == settings.audience):
         hint = "send the access token, not the ID token"
         raise Unauthenticated("the identity provider's token is an ID token", hint=hint)

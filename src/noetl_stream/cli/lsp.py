@@ -25,5 +25,5 @@ def lsp(extra: str) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"the language server needs {error.name}", hint="install noetl-stream[lsp]") from None
     taken = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a plugin prints is no message of the protocol
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a plugin prints is not part of the protocol
     serve(*accepted(extra), sys.stdin.buffer, taken)

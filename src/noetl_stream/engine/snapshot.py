@@ -108,7 +108,7 @@ def is_drawn(digest: str) -> bool:
 
 
 _LEFT_OUT: Final = frozenset({"budget", "resolved"})
-"""Fields that are not stored: a budget is no part of a value, and values of references are loaded again."""
+"""Fields that are not stored: a budget is not part of a value, and values of references are loaded again."""
 
 
 def _form(of: type[msgspec.Struct], **changed: Any) -> type[msgspec.Struct]:

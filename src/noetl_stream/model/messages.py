@@ -437,7 +437,7 @@ class WebhookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a delivery is believed. Nothing says why not: it may have come from anybody.
 
     ``event`` is what the trigger is to be told of it. ``identity`` is the same for repeated deliveries of one event;
-    empty if nothing tells them apart. ``challenge`` is to be sent back, and is no event.
+    empty if nothing tells them apart. ``challenge`` is to be sent back; it is not an event.
     """
 
     is_verified: bool = False

@@ -119,7 +119,7 @@ class _Loader:
             return None
         plan = playbook.checked.plan
         if plan is None:
-            self._problems.error("not_a_playbook", f"{playbook.file} is no playbook", test.at)
+            self._problems.error("not_a_playbook", f"{playbook.file} is not a playbook", test.at)
             return None
         catalog: list[TestedFile] = []
         stubs = dict(self._stubs(plan, test.given.stubs, test.own_stubs))

@@ -174,7 +174,7 @@ def stream_rights(streams: Iterable[str]) -> list[SubjectRights]:
     """The rights on these streams, by the names of the account in which they are.
 
     Raises:
-        UsageError: one is no name of a stream, or the engine's own.
+        UsageError: one is not a stream name, or is one of the engine's own.
     """
     found = []
     for stream in dict.fromkeys(streams):

@@ -364,7 +364,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
 
         Args:
-            cleared: Whether what was recorded before has come to a good end: it is no suspect any more.
+            cleared: Whether what was recorded before has come to a good end: it is no longer suspect.
 
         Raises:
             Fenced: the lease is lost.

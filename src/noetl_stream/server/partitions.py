@@ -133,7 +133,7 @@ class PartitionOwnership:
             await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
 
     async def note_loading(self, execution_id: str) -> None:
-        """Records that this execution is being loaded, alone. What was loaded before it is no suspect.
+        """Records that this execution is being loaded, alone. What was loaded before it is not suspect.
 
         Raises:
             Fenced: the lease is lost.

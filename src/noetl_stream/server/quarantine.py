@@ -55,7 +55,7 @@ class InputKind(NamedTuple, Generic[_Input]):
         fold: Folds and commits some; returns those left to a later tick.
         execution_of: The execution an input is for.
         partition_of: Whose cursor it moves: of a message, the partition that its subject names, which may be another
-            than that of its execution. Such a message is refused, and its execution is no suspect.
+            than that of its execution. Such a message is refused, and its execution is not suspect.
         refuse: Adds to a fold what is kept of an input that cannot be folded.
     """
 

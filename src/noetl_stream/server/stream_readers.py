@@ -298,8 +298,8 @@ class StreamReader:
             await consumer.close()
 
     async def _take(self, consumer: StreamConsumer, batch: Sequence[ReadMessage]) -> None:
-        """Has a batch folded, and acknowledges it. What is folded already is no input: it would be suspected of what
-        the next message does.
+        """Has a batch folded, and acknowledges it. What is folded already is left out: it would be
+        suspected of what the next message does.
         """
         places = {one.message.sequence: self._place(consumer, one) for one in batch}
         new = [one for one in batch if not self._state.has_folded(places[one.message.sequence])]

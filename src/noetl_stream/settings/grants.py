@@ -151,5 +151,7 @@ def _paths(found: tuple[str, ...], place: str) -> tuple[str, ...]:
     paths = tuple(path.removesuffix("/**").strip("/") for path in found)
     for path, written in zip(paths, found, strict=True):
         if not are_segments(path) or "*" in path:
-            raise UsageError(f"{place}: {written!r} is no path", hint="write the path of a playbook or folder: team/a")
+            raise UsageError(
+                f"{place}: {written!r} is not a path", hint="write the path of a playbook or folder: team/a"
+            )
     return paths

@@ -53,7 +53,7 @@ def read_place(name: str, text: str) -> Place:
     if not _BUCKET.fullmatch(bucket) or not all(_PART.fullmatch(part) for part in parts):
         raise UsageError(
             f"invalid {name}: it is not {scheme}://BUCKET/PREFIX",
-            hint="credentials and endpoints are no part of it: they come from the environment",
+            hint="leave out credentials and endpoints: they come from the environment",
         )
     return ObjectAddress(scheme, bucket, "/".join(parts))
 
@@ -62,7 +62,7 @@ def read_endpoints(environ: Mapping[str, str]) -> list[str]:
     """The addresses that are set in place of Amazon's.
 
     Raises:
-        UsageError: one is no address, or holds a login.
+        UsageError: one is not an address, or holds a login.
     """
     found = {name: environ[name] for name in ENDPOINT_VARIABLES if environ.get(name)}
     for name, text in found.items():

@@ -50,7 +50,7 @@ def read_trigger_streams(variable: str, given: Mapping[str, str]) -> tuple[str, 
     """Parses ``ORDERS,PAYMENTS``.
 
     Raises:
-        UsageError: there are too many, or one is no name of a stream, or the engine's own.
+        UsageError: there are too many, or one is not a stream name, or is one of the engine's own.
     """
     names = tuple(dict.fromkeys(name.strip() for name in given.get(variable, "").split(",") if name.strip()))
     if len(names) > MAX_TRIGGER_STREAMS:

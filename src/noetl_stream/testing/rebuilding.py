@@ -24,7 +24,7 @@ async def rebuilt(broker: MemoryBroker, catalog: Catalog, kinds: Kinds) -> Memor
     """A store with what EVENTS holds."""
     store = MemoryStore(broker.clock)
     host = SimulatedHost("rebuild", MemoryBroker(broker.clock), store, FaultInjector())
-    host.log, host.blobs = broker.event_log, broker.blobs  # it takes no queue from the servers, and is none of them
+    host.log, host.blobs = broker.event_log, broker.blobs  # it is not a server, and takes no queue from one
     await rebuild(server_on(host, catalog, kinds, ServerTimes()))
     return store
 

@@ -105,7 +105,7 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
     unknown = sorted(settings.kinds_off - tools.keys())
     if unknown:
         hint = f"the kinds here are {', '.join(sorted(tools))}"
-        raise UsageError(f"{KINDS_OFF_VARIABLE} names {unknown[0]!r}, which is no kind", hint=hint)
+        raise UsageError(f"{KINDS_OFF_VARIABLE} names {unknown[0]!r}, which is not a kind", hint=hint)
     with_settings = sorted(kind for kind, tool in tools.items() if hasattr(tool, "settings"))
     for kind in sorted(settings.own.keys() - with_settings):
         hint = (

@@ -39,7 +39,7 @@ def _batch(rows: Path | None, in_flight: int | None, batch: str | None, results:
                 raise UsageError(f"{option} needs --each")
         return None
     if batch is not None and not is_uuid7(batch):
-        raise UsageError(f"--batch {batch!r} is no id of a batch", hint="the interrupted command has printed it")
+        raise UsageError(f"--batch {batch!r} is not a batch id", hint="the interrupted command has printed it")
     return Batch(rows, in_flight or IN_FLIGHT, batch, results)
 
 

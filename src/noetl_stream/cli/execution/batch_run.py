@@ -76,7 +76,7 @@ class RowResult(Document, frozen=True):
 
 
 def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
-    """The rows of JSONL; empty lines count as lines, and are no rows.
+    """The rows of JSONL; empty lines are counted but are not rows.
 
     Raises:
         UsageError: a line is not a JSON object, or too long.
@@ -254,7 +254,7 @@ def _results_of(path: Path, batch_id: str | None) -> int:
                     break
                 if batch_id is None or _batch_of(line) != batch_id:
                     hint = "give another file, or the --batch that it is of"
-                    raise UsageError(f"--results {path}: line {done + 1} is no result of this batch", hint=hint)
+                    raise UsageError(f"--results {path}: line {done + 1} is not a result of this batch", hint=hint)
                 done, whole = done + 1, whole + len(line)
             file.truncate(whole)
             return done

@@ -25,7 +25,7 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
 
 START_EVENTS: Final = 3
-"""Of an execution that is no rerun: requested, evaluated, started."""
+"""Of an execution that is not a rerun: requested, evaluated, started."""
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""

@@ -27,7 +27,7 @@ MOST_VALUES: Final = 8
 """So many values are tried for a wait, and so many keys of a payload are named."""
 
 LONGEST: Final = 64
-"""Longer texts that a guard compares with are no answers of a person."""
+"""A person does not answer with longer texts than this, even if a guard compares with one."""
 
 SCHEMA_BYTES: Final = 16 * 1024
 

@@ -85,7 +85,7 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         keys: The executions started for the keys that came last, by a digest of the key, oldest first.
         reading: How far its stream is read, with ``nats``.
         known: Executions that ends had started before Postgres was put back to an earlier state, by the part of their
-            id that is no time; ``recalled_ms``: when one was added.
+            id that is not a time; ``recalled_ms``: when one was added.
     """
 
     path: str

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 OPERATION: Final = web.RequestKey("operation", str)
 CONTENT_TYPE: Final = "Content-Type"
 PAGE: Final = "page"
-"""What metrics and the audit call a file of the page, which is no operation of the API."""
+"""What metrics and the audit call a file of the page, which is not an operation of the API."""
 
 NOBODY: Final = Caller("", "viewer")
 """The caller of a public route."""

@@ -73,7 +73,7 @@ class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
 
 
 class TimerDue(AggregateFact, frozen=True, tag="timer.due"):
-    """A timer of the aggregate is due by the database's clock. It is no message: the owner of the partition says it."""
+    """A timer of the aggregate is due by the database's clock. Not a message: the owner of the partition says it."""
 
     timer_id: str
     due_ms: int

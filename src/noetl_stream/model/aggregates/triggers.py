@@ -163,7 +163,7 @@ class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read"):
-    """The owner of the trigger's partition has read a message of its stream. It is no message of ours, like a timer.
+    """The owner of the trigger's partition has read a message of its stream. Like a timer, it is not sent.
 
     Attributes:
         consumer: Of which trigger it was read: one that was deleted and made again has another.

@@ -151,7 +151,7 @@ class Expressions:
         result, (depth, declared) = found
         inside = f" in `{result.shown(depth)}`" if depth else ""
         message = f"the schema of task `{result.task.name}`'s result has no `{result.keys[depth]}`{inside}"
-        known = f"it has {listed(declared)}" if declared else "it is no mapping"
+        known = f"it has {listed(declared)}" if declared else "it is not a mapping"
         hint = did_you_mean(result.keys[depth], declared) or known
         self._problems.warn("unknown_result_key", message, read.at, hint)
 

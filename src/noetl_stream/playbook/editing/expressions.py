@@ -96,7 +96,7 @@ def _paths(text: str, span: tuple[int, int], quote: str, words: Collection[str])
     Args:
         span: From where to where it may go.
         quote: The quotes around it.
-        words: Those that are no names.
+        words: Those that are not names.
     """
     at, end = span
     paths: list[ReadPath] = []

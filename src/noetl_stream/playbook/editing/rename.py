@@ -48,7 +48,7 @@ def rename(text: str, names: TextNames, offset: int, to: str) -> list[TextChange
     The text is read again with them: every name must then mean what it meant.
 
     Raises:
-        CannotRename: as :func:`renamable`; or ``to`` is no name, is taken, or would hide or be hidden by another.
+        CannotRename: as :func:`renamable`; or ``to`` is not a name, is taken, or would hide or be hidden by another.
     """
     symbol = renamable(names, offset).symbol
     problems = Problems("")

@@ -235,7 +235,7 @@ def _webhook(node: Node | None, problems: Problems) -> Verification | None:
     if tolerance_s is None or tolerance_s > MAX_TOLERANCE_S:
         hint = "write at most an hour: 30s, 5m, 1h"
         problems.error(
-            "invalid_value", f"`tolerance`: `{read.tolerance}` is no such duration", node.values["tolerance"], hint
+            "invalid_value", f"`tolerance`: `{read.tolerance}` is not a valid duration", node.values["tolerance"], hint
         )
     elif read.tolerance is not None and read.verify == "hmac" and not read.timestamp_header:
         message = "`tolerance` has no effect without `timestamp_header`"

@@ -224,7 +224,7 @@ def read_event(source: EventSource, given: Any, form: StreamFormat = "json") -> 
         form: What the data of a message is.
 
     Raises:
-        UsageError: it is no such description.
+        UsageError: the description is not valid.
     """
     try:
         if source == "execution":

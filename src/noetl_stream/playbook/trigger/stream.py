@@ -41,7 +41,7 @@ def read_stream(node: Node | None, problems: Problems) -> StreamFilter | None:
     if not is_subject_pattern(subject):
         hint = "write tokens with dots between; * stands for one token, > for all that follow: orders.*.paid, orders.>"
         problems.error(
-            "invalid_value", f"`subject`: `{subject}` is no pattern of subjects", node.values["subject"], hint
+            "invalid_value", f"`subject`: `{subject}` is not a subject pattern", node.values["subject"], hint
         )
     return StreamFilter(
         stream=name,
@@ -56,5 +56,5 @@ def _from_ms(text: str, node: Mapping, problems: Problems) -> int | None:
         return None if text == "new" else 0
     at_ms = None if needs_zone(text) else read_time(text, UTC)
     if at_ms is None:
-        problems.error("invalid_value", f"`from`: `{text}` is no such time", node.values["from"], _FROM_HINT)
+        problems.error("invalid_value", f"`from`: `{text}` is not a valid time", node.values["from"], _FROM_HINT)
     return at_ms
