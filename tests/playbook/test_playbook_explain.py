@@ -16,6 +16,26 @@ from noetl_stream.playbook.yaml.source import read_source
 FOLDER = Path(__file__).parent
 FILES = sorted([*FOLDER.glob("compiled/*.yaml"), *FOLDER.glob("accepted/*.yaml")])
 
+LIMITED = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: p, path: tests/p }
+executor:
+  spec:
+    policy:
+      concurrency: { key: "import-{{ workload.customer }}", limit: 10, on_limit: reject }
+workload: { customer: acme }
+workflow:
+  - step: start
+    spec:
+      policy:
+        limit: { key: api, rate: { per_s: 5, burst: 2 } }
+    tool:
+      name: send
+      kind: noop
+      spec: { policy: { limit: { key: mail, concurrency: 2 } } }
+"""
+
 TEXT = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -113,3 +133,12 @@ def test_every_task_of_the_compiled_view_is_explained_with_the_same_line_and_ori
         for task in step.get("tasks", []):
             found = names[f"{step['step']}.{task['name']}"]
             assert (found.line, found.origin) == (task["line"], task.get("origin", ""))
+
+
+def test_limits_are_listed_with_their_keys() -> None:
+    limits = {name: (one.line, one.about) for name, one in names_of(LIMITED).items() if one.what == "limit"}
+    assert limits == {
+        "execution.limit": (7, "key import-{{ workload.customer }}: 10 at once, reject"),
+        "start.limit": (13, "key api: 5 per second with bursts of 2, queue"),
+        "start.send.limit": (15, "key mail: 2 at once, queue"),
+    }

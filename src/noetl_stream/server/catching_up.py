@@ -1,5 +1,5 @@
-"""Which limits may give out slots: those that know of all who hold one. After a Postgres that was put back they do not,
-until all partitions have caught up with EVENTS and what they told the limit is folded (ADR 30).
+"""Holds limits back until they know all who hold their slots (ADR 30). After Postgres was put back they do not: first every
+partition has to catch up with EVENTS, and the limit to fold what it is told by them.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ HELD: Final = str(SlotHeld.__struct_config__.tag)
 
 
 class CatchingUp:
-    """Looks, for the partitions whose limits are used, whether others have still to tell them who holds a slot.
+    """The partitions whose limits are held back.
 
-    A partition is looked at when its first limit is folded since it was taken over or read again: where there are no
-    limits, it costs nothing.
+    A partition is looked into when the first of its limits is folded after it was taken over or read again. Where
+    there are no limits, this costs nothing.
     """
 
     def __init__(self, store: Store, log: EventLog, clock: Clock) -> None:
         self._store = store
         self._log = log
         self._clock = clock
-        self._known: set[int] = set()
+        self._caught_up: set[int] = set()
         self._told_by: dict[int, int] = {}
+        """By partition, the last message of the inbox that its limits have to fold first."""
         self._behind_since_s: float | None = None
         self._looks_again_s = float("-inf")
 
-    def concerns(self, aggregate_id: str) -> bool:
-        """Whether this is a limit that may not know of all who hold it."""
-        return is_limit(aggregate_id) and partition_of(aggregate_id) not in self._known
+    def holds_back(self, aggregate_id: str) -> bool:
+        """Whether this is a limit that may give out nothing yet."""
+        return is_limit(aggregate_id) and partition_of(aggregate_id) not in self._caught_up
 
     async def look(self, ids: Iterable[str]) -> bool:
-        """Looks into it, if limits are among these aggregates whose partitions are not looked at yet.
+        """Compares Postgres with EVENTS if one of these aggregates is a limit of a partition not looked into yet.
 
         Returns:
-            Whether all have caught up: the inbox then has all that limits were told, and is to be read.
+            Whether every partition has caught up. The inbox then has all that limits are told: read it again.
 
         Raises:
             Unreachable: a store is away.
         """
-        unknown = {partition_of(id) for id in ids if self.concerns(id)} - self._told_by.keys()
+        unknown = {partition_of(id) for id in ids if self.holds_back(id)} - self._told_by.keys()
         now_s = self._clock.monotonic_s()
         if not unknown or now_s < self._looks_again_s:
             return False
@@ -69,20 +70,20 @@ class CatchingUp:
         self._told_by |= dict.fromkeys(unknown, await self._store.inbox_end())
         return True
 
-    def read(self, items: Sequence[InboxItem]) -> None:
-        """Notes what was read of the inbox, before it is folded."""
+    def note_read(self, items: Sequence[InboxItem]) -> None:
+        """Notes what was read of the inbox and is folded next."""
         if not self._told_by:
             return
         is_all = len(items) < MOST_AT_ONCE
         to_limits = [one for one in items if is_limit(one.execution_id)]
         telling = {one.partition for one in to_limits if codec.name_of_fact(one.body) == HELD}
         told = {id for id, seq in self._told_by.items() if is_all or items[0].seq > seq} - telling
-        self._known |= told
+        self._caught_up |= told
         self._told_by = {id: seq for id, seq in self._told_by.items() if id not in told}
 
     def forget(self, partitions: Collection[int]) -> None:
         """Forgets partitions that are lost, or read again."""
-        self._known -= set(partitions)
+        self._caught_up -= set(partitions)
         self._told_by = {id: seq for id, seq in self._told_by.items() if id not in partitions}
 
     def _is_awaited(self, behind: Collection[int], now_s: float) -> bool:

@@ -131,7 +131,7 @@ class ServerParts:
         self.ends = EndTriggers(ports.store)
         lookups = Lookups(ports.catalog, ports.rights, ports.clock)
         self.catching_up = CatchingUp(ports.store, ports.log, ports.clock)
-        self.aggregates = Aggregates(ports.store, lookups, formats, self.catching_up.concerns, ports.open_streams)
+        self.aggregates = Aggregates(ports.store, lookups, formats, self.catching_up.holds_back, ports.open_streams)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes

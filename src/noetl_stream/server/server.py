@@ -370,7 +370,7 @@ class Server(ServerParts):
         if await self.catching_up.look(item.execution_id for item in items):
             self.inbox.expect_messages()
             items = await self.inbox.take(self.ownership.ids)
-        self.catching_up.read(items)
+        self.catching_up.note_read(items)
         self.counts.inputs["inbox"] += len(items)
         if items and await self.quarantine.fold(self.aggregates.in_order(items), self._inbox_items):
             self.inbox.expect_messages()

@@ -25,6 +25,7 @@ from noetl_stream.model.aggregates import (
     SlotAsked,
     SlotHeld,
 )
+from noetl_stream.model.aggregates.limits import shown_limit
 from noetl_stream.model.events import Rate
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
@@ -155,14 +156,6 @@ def _limited(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
             f"{state.set_by} says: the newest that asks decides"
         )
     return replace(state, concurrency=concurrency, rate=rate, set_by=fact.path, set_ms=max(at_ms, 1), replaced=replaced)
-
-
-def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
-    """A limit in words."""
-    parts = [f"{concurrency} at once"] if concurrency is not None else []
-    if rate is not None:
-        parts.append(f"{rate.per_s:g} per second" + (f" with bursts of {rate.burst}" if rate.burst > 1 else ""))
-    return " and ".join(parts)
 
 
 class _Folding:

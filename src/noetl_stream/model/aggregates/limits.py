@@ -19,6 +19,14 @@ def is_key(text: str) -> bool:
     return 0 < len(text) <= MAX_KEY_CHARS and not text.isspace() and "\0" not in text
 
 
+def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
+    """A limit in words."""
+    parts = [f"{concurrency} at once"] if concurrency is not None else []
+    if rate is not None:
+        parts.append(f"{rate.per_s:g} per second" + (f" with bursts of {rate.burst}" if rate.burst > 1 else ""))
+    return " and ".join(parts)
+
+
 class LimitFact(AggregateFact, frozen=True):
     """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks, ``slot_id`` unless a task
     does.

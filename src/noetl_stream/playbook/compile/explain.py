@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
+from noetl_stream.model.aggregates.limits import shown_limit
+from noetl_stream.playbook.plan import LimitPlan, LoopPlan, Plan, StepPlan, TaskPlan
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, child
 
-What = Literal["step", "task", "rule", "admission", "iteration", "arc", "timer"]
+What = Literal["step", "task", "rule", "admission", "iteration", "arc", "timer", "limit"]
 
 
 class ExplainedName(NamedTuple):
@@ -21,7 +22,8 @@ class ExplainedName(NamedTuple):
     Attributes:
         name: The step, then what is inside it: ``start.fetch``, ``start.fetch.rules[0]``, ``start[*]``.
         line: Starts at 1.
-        about: What it stands for: the guard of a rule or arc, the kind of a task, the purpose of a timer.
+        about: What it stands for: the guard of a rule or arc, the kind of a task, the purpose of a timer, the key of a
+            limit.
         origin: What a generated name was made from.
     """
 
@@ -42,6 +44,8 @@ def explained(plan: Plan, root: Node) -> Iterator[ExplainedName]:
         yield ExplainedName(
             "execution", "timer", _line(root, "executor", "spec", "timeout_s"), "timeout of the execution"
         )
+    if plan.concurrency is not None:
+        yield _limit_name("execution", _line(root, "executor", "spec", "policy", "concurrency"), plan.concurrency)
     for index, step in enumerate(plan.steps.values()):
         node = child(child(root, "workflow"), index)
         yield ExplainedName(step.name, "step", step.line, step.desc)
@@ -77,17 +81,26 @@ def _server_names(step: StepPlan, node: Node | None) -> Iterator[ExplainedName]:
     if step.deadline_s is not None:
         line = _line(node, *policy, "lifecycle", "deadline_s")
         yield ExplainedName(f"{step.name}.deadline", "timer", line, "deadline of each token, from when it is enqueued")
+    if step.limit is not None:
+        yield _limit_name(step.name, _line(node, *policy, "limit"), step.limit)
 
 
 def _task_names(step: StepPlan, task: TaskPlan) -> Iterator[ExplainedName]:
     name = f"{step.name}.{task.name}"
     yield ExplainedName(name, "task", task.line, task.kind, task.origin)
+    if task.limit is not None:
+        yield _limit_name(name, task.line, task.limit)
     for number, rule in enumerate(task.policy.rules if task.policy else ()):
         condition = "else" if rule.guard is None else str(rule.guard.source)
         directive = rule.do if rule.to is None else f"{rule.do} to {rule.to}"
         yield ExplainedName(f"{name}.rules[{number}]", "rule", rule.line, f"{condition} → {directive}", task.origin)
     if task.kind in ("wait", "playbook"):
         yield ExplainedName(f"{name}.wait", "timer", task.line, "end of the wait", task.origin)
+
+
+def _limit_name(name: str, line: int, limit: LimitPlan) -> ExplainedName:
+    about = f"key {limit.key.source}: {shown_limit(limit.concurrency, limit.rate)}, {limit.on_limit}"
+    return ExplainedName(f"{name}.limit", "limit", line, about)
 
 
 def _levels(loop: LoopPlan | None) -> Iterator[LoopPlan]:
