@@ -19,7 +19,7 @@ from noetl_stream.errors import NoetlError
 class Listed(NamedTuple):
     """A command in the list of commands: its module below ``noetl_stream.cli``, and its line in the list.
 
-    The line stands here so that the list imports no command.
+    The line is here so that the list imports no command.
     """
 
     module: str

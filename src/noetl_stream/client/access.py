@@ -50,17 +50,17 @@ REFUSED_FROM: Final = 400
 """Statuses from here on are refusals."""
 
 WITHOUT_ANSWER: Final = ("delete", "discard", "revoke")
-"""What operations begin with that answer nothing."""
+"""Prefixes of operations that answer nothing."""
 
 
 log = logging.getLogger(__name__)
 
 
 class OnRecord(Protocol):
-    """What an operation is put on record with."""
+    """Puts an operation on record."""
 
     def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
-        """A context in which an operation runs: of its id in the OpenAPI document, its target, who acts and why."""
+        """A context to run an operation in, given its id in the OpenAPI document, its target, who acts and why."""
         ...
 
 
@@ -142,7 +142,7 @@ class DirectAccess:
 
 
 def _id_and_secret(seed: bytes) -> tuple[str, str]:
-    """Those of the token of this seed. The id is shown, and says nothing of the secret."""
+    """Those of this seed's token. The id is shown, and reveals nothing of the secret."""
     return sha256(b"id" + seed).hexdigest()[:16], sha256(b"secret" + seed).hexdigest()
 
 

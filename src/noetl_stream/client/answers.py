@@ -1,4 +1,4 @@
-"""What all processes answer that hear a question; those that take too long are missing."""
+"""The answers of all processes that hear a question, except those that take too long."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ _Answer = TypeVar("_Answer")
 
 
 async def server_uses(bus: Bus) -> list[MemoryUse]:
-    """What each server says that it holds in memory."""
+    """What each server says it holds in memory."""
     return await _answers(bus, subjects.ASK_MEMORY, codec.decode_memory_use)
 
 
 async def workers_of(bus: Bus, pools: Collection[str]) -> list[WorkerPresence]:
-    """The workers of these pools, by pool and name. One that names another pool than it was asked for is none of that
-    pool.
-    """
+    """The workers of these pools, by pool and name. One that names a pool other than the one asked is left out."""
     asked = [_answers(bus, f"{subjects.ASK_WORKERS}.{pool}", codec.decode_presence) for pool in pools]
     answered = zip(pools, await asyncio.gather(*asked), strict=True)
     found = [worker for pool, workers in answered for worker in workers if worker.pool == pool]

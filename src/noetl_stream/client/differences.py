@@ -20,8 +20,8 @@ from noetl_stream.ports.operations.playbooks import (
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 CONTEXT: Final = 3
 MAX_COMPARED: Final = 4_000_000
-"""Pairs of lines, between the first and the last that differ: comparing takes longer than in proportion. Above, the
-one part is shown as replaced by the other.
+"""Pairs of lines, from the first that differs to the last: comparing takes more than linear time. Above, one part is
+shown as replaced by the other.
 """
 
 Steps = dict[str, dict[str, Any]]

@@ -30,7 +30,7 @@ HOLDERS_NAMED: Final = 10
 """To who waits for a key."""
 
 SLOTS_EXPLAINED: Final = 50
-"""Of how many slots that an execution waits for the place is known."""
+"""How many awaited slots of an execution have a known place."""
 
 
 async def limit_page(store: Store, limit: int, cursor: str | None) -> LimitPage:
@@ -63,8 +63,8 @@ async def limit_with_slots(store: Store, key: str) -> LimitWithSlotsDocument:
 
 
 async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, AwaitedSlotDocument]:
-    """The slots that an execution waits for, by step run, or by their own ids those of tasks; ``""`` for that of the
-    execution as a whole.
+    """The slots that an execution waits for, by step run, those of tasks by their own ids; ``""`` for that of the
+    whole execution.
     """
     placed = [one for one in await store.limit_slots_of(execution_id, SLOTS_EXPLAINED) if one.place]
     ids = {one.row.limit_id for one in placed}

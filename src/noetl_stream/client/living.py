@@ -18,7 +18,7 @@ COUNT_S: Final = 2.0
 """How long Postgres may take to count."""
 
 KEPT_S: Final = 5.0
-"""A count reads each living execution, and is not repeated for so long."""
+"""How long a count, which reads each living execution, is not repeated."""
 
 MOST_STUCK: Final = 100
 
@@ -27,7 +27,7 @@ class DirectLiving:
     """:class:`~noetl_stream.ports.gateway.LivingExecutions`, counted once, however many ask here.
 
     Args:
-        kept_s: For so long a count is not repeated.
+        kept_s: How long a count is not repeated.
     """
 
     def __init__(self, store: Store, clock: Clock, kept_s: float = KEPT_S) -> None:

@@ -1,4 +1,4 @@
-"""How much of what is bounded servers and workers hold in memory, as they say (PROTOCOL §7 *Memory is bounded*)."""
+"""How much servers and workers hold of what is bounded in memory, as they say (PROTOCOL §7 *Memory is bounded*)."""
 
 from __future__ import annotations
 

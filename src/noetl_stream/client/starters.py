@@ -24,7 +24,7 @@ class Starters:
         """Has servers start executions by what was registered as ``entry``, if it is a schedule or a trigger.
 
         Raises:
-            UsageError: its playbook or the version of that is not registered.
+            UsageError: its playbook, or that version of it, is not registered.
             Forbidden, Conflict: ``by`` may not start it, or a server of an older version runs.
         """
         if checked.schedule is not None:

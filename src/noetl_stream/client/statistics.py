@@ -26,7 +26,7 @@ MAX_SAMPLED: Final = 200
 """Executions whose journals are read."""
 
 MAX_EVENTS: Final = 20_000
-"""Journals are read until they have so many events together: a fraction of a second when none is known."""
+"""Journals are read until they have this many events in all: a fraction of a second when none is known."""
 
 KNOWN_RUNS: Final = 50_000
 """Step runs of executions that have ended, which never change, are kept: what is asked again reads little."""

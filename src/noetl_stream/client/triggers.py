@@ -64,7 +64,7 @@ LOOKED_FOR_EVERY_S: Final = 0.005
 """At first, and half as often each time."""
 
 WEBHOOK: Final = "webhook"
-"""Who sends what a webhook has received: its sender is known to the server alone."""
+"""The sender of what a webhook received: only the server knows the real one."""
 
 _ERRORS: Final[dict[str, type[NoetlError]]] = {
     "unknown_aggregate": NotFound,

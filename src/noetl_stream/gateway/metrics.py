@@ -9,7 +9,7 @@ from typing import Final
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
 
 UNKNOWN_ROUTE: Final = "none"
-"""Requests for what there is not are counted as one: anybody can invent addresses."""
+"""Unknown addresses are counted as one: anybody can invent them."""
 
 REQUESTS: Final = Metric(
     "counter", "noetl_gateway_requests", "Requests answered, by route and status.", ("route", "status")

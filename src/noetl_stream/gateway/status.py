@@ -119,8 +119,8 @@ class GatewayStatus:
         return [*self._own(()), *await self._system.readings()]
 
     async def shown_to(self, caller: Caller) -> Sequence[Reading]:
-        """What a caller sees, who need not reach the status addresses of other processes: what these hold, too. Of the
-        whole system only one who sees all of it.
+        """What a caller sees, with what other processes hold: it need not reach their status addresses. Readings of the
+        whole system are for one who sees all of it.
         """
         if caller.paths:
             return self._own(await self._system.memory.uses())

@@ -22,7 +22,7 @@ class _Wanted(NamedTuple):
 
 
 class DocumentChecks:
-    """At most one check runs, in a thread; of those that wait, only the last of each document is not skipped.
+    """At most one check runs, in a thread; of those that wait, all but the last of each document are skipped.
 
     Args:
         check: Says what is wrong in a text.
@@ -53,7 +53,7 @@ class DocumentChecks:
         self._wanted[uri] = _Wanted(version, timer)
 
     def forget(self, uri: str) -> None:
-        """What was asked about a document is of no interest any more."""
+        """The check of a document is no longer wanted."""
         before = self._wanted.pop(uri, None)
         if before is not None:
             before.timer.cancel()

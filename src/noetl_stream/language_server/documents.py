@@ -16,7 +16,7 @@ from noetl_stream.playbook.editing.tree import TextPart, pairs_of, read_tree
 from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 
 LANGUAGE: Final = "noetl"
-"""The language of documents that are playbooks whatever they hold. Any other is one that says so."""
+"""The language of documents that are always playbooks. Any other is one if it says so."""
 
 _IS_TEST: Final = re.compile(r"^kind:\s*[\"']?PlaybookTest\b", re.M)
 _SAYS_SO: Final = re.compile(r"^(?:\ufeff)?(?:apiVersion:\s*[\"']?noetl\.io/|kind:\s*[\"']?Playbook\b)", re.M)

@@ -1,4 +1,4 @@
-"""What the server answers: each request of the protocol, by what the text answers to it."""
+"""The server's answer to each request of the protocol, taken from the text."""
 
 from __future__ import annotations
 

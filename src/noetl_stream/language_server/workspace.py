@@ -20,7 +20,7 @@ _LEFT_OUT: Final = frozenset(["node_modules", "__pycache__", "venv", "build", "d
 
 
 class WorkspaceDocument(NamedTuple):
-    """A document of the catalog in a file. ``line`` and ``start`` to ``end`` are where its path stands: characters,
+    """A document of the catalog in a file. ``line`` and ``start`` to ``end`` are where its path is: characters,
     all from 0."""
 
     file: Path

@@ -43,8 +43,8 @@ class ToolAnswer(msgspec.Struct, frozen=True):
     """What a tool answers.
 
     Attributes:
-        note: That ``data`` is not to be obeyed.
-        pointer: Of which part of the whole ``data`` is (RFC 6901).
+        note: Says not to obey ``data``.
+        pointer: Which part of the whole ``data`` is (RFC 6901).
         next: The ``cursor`` with which ``data`` goes on; ``None`` at its end.
     """
 
@@ -81,7 +81,7 @@ class ToolErrorDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def error_document(error: BaseException) -> dict[str, Any]:
-    """What a tool answers instead. Of an error that was not foreseen it tells nothing."""
+    """What a tool answers instead. It says nothing of an unforeseen error."""
     kind = problem_kind(error).name
     if not isinstance(error, NoetlError) or kind == "internal":
         return plain_object(ToolErrorDocument("internal", "it failed; the log has the details"))

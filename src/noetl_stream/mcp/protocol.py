@@ -28,7 +28,7 @@ from noetl_stream.model.roles import Role
 
 log = logging.getLogger(__name__)
 
-logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells of each request
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs each request
 
 TOOLS: Final = [*reading_tools, *changing_tools]
 

@@ -68,7 +68,7 @@ class AgentCall(NamedTuple):
         operations: As far as the caller may use them.
         by: The principal that acts.
         ids: For what the call makes: the same ones each time it is made with one request id.
-        ended: Waits for the end of an execution, for so many seconds, and returns it as it is then.
+        ended: Waits for an execution to end, at most this many seconds, and returns it as it is then.
     """
 
     operations: Operations
@@ -131,7 +131,7 @@ AnyAgentTool = AgentTool[Any]
 
 
 class Tools(list[AnyAgentTool]):
-    """The tools of a module, in the order in which they stand in it.
+    """The tools of a module, in the order of their functions.
 
     A function is the source of its tool: its name, the annotation of its arguments, and its docstring, whose first
     line is the title.

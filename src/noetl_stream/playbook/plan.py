@@ -12,7 +12,7 @@ from noetl_stream.model.events import OnLimit, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
 
-if TYPE_CHECKING:  # who reads plans needs neither the compiler nor Jinja
+if TYPE_CHECKING:  # reading plans needs neither the compiler nor Jinja
     from noetl_stream.playbook.results.schema import ResultSchema
     from noetl_stream.playbook.workload import WorkloadSchema
     from noetl_stream.template import Guard, Template
@@ -48,7 +48,7 @@ class AdmitPlan(msgspec.Struct, frozen=True):
 
 
 class LimitPlan(msgspec.Struct, frozen=True):
-    """Who has the same ``key`` shares its slots: ``concurrency`` of them, given out at this ``rate`` (LANGUAGE §15)."""
+    """All with the same ``key`` share its slots: ``concurrency`` of them, given out at this ``rate`` (LANGUAGE §15)."""
 
     key: Template
     concurrency: int | None = None
@@ -185,8 +185,8 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
     ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
-    handles; that of iterations stands in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
-    that stand in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end.
+    handles; that of iterations is in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
+    that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end.
     """
 
     name: str

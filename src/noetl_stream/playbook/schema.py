@@ -513,7 +513,7 @@ def _together(kind: KindSpec) -> list[Schema]:
 
 
 def _once(beside: Mapping[str, str]) -> list[Schema]:
-    """A key of ``spec`` stands there or beside ``kind``."""
+    """A key of ``spec`` is there or beside ``kind``."""
     both = [
         {"required": [key, "spec"], "properties": {"spec": {"type": "object", "required": [target]}}}
         for key, target in beside.items()

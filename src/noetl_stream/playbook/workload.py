@@ -1,7 +1,7 @@
 """``executor.spec.workload``: the JSON Schema of the merged workload (LANGUAGE §9 *Schema of the workload*).
 
-A server validates where it decides, so a schema has only keywords of which each part of a value meets one subschema:
-the time it takes grows with the value alone.
+A server validates where it decides, so a schema has only keywords with which each part of a value meets one
+subschema: its time grows with the value alone.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def read_workload_schema(
     """The value of ``executor.spec.workload``, after reporting its problems; ``None`` without one.
 
     Args:
-        defaults: The playbook's ``workload``, of which each value must match; null stands for one that is to be given.
+        defaults: The playbook's ``workload``, each value of which must match; null stands for one to be given.
         workload: The same as plain values.
     """
     if node is None or is_null(node):

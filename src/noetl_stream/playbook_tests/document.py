@@ -47,7 +47,7 @@ Stubs = Mapping[str, StubsOfTask]
 
 
 class CatalogFile(msgspec.Struct, frozen=True):
-    """A document that stands in the catalog of a test. ``at`` names it there."""
+    """A document in the catalog of a test. ``at`` names it there."""
 
     file: Path
     at: Node

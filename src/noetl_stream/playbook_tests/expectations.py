@@ -1,4 +1,4 @@
-"""Compares what a test expects with what was: each difference stands where the expectation is written."""
+"""Compares what a test expects with what was; each difference points to where that is written."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ALWAYS_REAL: Final = frozenset({"noop", "secrets"})
 
 _HTTP_KEYS: Final = ("status", "headers", "data")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is not read: neither a playbook nor a test document may be so large."""
+"""A larger file is not read: no playbook or test document may be that large."""
 
 
 class TaskKey(NamedTuple):
@@ -241,7 +241,7 @@ class _Loader:
 
 
 def needs_stub(task: TaskPlan) -> bool:
-    """Whether nothing but a stub, or the wish of a test, says what its calls give."""
+    """Whether its calls need a stub, or a test that asks for the real tool."""
     return task.kind not in ALWAYS_REAL | SUSPENDING_KINDS
 
 

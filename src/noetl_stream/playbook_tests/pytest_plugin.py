@@ -1,4 +1,4 @@
-"""The plugin of pytest: collects ``*.test.yaml``, each of its tests an item. The engine is imported for the first."""
+"""The pytest plugin: collects ``*.test.yaml``, an item for each of its tests. The engine is imported for the first."""
 
 from __future__ import annotations
 

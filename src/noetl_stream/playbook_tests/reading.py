@@ -106,7 +106,7 @@ class _Reader:
         return PlaybookTest(found.name or "", node, given, actions, expected, own_stubs)
 
     def given(self, node: Node | None, over: GivenStart) -> GivenStart:
-        """What stands in ``node``, over what all tests are given."""
+        """What is in ``node``, over what all tests are given."""
         found = read_section(node, GivenSection, self._problems)
         real = frozenset(self._real_kind(one) for one in entries(found.real, "`real`", self._problems))
         return GivenStart(

@@ -87,8 +87,8 @@ class TestOutcome(msgspec.Struct, frozen=True):
 
 
 def tool_not_installed(kind: str) -> ToolClass:
-    """What stands for the tool of a kind that is not installed: its tasks are checked as little as ``check --kinds``
-    does, and only stubs stand for them.
+    """Stands for the tool of a kind that is not installed: its tasks are checked no further than by ``check --kinds``,
+    and only stubs answer for them.
     """
     return type("ToolNotInstalled", (KindOff,), {"spec": unchecked_kind(kind)})
 

@@ -52,15 +52,15 @@ BY: Final = "test"
 """The principal of all that a test does."""
 
 UNHURRIED: Final = ServerTimes(housekeeping_s=60.0, mark_s=600.0, compare_s=600.0, reconcile_s=600.0)
-"""Nothing is lost in memory. Every look for it would cost as much as a step."""
+"""Nothing is lost in memory; each check for that would cost as much as a step."""
 
 PLAYBOOKS_KEPT: Final = 256
 
 STILL_MOMENTS: Final = 20_000
-"""So often may time pass while no execution gets on: as when a call takes days."""
+"""How often time may pass while no execution gets on: a call may take days."""
 
 CREEP_S: Final = 0.5
-"""The broker gives each message a moment of its own, so its time creeps ahead: timers due so soon after a moment that a
+"""The broker gives each message its own moment, so its time creeps ahead: timers due this soon after a moment that a
 test names are due at it.
 """
 
@@ -74,7 +74,7 @@ Stopped = Literal["ended", "waiting", "due", "over"]
 
 
 class EndlessExecution(RuntimeError):
-    """An execution does not end within the bounds of a test, or is said to run and nothing of it happens."""
+    """An execution does not end within the bounds of a test, or counts as running while nothing happens."""
 
 
 class MemoryStack:
@@ -278,7 +278,7 @@ class CompiledPlaybooks:
     def for_servers(
         self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
     ) -> CheckResult:
-        """As :func:`check_again`."""
+        """Like :func:`check_again`."""
         digest = digest_of(text)
         found = self._known.get(digest)
         if found is None:
@@ -289,7 +289,7 @@ class CompiledPlaybooks:
     def for_workers(
         self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
     ) -> CheckResult:
-        """Every entry of the keychain is a credential: a test gives it, and no variable or file."""
+        """Every keychain entry is a credential: the test gives it, not a variable or file."""
         checked = self.for_servers(text, kinds, file=file)
         if checked.plan is None:
             return checked

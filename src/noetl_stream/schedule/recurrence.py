@@ -85,7 +85,7 @@ def check_cron(expression: str) -> None:
 
 
 def jitter_of(path: str, occurrence_ms: int, most_s: int) -> int:
-    """How much later than at its time an occurrence starts, in ms: 0 to ``most_s`` seconds.
+    """How much later than its time an occurrence starts, in ms: 0 to ``most_s`` seconds.
 
     It is the same whoever asks, and spreads schedules that are due together.
     """

@@ -133,7 +133,7 @@ def _is_signed(
 
 
 def _any_equal(found: Sequence[bytes], wanted: Sequence[bytes]) -> bool:
-    # A list, not a generator: that one is equal must not show in the time.
+    # A list, not a generator: timing must not reveal a match.
     return any([hmac.compare_digest(one, other) for one in found for other in wanted])  # noqa: C419
 
 
@@ -166,7 +166,7 @@ def _member(body: bytes, name: str) -> str:
 
 
 def challenge_in(delivery: WebhookDelivery, how: Verification) -> str | None:
-    """What a verified delivery of Slack asks to be sent back, once, when the address is entered there."""
+    """What a verified Slack delivery asks to be sent back, once, when the address is entered there."""
     if how.form != "slack":
         return None
     try:

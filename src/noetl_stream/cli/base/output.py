@@ -106,7 +106,7 @@ def print_yaml(value: Any) -> None:
     text = io.StringIO()
     yaml.dump(plain(value), text)
     if UNSAFE.search(text.getvalue()):
-        yaml.allow_unicode = False  # YAML can write them in its own way, and then writes all that is not ASCII so
+        yaml.allow_unicode = False  # escapes them, and with them all that is not ASCII
         text = io.StringIO()
         yaml.dump(plain(value), text)
     click.echo(text.getvalue(), nl=False)

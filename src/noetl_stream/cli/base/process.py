@@ -53,7 +53,7 @@ def run_async(work: Coroutine[Any, Any, Value]) -> Value:
 
 
 def run_role(work: Coroutine[Any, Any, Value]) -> Value:
-    """As :func:`run_async`, on uvloop where there is one: it is faster, once its import has paid."""
+    """Like :func:`run_async`, on uvloop where there is one: faster, once its import has paid off."""
     if sys.platform == "win32":
         return _run(work, None)
     import uvloop

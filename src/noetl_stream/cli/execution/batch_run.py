@@ -57,7 +57,7 @@ Answer = TypeVar("Answer")
 
 
 class BatchRow(NamedTuple):
-    """``key`` is a function of what stands in it."""
+    """``key`` is a function of what is in it."""
 
     number: int
     workload: dict[str, Any]
@@ -196,7 +196,7 @@ class _Output:
 
 
 async def run_batch(session: Session, wanted: Start, batch: Batch) -> ExitCode:
-    """Runs the rows of a file. How to go on stands on stderr before the first has started."""
+    """Runs the rows of a file. Before the first starts, stderr says how to go on."""
     batch_id = batch.id or new_id()
     name = "stdin" if _is_stdin(batch) else str(batch.rows)
     with ExitStack() as closing:
@@ -240,7 +240,7 @@ def _opened(batch: Batch) -> Iterator[IO[bytes]]:
 
 
 def _results_of(path: Path, batch_id: str | None) -> int:
-    """How many results of this batch stand in the file; a line that was not written to its end is cut off.
+    """How many results of this batch are in the file; a line that was not fully written is cut off.
 
     Raises:
         UsageError: it has results of another batch.

@@ -55,8 +55,8 @@ class Verb(msgspec.Struct, frozen=True, gc=False):
     described: An answer, for people.
     name_of: What ``-o name`` shows of an answer.
     by_end: Whether ``--older-than`` counts from the end of an execution, not from its start.
-    bulk: What is asked for several at once, and how an outcome of that reads as an answer of ``act``; ``None`` to
-        act on each by itself.
+    bulk: The order for several at once, and what turns its outcome into an answer of ``act``; ``None`` to act on
+        each by itself.
     """
 
     name: str
@@ -115,7 +115,7 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
 
 
 def _print_skipped(verb: Verb, ids: list[str], target: Target) -> None:
-    """Says which of them the verb would not be done to, and why."""
+    """Says which of them the verb would not apply to, and why."""
     if verb.bulk is None:
         return
     tried = replace(verb.bulk[0], dry_run=True)

@@ -58,7 +58,7 @@ LOOKUP_S: Final = 0.5
 
 
 def _checked_traceparent(_ctx: click.Context, _parameter: click.Parameter, given: str | None) -> str:
-    """The option, else the variable, which counts only if it is one: nobody gave it for this command."""
+    """The option, else the variable, ignored if invalid: nobody set it for this command."""
     if given is None:
         return callers_traceparent()
     if read_traceparent(given) is None:

@@ -70,7 +70,7 @@ def register_files(sources: Sources, output: str, target: Target) -> None:
 
 
 def _check_here(sources: Sources) -> bool:
-    """Exits if a document has errors, before anything is started for it; whether servers have to know of one."""
+    """Exits if a document has errors, before anything starts; returns whether servers must know of one."""
     from noetl_stream.client.playbooks import entry_of
 
     kinds = set()

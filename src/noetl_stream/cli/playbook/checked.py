@@ -1,7 +1,7 @@
 """Playbooks that `run` has checked before, in ``checked.json`` of the home.
 
-A server checks every playbook again. So all that is saved here is the check before anything is started, and only for
-texts that it had nothing to say about: what it says is said each time.
+A server checks every playbook again. So this saves only the check before anything starts, and only for texts without
+diagnostics, which are shown each time.
 """
 
 from __future__ import annotations

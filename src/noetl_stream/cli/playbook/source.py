@@ -62,7 +62,7 @@ def read_playbook(file: Path) -> bytes:
 
 
 def read_given(file: Path) -> bytes:
-    """:func:`read_playbook` for an argument that could be an address, too, as the error says."""
+    """:func:`read_playbook` for an argument that could also be an address, as the error says."""
     try:
         return read_playbook(file)
     except UsageError as error:

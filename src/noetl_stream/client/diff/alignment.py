@@ -1,6 +1,6 @@
 """Two courses side by side: which step runs belong together, which facts differ, and where they part first.
 
-Pure. Order is that of the journals, as far as it is the same in both: what led to something stands before it in either.
+Pure. Order is that of the journals, as far as it is the same in both: what led to something comes before it in both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_REUSED: Final = frozenset(KINDS.index(kind) for kind in ("token", "admission
 """What is recorded of a step run that a rerun has reused."""
 
 _INTERVENTIONS: Final = frozenset(KINDS.index(kind) for kind in ("patch", "signal"))
-"""What somebody did from outside: by itself no other way."""
+"""Done from outside: alone, not a different choice."""
 
 
 class Pair(NamedTuple):
@@ -116,7 +116,7 @@ class Alignment:
         self.rows.append(row)
 
     def _differing(self, pair: int, of_a: _Grouped, of_b: _Grouped) -> Iterator[Difference]:
-        """The first difference of each lane of a pair. If one of the journals is cut, what is missing says nothing."""
+        """The first difference of each lane of a pair. If one of the journals is cut, a missing fact means nothing."""
         run_a, run_b = self.pairs[pair]
         if run_a == NONE or run_b == NONE:
             if not self._is_cut:
@@ -158,7 +158,7 @@ class Alignment:
 
 
 class _Earliest:
-    """The earliest of differences: in A, unless one that is in B alone stands before it in B."""
+    """The earliest of differences: in A, unless one that is in B alone comes before it in B."""
 
     def __init__(self, a: Course, b: Course) -> None:
         self._a, self._b = a.position_of, b.position_of
@@ -202,7 +202,7 @@ def _by_run(course: Course) -> _Grouped:
 
 
 def _aligned(a: Course, b: Course) -> list[Pair]:
-    """Those that came about in the same way; of those that are left, of each step the first with the first."""
+    """Those that came about in the same way; the rest by step, the first with the first."""
     by_key = {run.key: number for number, run in enumerate(b.runs)}
     pairs = [Pair(number, by_key.pop(run.key, NONE)) for number, run in enumerate(a.runs)]
     left: dict[str, list[int]] = {}

@@ -24,13 +24,13 @@ KINDS: Final[tuple[DivergenceKind, ...]] = get_args(DivergenceKind)
 MASK: Final = 2**64 - 1
 
 MOST_FACTS: Final = 300_000
-"""Of one journal: so much is compared, about 12 MB, and what comes later is not."""
+"""How much of one journal is compared, about 12 MB; what comes later is not."""
 
 EXECUTION: Final = 0
 """The number of the run that stands for the execution as a whole."""
 
 _LAST: Final = frozenset({"end", "arc"})
-"""Of facts of these kinds a run has one each. Others follow each other about the same thing."""
+"""A run has one fact of each of these kinds. Others follow each other about the same thing."""
 
 _OF_ITERATION: Final[tuple[DivergenceKind, ...]] = ("task", "loop", "loop_end", "iteration")
 

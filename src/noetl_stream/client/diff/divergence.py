@@ -161,7 +161,7 @@ class Divergences:
             if guard is None or scope is None:
                 continue
             document = self._hidden(replace(guard_document(guard, scope, to=to), holds=one.value))
-            of_task = isinstance(fact, events.TaskProcessed)  # of what its policy read, a journal has not all
+            of_task = isinstance(fact, events.TaskProcessed)  # a journal lacks some of what its policy read
             shown.append(replace(document, missing=[]) if of_task else document)
         return shown
 
@@ -202,7 +202,7 @@ def _values(found: _Found | None) -> dict[str, Any]:
 
 
 def _waiting(side: ComparedSide, run: CourseRun) -> PlacedTokenDocument | None:
-    """Where the token of a run, or its step run, stands."""
+    """Where the token of a run, or its step run, is."""
     if side.row.status in ENDED:
         return None
     tokens = state_document(side.state, side.plan, side.row.position, None).tokens

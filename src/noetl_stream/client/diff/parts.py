@@ -37,7 +37,7 @@ def parts_of(fact: events.Fact, step: str, targets: Targets) -> Parts | None:
 
 
 def result_of(payload: Payload) -> Any:
-    """A result to compare: of one that is kept elsewhere its digest."""
+    """A result to compare: its digest if it is kept elsewhere."""
     reference = payload.reference
     if reference is None:
         return codec.decode_json(payload.value)

@@ -36,7 +36,7 @@ class Likeness:
         self._own_bytes = self._own.encode()
 
     def digest(self, value: Any) -> int:
-        """64 bits of a JSON value: two values with the same are taken for equal."""
+        """A 64-bit digest of a JSON value: equal digests count as equal values."""
         text = codec.encode_sorted(value).replace(self._own_bytes, HIDDEN.encode())
         return int.from_bytes(blake2b(_hide_volatile(b'"~"', text), digest_size=8).digest())
 

@@ -59,7 +59,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
 
 
 async def _unless_on_demand(read: Readings, on_demand: bool, check: Awaitable[Finding]) -> Finding:
-    """What is wrong without a server is not, where the next command starts one."""
+    """What fails without a server is skipped where the next command starts one."""
     found = await check
     if on_demand and found.verdict == "wrong" and not (await read.servers).value:
         return Finding("skipped", "no server runs here: the next command that needs one starts it")

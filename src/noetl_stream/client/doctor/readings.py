@@ -39,7 +39,7 @@ MOVES_S: Final = 1.0
 """A server that folds at all folds something of a partition within this time."""
 
 COUNTED: Final = 100
-"""What may be many is counted up to here."""
+"""Counts that can be large stop here."""
 
 
 STREAMS: Final = (EVENTS, COMMANDS, RESULTS, LOGS)

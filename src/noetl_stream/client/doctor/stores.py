@@ -19,7 +19,7 @@ CLOCK_WRONG_MS: Final = 30_000
 
 DAY_MS: Final = 24 * 3_600_000
 SOON_DAYS: Final = 14
-"""What ends within so many days ends soon."""
+"""What ends within this many days ends soon."""
 
 
 async def postgres(read: Readings) -> Finding:

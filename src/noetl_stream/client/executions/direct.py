@@ -172,7 +172,7 @@ class DirectExecutions:
 
     async def get(self, execution_id: str) -> ExecutionDocument:
         """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and the execution has
-        ended or has so many since its last snapshot.
+        ended or has more since its last snapshot.
         """
         return await self._document(execution_id)
 
@@ -282,7 +282,7 @@ class DirectExecutions:
         return await self.get(request.execution_id)
 
     async def _refuse_impossible(self, request: Request, original: ExecutionRow) -> None:
-        """Tries a rerun before it is requested: one that is refused by a server has begun, and stays as a failed one.
+        """Tries a rerun before it is requested: one that a server refuses has begun, and stays as a failed one.
 
         Raises:
             NotFound, Conflict, UsageError: as the server would refuse it.

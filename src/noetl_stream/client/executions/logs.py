@@ -24,10 +24,10 @@ SCANNED_BYTES: Final = 8 * 1024 * 1024
 """How much is searched for one page. A page may be short, or empty, and not the last."""
 
 SHOWN_CHARACTERS: Final = 1024 * 1024
-"""After so many, a page ends."""
+"""A page ends after this many."""
 
 LINGER_MS: Final = 1_000
-"""How long after the end of an execution lines of it may still be on their way."""
+"""How long after an execution ends its lines may still be on their way."""
 
 
 class LogPlace(msgspec.Struct, frozen=True, gc=False):

@@ -33,7 +33,7 @@ NOTICES_SHOWN: Final = 100
 
 SUGGESTIONS: Final = 5
 KEYS_COMPARED: Final = 100
-"""How many undeclared keys get a suggestion, and among how many keys it is sought: a comparison takes up to 0.2 ms."""
+"""How many undeclared keys get a suggestion, and how many keys are searched for it: a comparison takes up to 0.2 ms."""
 
 _END: Final = frozenset({"execution.finished", "slot.granted"})
 _READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
@@ -114,7 +114,7 @@ def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -
 def _undeclared(
     given: Mapping[str, Any], declared: Mapping[str, Any], within: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """The paths that are given only, each with the keys that are declared beside it. An empty mapping takes any key."""
+    """The paths given but undeclared, each with the keys declared beside it. An empty mapping takes any key."""
     for key, value in given.items():
         path = (*within, key)
         if key not in declared:

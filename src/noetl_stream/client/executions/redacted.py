@@ -56,8 +56,8 @@ REDACTORS_KEPT: Final = 1_000
 MAX_TEXTS_GIVEN: Final = 200
 """How many texts from one giver are hidden, the newest: values and their lines."""
 MAX_SIGNS_GIVEN: Final = 1_000
-"""For how many of their characters, other than letters and digits, the ways to escape them are searched for too: this
-bounds what one worker can make a gateway compute.
+"""How many of their characters, other than letters and digits, are also searched for in escaped form: this bounds what
+one worker can make a gateway compute.
 """
 
 ENGINE_FIELDS: Final = frozenset(
@@ -75,7 +75,7 @@ ENGINE_FIELDS: Final = frozenset(
         "place",
     }
 )
-"""What the engine has written in them is never hidden: else a secret like ``completed`` would hide the end."""
+"""Never hidden, since the engine writes them: else a secret like ``completed`` would hide the end."""
 
 
 class UsedSecrets:
@@ -136,7 +136,7 @@ def _texts_by_giver(values: Iterable[SealedValue], keys: KeyRing) -> dict[str, l
         except NoetlError as error:
             log.warning("cannot hide a secret: %s", error)
             continue
-        # Of a value with very many lines, the whole and the first of them are hidden.
+        # Of a value with very many lines, the whole and its first lines are hidden.
         found.setdefault(giver_of(name), []).extend(reversed(list(texts_of(codec.decode_json(value)))))
     return found
 

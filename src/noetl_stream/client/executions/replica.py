@@ -47,7 +47,7 @@ Answer = TypeVar("Answer")
 Verbs = TypeVar("Verbs")
 
 READ_S: Final = 5.0
-"""How long the replica may take; then the primary is asked, too."""
+"""How long the replica may take; then the primary is asked too."""
 
 AWAY_MS: Final = 10_000
 """How long a replica that did not answer is not asked again."""
@@ -87,7 +87,7 @@ class ReplicaReader(Generic[Verbs]):
 
 
 class ReplicaSelections:
-    """:class:`~noetl_stream.ports.operations.selections.Selections`, of which counts come from a replica."""
+    """:class:`~noetl_stream.ports.operations.selections.Selections`, with counts from a replica."""
 
     def __init__(self, primary: Selections, replica: Callable[[], Awaitable[Selections]], clock: Clock) -> None:
         self._primary = primary
@@ -104,11 +104,10 @@ class ReplicaSelections:
 
 
 class ReplicaExecutions:
-    """:class:`~noetl_stream.ports.operations.executions.Executions`, of which lists, documents, events, steps, ctx and
-    ``why`` come from a replica.
+    """:class:`~noetl_stream.ports.operations.executions.Executions`, with lists, documents, events, steps, ctx and
+    ``why`` from a replica.
 
-    Not so for executions that somebody has started, asked or waited for here just now, and for those that the replica
-    does not know.
+    The primary is read for executions just started, asked or waited for here, and for those unknown to the replica.
 
     Args:
         replica: Gives executions over the replica, and connects to it if need be.

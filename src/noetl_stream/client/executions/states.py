@@ -15,7 +15,7 @@ async def state_at(store: Store, execution_id: str, position: int, most: int | N
     It is replayed from the nearest snapshot below that can be used.
 
     Args:
-        most: ``None`` is the answer, too, if more events would have to be replayed.
+        most: The answer is also ``None`` if more events would have to be replayed.
 
     Raises:
         NotReady: a newer version has written the journal.

@@ -52,13 +52,13 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 
 SHOWN_BYTES: Final = 4 * 1024
-"""Of a larger result, lists show only its size."""
+"""Lists show only the size of a larger result."""
 
 PAGES_KEPT: Final = 4
 """How many pages of iterations are kept while a journal is read, which does not have them in order."""
 
 SUMMARIES_KEPT: Final = 32
-"""Of how many long journals what was read is kept: callers poll those that grow."""
+"""How many summaries of long journals are kept: callers poll those that grow."""
 
 _OF_STEP_RUNS: Final = frozenset(
     {
@@ -221,7 +221,7 @@ async def step_times(store: Store, execution_id: str) -> list[StepTime]:
 
 
 class StepSummaries:
-    """The summaries of long journals: each is read once, and from then on only what it has grown by."""
+    """The summaries of long journals: each is read once, and from then on only what is added."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -97,7 +97,7 @@ class Submission(msgspec.Struct, frozen=True):
 
 
 class Requests:
-    """Signs requests, so that servers know who says it, and stores them in EVENTS."""
+    """Signs requests, so that servers know the sender, and stores them in EVENTS."""
 
     def __init__(self, log: EventLog, signer: RequestSigner) -> None:
         self._log = log

@@ -107,7 +107,7 @@ async def groups_of(store: Store, chosen: ExecutionFilter, by: str) -> Execution
 
 
 def _bar_ms(span_ms: int, bars: int) -> int:
-    """How long each of at most so many bars is: one more may be needed where the first begins earlier."""
+    """How long each of at most ``bars`` bars is: aligning the first may take one more."""
     for seconds in BAR_S:
         if seconds * 1000 * max(1, bars - 1) >= span_ms:
             return seconds * 1000

@@ -20,7 +20,7 @@ GUARD_OPERATIONS: Final = 20_000
 """What the guards of all waits may cost together. Those that cost more are shown without their values."""
 
 WAITS_EXPLAINED: Final = 50
-"""Of how many held tokens, and of how many resting branches, the guards are shown."""
+"""How many held tokens, and how many resting branches, have their guards shown."""
 
 
 def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:

@@ -20,7 +20,7 @@ RUN_BYTES: Final = 240
 
 
 class RowKey(NamedTuple):
-    """What the spans of a row are of. ``step`` is empty for the execution, ``task`` for what is of a whole step."""
+    """What the spans of a row show. ``step`` is empty for the execution, ``task`` for a whole step."""
 
     kind: RowKind
     step: str = ""
@@ -97,7 +97,7 @@ class LoopLevel:
             self.begin[index], self.status[index] = at_ms, RUNNING
 
     def attempted(self, index: int, begin_ms: int) -> None:
-        """An attempt of a task of it, which began then by the worker's own measure."""
+        """A task attempt in it, which began then by the worker's own measure."""
         self._reach(index)
         self.attempts[index] += 1
         if begin_ms < self.begin[index]:
@@ -110,7 +110,7 @@ class LoopLevel:
             self.errors[index] = error
 
     def closes(self, at_ms: int) -> None:
-        """The level has ended: what had not is cancelled, what had not begun is skipped."""
+        """The level has ended: what still runs is cancelled, what had not begun is skipped."""
         self.ended = True
         place = -1
         while RUNNING in self.status[place + 1 :]:

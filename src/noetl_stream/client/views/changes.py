@@ -20,7 +20,7 @@ MOST_REPLAYED: Final = 5_000
 """About how many events are replayed for a page after its first change: it may be short, and not the last."""
 
 PAGE_BYTES: Final = 512 * 1024
-"""After so many, a page ends."""
+"""A page ends after this many."""
 
 
 async def change_page(store: Store, index: ExecutionIndex, key: str | None, limit: int, after: int) -> KeyChangePage:

@@ -149,7 +149,7 @@ class RedactedViews:
         return await self._secrets.hide(other, await self._secrets.hide(execution_id, shown))
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        """Any other verb is of one execution, its first argument."""
+        """Any other verb is for one execution, its first argument."""
         act = getattr(self._views, verb)
 
         async def redacted(execution_id: str, *args: Any, **options: Any) -> Any:

@@ -20,7 +20,7 @@ SEARCHED: Final = 10_000
 """How many events are searched for one page. A page may be short, or empty, and not the last."""
 
 PAGE_BYTES: Final = 1024 * 1024
-"""After so many, a page ends."""
+"""A page ends after this many."""
 
 
 class EventPages:

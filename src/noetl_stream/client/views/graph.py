@@ -91,7 +91,7 @@ def _arc(index: ExecutionIndex, step: StepPlan, number: int, guard: GuardDocumen
 
 
 async def _decided(store: Store, index: ExecutionIndex, plan: Plan) -> Mapping[tuple[str, int], GuardDocument]:
-    """What the guards of each step read when its arcs were chosen last, as far as that is not too far to replay."""
+    """What the guards of each step read when its arcs were chosen last, unless that is too far to replay."""
     last = {step: counts for step, counts in index.arcs.items() if step in plan.steps and counts.position}
     wanted = sorted((counts.position, step) for step, counts in last.items() if _has_guards(plan.steps[step]))
     found: dict[tuple[str, int], GuardDocument] = {}

@@ -1,6 +1,6 @@
 """An index of a journal: what graphs, timelines, strips and the history of ``ctx`` are answered from.
 
-Each journal is read once by a process, and from then on what it has grown by. What is kept is bounded.
+A process reads each journal once, and from then on only what is added. What is kept is bounded.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ these are taken in, others wait.
 """
 
 MAX_INDEX_BYTES: Final = 128 * 1024 * 1024
-"""About how much memory the indexes of one process take together: above it, those go that were not used for longest."""
+"""About how much memory the indexes of one process take together: above it, those unused for longest go."""
 
 COUNTED_EVERY: Final = 10
-"""An index that is read for the first time counts for what it has grown to after so many readings."""
+"""While an index is first read, its size is counted again after this many readings."""
 
 MOST_SPANS: Final = 1_000_000
 """Of one journal: later attempts and waits are left out of its timeline."""
 
 MOST_ITERATIONS: Final = 2_000_000
-"""Of one journal: of iterations with a higher index nothing is kept."""
+"""Of one journal: nothing is kept of iterations with a higher index."""
 
 ERRORS_KEPT: Final = 10_000
-"""Of how many failed iterations of a journal the error is kept."""
+"""How many failed iterations of a journal keep their error."""
 
 MOST_LEVELS: Final = 2_000
 """Of one journal: of levels inside loops that begin later, the iterations are not kept."""
@@ -222,7 +222,7 @@ class ExecutionIndex:
             self._end_run(recorded, run, DONE, recorded.position + fact.width - 1)
 
     def _began(self, run: int, recorded: Recorded, duration_s: float) -> int:
-        """When an attempt began that a worker says to have lasted so long: not before its step run."""
+        """When an attempt began, by the duration its worker reports: not before its step run."""
         found = self._open.get(("run", run))
         claimed_ms = 0 if found is None else found[0].begin[found[1]]
         return max(claimed_ms, recorded.at_ms - round(duration_s * 1000))
@@ -460,7 +460,7 @@ class ExecutionIndexes:
         return index
 
     async def so_far(self, execution_id: str) -> ExecutionIndex:
-        """The index of a journal as far as it is read: a piece at least. The rest is read beside others."""
+        """The index of a journal so far: at least one piece. The rest is read in the background."""
         index = self._of(execution_id)
         if index not in self._reading and not await self._read(index, 1) and index not in self._reading:
             self._reading[index] = reading = asyncio.create_task(self._read(index, None))
@@ -475,7 +475,7 @@ class ExecutionIndexes:
         return index
 
     async def _read(self, index: ExecutionIndex, most: int | None) -> bool:
-        """Reads at most so many pieces; whether the end was reached. Between two of them, others may use the index."""
+        """Reads at most ``most`` pieces; returns whether it reached the end. Between two, others may use the index."""
         readings, size = 0, FIRST_ENTRIES
         try:
             while readings != most:
@@ -498,7 +498,7 @@ class ExecutionIndexes:
     def _was_read(self, index: ExecutionIndex, reading: asyncio.Task[bool]) -> None:
         del self._reading[index]
         if not reading.cancelled() and (error := reading.exception()) is not None:
-            log.debug("cannot read the journal of %s now: %s", index.execution_id, error)  # who asks next is told
+            log.debug("cannot read the journal of %s now: %s", index.execution_id, error)  # the next caller gets it
 
     async def known(self, execution_id: str, position: int, most: int) -> ExecutionIndex | None:
         """The index, if it reaches up to ``position`` or at most ``most`` events are missing."""

@@ -34,7 +34,7 @@ class AscendingStates:
         return 0 if self.state is None else self.state.position
 
     async def reach(self, position: int) -> bool:
-        """Whether :attr:`state` is that after ``position`` now, not below the last one; not if it is too far away."""
+        """Moves :attr:`state` to after ``position``; false if that is below the last one, or too far away."""
         missing = position - self.position
         if missing <= 0:
             return not missing

@@ -35,10 +35,10 @@ GUARD_OPERATIONS: Final = 20_000
 """What the guards of an answer may cost together. Those that cost more are shown without their values."""
 
 EXPLAINED: Final = 50
-"""Of how many tokens the guards are shown."""
+"""How many tokens have their guards shown."""
 
 CTX_BYTES: Final = 256 * 1024
-"""So much of ``ctx``, and so much of the results, is shown: of what is left only the size."""
+"""How much of ``ctx``, and of the results, is shown: of the rest only the size."""
 
 
 class _Placed(msgspec.Struct):

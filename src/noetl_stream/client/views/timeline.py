@@ -34,10 +34,10 @@ SPANS_OF_ROW: Final = 100
 """A row with more spans in the range is shown as activity."""
 
 SPANS_SHOWN: Final = 1_500
-"""So many spans an answer has; the rows after that are shown as activity."""
+"""How many spans an answer has; the rows after that are shown as activity."""
 
 COLUMNS_SHOWN: Final = 30_000
-"""What the columns of all rows are at most: with many rows they are fewer than was asked for."""
+"""The most columns of all rows together: with many rows, each gets fewer than asked for."""
 
 LEAST_WIDTH: Final = 50
 

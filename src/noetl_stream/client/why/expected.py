@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from noetl_stream.template import Guard, Template
 
 MOST_VALUES: Final = 8
-"""So many values are tried for a wait, and so many keys of a payload are named."""
+"""How many values are tried for a wait, and keys of a payload named."""
 
 LONGEST: Final = 64
 """A person does not answer with longer texts than this, even if a guard compares with one."""
@@ -85,7 +85,7 @@ def _of_ctx(
 
 
 def _is_open(ctx: Mapping[str, Any], path: Sequence[str]) -> bool:
-    """Whether a value can be set there without replacing what stands in the way."""
+    """Whether a value can be set there without replacing what is in the way."""
     here: Any = ctx
     for key in path[:-1]:
         here = here.get(key)

@@ -1,7 +1,7 @@
 """Failed authentications: whoever shows one wrong credential after another must wait.
 
-Counted are different credentials, so that a program with an old token keeps nobody else at its address out; one that
-was right before is not counted at all.
+Only different credentials count, so that a program with an old token keeps out nobody else at its address; one that
+was right before never counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CredentialAttempts:
         self._counted: LruCache[tuple[str, bytes], bool] = LruCache(REMEMBERED)
 
     def begin(self, address: str, authorization: str | None) -> None:
-        """To be called before a credential is looked at.
+        """Call this before looking at a credential.
 
         Raises:
             TooBusy: too many at this address were wrong.

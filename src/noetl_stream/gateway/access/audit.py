@@ -83,7 +83,7 @@ class Auditor:
         await self.refused_attempt(self.attempt(request, operation, caller), error)
 
     async def refused_attempt(self, attempt: AuditedCall, error: NoetlError) -> None:
-        """As :meth:`refused`."""
+        """Like :meth:`refused`."""
         if kind_of(error).status in REFUSED:
             who = attempt.principal or address_group(attempt.remote)
             await self.refusals.add(Refusal(who, attempt, _answer_of(error)))

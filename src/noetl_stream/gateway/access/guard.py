@@ -39,7 +39,7 @@ class Admission:
         self._looked_s = clock.monotonic_s()
 
     async def look_again(self) -> None:
-        """To be called before each part of a stream.
+        """Call this before each part of a stream.
 
         Raises:
             Unauthenticated, Forbidden: the token is no longer valid.

@@ -3,7 +3,7 @@
 A name can be made to lead to any address (DNS rebinding), an IP address cannot. So a request counts only if its
 ``Host`` is ``localhost``, an IP address that it can have been sent to, or a configured name. Headers in which proxies
 report the client can be sent by anybody, so they count only from a configured proxy; from any other sender they mean
-that a proxy is in front which nobody has allowed to admit its clients here.
+that an unknown proxy is in front.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Network:
         return found is not None and any(found in network for network in self.proxies)
 
     def _client(self, forwarded_for: str, peer: str) -> str:
-        """Each proxy appends the address it got the request from; what stands left of that may be invented."""
+        """Each proxy appends the address it got the request from; anything left of that may be forged."""
         client = peer
         for part in reversed(forwarded_for.split(",")):
             found = _ip(part.strip())
@@ -109,7 +109,7 @@ def _forwarded(request: web.Request) -> Iterator[str]:
 def _can_be_sent_to(name: str, request: web.Request) -> bool:
     """Whether this is an IP address that can lead to the connection of the request.
 
-    On a loopback address that is another of them; on any other, an address may have been translated on the way.
+    On loopback, only loopback addresses can; elsewhere any can: it may be translated on the way.
     """
     asked, own = _ip(name), _ip(_own_address(request))
     if asked is None or own is None:

@@ -160,7 +160,7 @@ def validated(model: type[Model], data: bytes) -> Model:
     """
     found = json_in(data)  # the codec is stricter than Pydantic: no NaN
     if isinstance(found, dict) and len(found) > len(model.model_fields) + MAX_FAULTS:
-        # Pydantic would make a fault of each key, in one go that nothing interrupts.
+        # Pydantic would report each key, in one go that nothing interrupts.
         unknown = found.keys() - model.model_fields
         faults = [FaultDocument(UNKNOWN_KEY, pointer=pointer_to((key,))) for key in islice(unknown, MAX_FAULTS)]
         raise HttpProblem("invalid-request", MISMATCH, faults, left_out=len(unknown) - MAX_FAULTS)

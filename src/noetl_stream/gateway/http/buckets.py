@@ -1,4 +1,4 @@
-"""How often: so much at once, and so much a second after that."""
+"""Rate limits: a burst, and a steady rate after that."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ def takes_gzip(request: web.Request) -> bool:
 
 
 def compress(response: web.Response, size: int, request: web.Request) -> None:
-    """Has the answer to what only reads compressed, by another thread. Answers to changes stay as they are: some hold
-    secrets beside what the caller sent, whose lengths would then tell about them.
+    """Has the answer to a GET compressed by another thread. Answers to changes stay as they are: some hold secrets
+    beside what the caller sent, and their compressed lengths would tell about them.
 
     Args:
         size: Of the body, bytes.

@@ -62,8 +62,8 @@ def address_group(remote: str | None) -> str:
 class HttpConnections:
     """The open connections, bounded in all and for each address.
 
-    When there is no room for another one, that which has been without a request for longest gives way: nobody can keep
-    others out by connecting and being silent.
+    When there is no room for another, the one without a request for longest gives way: nobody can keep others out by
+    connecting and staying silent.
 
     Args:
         is_proxy: Whether an address is that of a trusted proxy, whose connections are of many clients.

@@ -97,7 +97,7 @@ async def kept_tool_answer(
     """The answer of ``work``, or the one that was given for the call's request id before; errors too.
 
     Raises:
-        UsageError: another call has had the request id.
+        UsageError: another call used the request id.
         NoetlError: an error that a repeated call may not have.
     """
 

@@ -185,7 +185,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 REF: Final = "#/components/schemas/{model}"
 SUFFIX: Final = "Document"
-"""What the names of answers end in here, so that they differ from what they describe."""
+"""The suffix of answers' names here, so that they differ from what they describe."""
 
 _ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]+\.)?(\w+)`")
 

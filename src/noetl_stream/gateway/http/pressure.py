@@ -1,6 +1,6 @@
 """How much the gateway admits: of each caller and in all, and new work while the servers are far behind.
 
-Law: no caller holds what others need. Of every limit a principal can hold a part and an address half, and the last of
+Law: no caller holds what others need. A principal can hold a part of any limit and an address half of it; the last of
 it is kept for higher roles.
 """
 
@@ -118,7 +118,7 @@ class HeldBytes:
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
-        """Counts a request that may hold so many bytes. One alone is admitted, whatever its size.
+        """Counts a request that may hold ``size`` bytes. One alone is admitted, whatever its size.
 
         Raises:
             HttpProblem: there is no room.
@@ -150,7 +150,7 @@ class Pressure:
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         held: What all of them hold in memory.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
-        partitions: Of each how many, as of then; empty before the first.
+        partitions: The same by partition; empty before the first poll.
     """
 
     def __init__(self, limits: GatewayLimits, cluster: Cluster, clock: Clock, metrics: Metrics) -> None:

@@ -178,7 +178,7 @@ AnyRoute: TypeAlias = Route[Any, Any]
 
 
 class Routes(list[AnyRoute]):
-    """The routes of a module, in the order in which their handlers stand in it.
+    """The routes of a module, in the order of their handlers.
 
     A handler is the source of its route: the annotation of ``call`` has the types of parameters and body, the
     docstring is summary and description, a document it returns is the answer.

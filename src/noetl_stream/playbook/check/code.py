@@ -17,7 +17,7 @@ from noetl_stream.playbook.yaml.positions import InText
 MAX_PARSED_CHARS: Final = 65_536
 """Characters of one text that is parsed. A longer one is left to the run."""
 MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
-"""Characters of all texts of a playbook that are parsed. Those behind are left to the run."""
+"""Characters of all texts of a playbook that are parsed. Later ones are left to the run."""
 
 
 def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> None:
@@ -39,7 +39,7 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
 
 
 def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:
-    """Reports params that their code does not name, and the other way round, which every run would refuse."""
+    """Reports params that their code does not name, and vice versa: every run would refuse them."""
     for task in tasks:
         if task.kind is None or task.kind.params_error is None:
             continue

@@ -1,7 +1,7 @@
 """The way back from compiled names to the file: ``playbook explain`` (v10 §15 *debug map*).
 
 Events, messages and the compiled view name what the file does not: tasks generated from constructs, rules by their
-number, iterations by their path, timers by their purpose. Each name stands here with the line that it comes from.
+number, iterations by their path, timers by their purpose. Each name is listed with the line that it comes from.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _TOKENS: Final = {
     )
     for quote, strings in _STRINGS.items()
 }
-"""By the quotes that the template stands in."""
+"""By the quotes that the template is in."""
 _WORDS: Final = frozenset(
     ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False", "None"]
 )
@@ -73,7 +73,7 @@ def reads_in(text: str, scalar: TextScalar) -> Iterator[ReadPath]:
 
 
 def expression_before(text: str, offset: int) -> str | None:
-    """The expression that an offset stands in, up to there; ``None`` outside of templates."""
+    """The expression around an offset, up to there; ``None`` outside of templates."""
     before = text[max(0, offset - MAX_EXPRESSION_CHARS) : offset]
     opened = max(before.rfind("{{"), before.rfind("{%"))
     closed = max(before.rfind("}}"), before.rfind("%}"))

@@ -65,7 +65,7 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class ReadScope(msgspec.Struct, frozen=True):
-    """Where templates stand: the step around, if any, and what they may read."""
+    """Where templates are: the step around, if any, and what they may read."""
 
     step: str
     space: Space
@@ -75,7 +75,7 @@ class TextNames:
     """The names of one text.
 
     Attributes:
-        occurrences: All places, in file order, but of names that are written in another way, as over two lines.
+        occurrences: All places, in file order, except of names written in another way, as over two lines.
         tasks: The tasks and constructs of each step, in file order.
     """
 

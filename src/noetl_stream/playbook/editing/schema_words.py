@@ -26,7 +26,7 @@ _DEEPEST_CONDITION: Final = 8
 
 
 class KnownKey(msgspec.Struct, frozen=True):
-    """A key that may stand at a place. ``opens`` says what its value is: ``mapping``, ``list`` or empty."""
+    """A key that a place may have. ``opens`` says what its value is: ``mapping``, ``list`` or empty."""
 
     name: str
     description: str
@@ -40,7 +40,7 @@ class SchemaWords:
         self._root: Final = schema
 
     def keys_at(self, root: TextPart | None, path: tuple[Step, ...], *, also_there: bool = False) -> list[KnownKey]:
-        """The keys that may stand in the mapping at a path: beside those that are there, or those as well."""
+        """The keys that the mapping at a path may have, without those it has unless ``also_there``."""
         there = set() if also_there else set(names_in(find(root, path)))
         found: dict[str, KnownKey] = {}
         held = self._at(root, path)
@@ -55,7 +55,7 @@ class SchemaWords:
         return [*found.values()]
 
     def _deciding(self, schema: Schema, there: set[str]) -> Iterator[tuple[str, Schema]]:
-        """The keys that would make a condition hold that asks for nothing but keys, such as ``else``."""
+        """The keys that would satisfy a condition that asks only for keys, such as ``else``."""
         condition = schema.get("if", {})
         if condition.keys() == {"required"} and not there & set(condition["required"]):
             for inner in self._expanded(schema.get("then", {}), None):

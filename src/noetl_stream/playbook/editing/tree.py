@@ -104,7 +104,7 @@ def names_in(part: TextPart | None) -> list[str]:
 
 
 def path_to(part: TextPart | None, offset: int) -> tuple[tuple[Step, ...], bool]:
-    """The path of what stands at an offset, and whether that is a key, which then ends the path."""
+    """The path of what is at an offset, and whether that is a key, which then ends the path."""
     path: list[Step] = []
     while isinstance(part, TextMapping | TextList):
         if isinstance(part, TextList):
@@ -208,7 +208,7 @@ class _Reader:
     # Blocks
 
     def _block(self, floor: int, depth: int, least: int | None = None) -> TextPart | None:
-        """The value that begins behind here, further right than ``floor``, or at ``least`` if that is a list."""
+        """The value that follows here, further right than ``floor``, or at ``least`` if that is a list."""
         column = self._seek()
         if column == -2 or depth > MAX_YAML_DEPTH:
             return None
@@ -348,7 +348,7 @@ class _Reader:
         return TextScalar(start, end, " ".join(words))
 
     def _seek_in_text(self) -> int:
-        """As :meth:`_seek`; a comment ends a text."""
+        """Like :meth:`_seek`; a comment ends a text."""
         before = self._at
         column = self._seek()
         if column != -2 and "#" in self._text[before : self._at]:

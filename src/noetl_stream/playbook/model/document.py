@@ -294,7 +294,7 @@ def read_metadata(node: Node | None, problems: Problems) -> Metadata:
 
 
 def check_address(root: Node, problems: Problems) -> None:
-    """Reports a name or path that is too long. Not asked of what runs already, which may be older than the bound."""
+    """Reports a name or path that is too long. Not called for what already runs, which may predate the bound."""
     for name in ("name", "path"):
         value = child(child(root, "metadata"), name)
         if isinstance(value, Scalar) and isinstance(value.value, str) and len(value.value) > MAX_PATH_CHARS:
@@ -337,7 +337,7 @@ def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
 
 
 def read_workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
-    """The values of a ``workload``; none, after reporting, if they are too large or no mapping."""
+    """The values of a ``workload``; none, after reporting, if too large or not a mapping."""
     if node is None or is_null(node):
         return {}
     if not isinstance(node, Mapping):

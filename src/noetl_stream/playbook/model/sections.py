@@ -168,7 +168,7 @@ def _indented(node: Mapping, model: type[Section], known: Collection[str], probl
 
 
 def report_lost_indentation(first: MappingKey, owner: str, hint: str, problems: Problems) -> None:
-    """Reports that ``first`` and what follows stand beside their owner instead of in it."""
+    """Reports that ``first`` and what follows are beside their owner instead of in it."""
     message = f"lost indentation: `{first.name}` belongs to {owner}, but stands beside it"
     problems.error("lost_indentation", message, first, hint)
 

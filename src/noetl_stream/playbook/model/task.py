@@ -50,7 +50,7 @@ class ResultSpec(Section):
 class TaskDraft(msgspec.Struct, frozen=True):
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
     ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
-    result, ``schema_at`` where it stands."""
+    result, ``schema_at`` where it is."""
 
     name: str
     kind: KindSpec | None
@@ -153,7 +153,7 @@ def unlabelled(node: Mapping, problems: Problems) -> Mapping:
 
 
 def _with_label(node: Mapping, problems: Problems) -> Mapping:
-    """The task under its label, after reporting that its keys stand beside it."""
+    """The task under its label, after reporting that its keys are beside it."""
     names = list(node.keys)
     if names[1:2] != ["kind"] or names[0] in LANGUAGE_KEYS or not is_null(node.values[names[0]]):
         return node
@@ -182,7 +182,7 @@ def _with_kind(node: Mapping, problems: Problems) -> Mapping:
 
 
 def in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
-    """The task with what belongs under ``spec`` there, after reporting what must not stand beside ``kind``."""
+    """The task with what belongs under ``spec`` there, after reporting what must not be beside ``kind``."""
     inputs = spellings(kind.inputs) if kind else {}
     if kind and not _is_free(kind.inputs):
         node = respelt(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)

@@ -15,8 +15,8 @@ from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, are_opposite, en
 from noetl_stream.playbook.plan import AdmitRule, ArcPlan, Plan, StepPlan
 
 MAX_OPEN_ARCS: Final = 4
-"""Arcs of one inclusive router whose guards are unknown and of which all combinations are tried. Of more, the
-combinations are: none of them, each alone, and all: those from which most tokens and fewest tokens follow."""
+"""Up to this many arcs with unknown guards at one inclusive router, all combinations are tried. Of more: none of them,
+each alone, and all, from which the most and the fewest tokens follow."""
 
 
 class Departure(msgspec.Struct, frozen=True):

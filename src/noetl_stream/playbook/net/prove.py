@@ -24,7 +24,7 @@ from noetl_stream.playbook.yaml.nodes import MappingKey
 
 
 class Arrivals(NamedTuple):
-    """The tokens that may wait at a join of a number of them.
+    """The tokens that may wait at a join with a number.
 
     Attributes:
         wanted: The number.

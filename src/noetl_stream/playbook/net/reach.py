@@ -1,7 +1,7 @@
 """Which steps can run at all, as the least solution: a step runs only if what it needs can come from steps that run.
 
-A guard that reads a key of ``ctx`` which only steps behind it set, or the result of a step behind it, cannot hold
-because of them (a cyclic wait); so the steps known to run grow from the entry until nothing is added.
+A guard that reads a key of ``ctx`` set only by steps behind it, or the result of such a step, cannot hold because of
+them (a cyclic wait); so the steps known to run grow from the entry until nothing is added.
 """
 
 from __future__ import annotations

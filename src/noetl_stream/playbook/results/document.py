@@ -1,4 +1,4 @@
-"""Documents of ``kind: Schema``, which stand in the catalog beside playbooks (LANGUAGE §15)."""
+"""Documents of ``kind: Schema``, which are in the catalog beside playbooks (LANGUAGE §15)."""
 
 from __future__ import annotations
 

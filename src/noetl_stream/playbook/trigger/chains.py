@@ -16,9 +16,9 @@ CIRCLE = "trigger_circle"
 
 
 def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
-    """The paths of triggers, the one at ``path`` first, each of which waits for the end of what the one before starts,
-    and the first for what the last does; the shortest such. Empty if there is none. No trigger is told of the end of
-    what it has started itself.
+    """The shortest circle of triggers, by path, from ``path`` on: each waits for the end of what the one before starts,
+    and the first for what the last starts. Empty if there is none. No trigger hears of the end of what it has started
+    itself.
 
     Labels, status and ``when`` are not looked at: they may break the circle.
     """
@@ -50,7 +50,7 @@ def warning_of(circle: Sequence[str], call: PlaybookCall, file: str) -> Diagnost
 
 
 def _told_by(playbook: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
-    """The triggers that may be told of the end of an execution of this playbook."""
+    """The triggers that may hear of the end of an execution of this playbook."""
     waiting = {path: terms.execution for path, terms in triggers.items() if terms.execution is not None}
     anyhow = {path: replace(wanted, labels={}, status=()) for path, wanted in waiting.items()}
     return [path for path, wanted in anyhow.items() if concerns(wanted, playbook, {}, "")]

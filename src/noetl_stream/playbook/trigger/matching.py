@@ -67,7 +67,7 @@ class Ignored(NamedTuple):
 
     @classmethod
     def because(cls, reason: str) -> Ignored:
-        """``reason`` in a form that can be stored, whatever of the event it quotes."""
+        """``reason`` in a form that can be stored, whatever it quotes of the event."""
         return cls(reason.replace("\0", "").encode(errors="replace").decode()[:MAX_REASON_CHARS])
 
 

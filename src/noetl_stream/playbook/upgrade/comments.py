@@ -21,7 +21,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar
 _COMMENT: Final = re.compile(r"(?:^|(?<=[ \t]))#.*$", re.MULTILINE)
 
 MARK: Final = "# upgrade: "
-"""How a comment begins that names what a person must decide."""
+"""The start of a comment on what a person must decide."""
 
 Key = str | int
 """A key of a mapping, or an index of a sequence."""
@@ -40,7 +40,7 @@ class FileLayout(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct):
-    """What is said about an entry: the lines ``before`` it, of which empty ones are blank, and the end of its line."""
+    """What is said about an entry: the lines ``before`` it, blank ones empty, and the end of its line."""
 
     before: list[str] = msgspec.field(default_factory=list)
     end: str = ""
@@ -54,7 +54,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Comments:
-    """The remarks of a document by entry: a key of a mapping, or an item of a sequence, wherever that stands."""
+    """The remarks of a document by entry: a key of a mapping, or an item of a sequence, wherever that is."""
 
     def __init__(self) -> None:
         self._remarks: dict[tuple[int, Key | None], Remark] = {}
@@ -171,7 +171,7 @@ def _scalars(node: Node) -> Iterator[Scalar]:
 
 
 def _entries(node: Any) -> Iterator[_Entry]:
-    """The entries of block collections. What stands in a flow collection has no line of its own."""
+    """The entries of block collections. What is in a flow collection has no line of its own."""
     if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
         return
     for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
@@ -215,12 +215,12 @@ def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> N
 
 
 def _add(remark: Remark, said: list[str]) -> None:
-    """Adds comments, of which the converter's own are there once, however often it is run."""
+    """Adds comments; the converter's own are there once, however often it runs."""
     remark.before += [line for line in said if not (line.startswith(MARK) and line in remark.before)]
 
 
 def _taken_inside(comments: Comments, node: Any, *, in_flow: bool = False) -> list[str]:
-    """What is said about entries on one line with others, which have no place for it."""
+    """The remarks on entries that share a line, which has no place for them."""
     taken: list[str] = []
     if isinstance(node, CommentedMap | CommentedSeq) and (in_flow or node.fa.flow_style()):
         for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):

@@ -17,7 +17,7 @@ from noetl_stream.playbook.upgrade.expressions import Rewrite, has_template, rew
 NoteKind = Literal["changed", "assumed", "decide"]
 
 _FLOW_ITEMS: Final = 4
-"""Mappings with at most so many scalars, and nothing else, are written on one line."""
+"""Mappings of at most this many scalars and nothing else are written on one line."""
 
 WORDS: Final = ("choose", "while", "until")
 
@@ -113,7 +113,7 @@ class Draft(msgspec.Struct):
     def move(self, source: CommentedMap, key: str, to: CommentedMap, name: str | None = None) -> None:
         """Moves an entry with its comments to the end of another mapping, under another name.
 
-        Two mappings become one. What stands there already stays, and a person decides about the other.
+        Two mappings become one. What is already there stays, and a person decides about the other.
         """
         name = name or key
         if isinstance(source[key], CommentedMap) and isinstance(to.get(name), CommentedMap):
@@ -162,7 +162,7 @@ class Draft(msgspec.Struct):
         """Rewrites the paths in all templates of a collection. Returns how many texts changed.
 
         Args:
-            in_blocks: Whether texts with `{% %}` are rewritten, too, which can have names of their own.
+            in_blocks: Whether to rewrite texts with `{% %}` too, which can have names of their own.
         """
         changes = 0
         if not isinstance(value, CommentedMap | CommentedSeq):

@@ -74,7 +74,7 @@ def rewritten_expression(expression: str, rewrite: Rewrite) -> str:
             index = found.ends[replaced[0] - 1]
             continue
         stop = found.ends[-1] if found else index + 1
-        # What stands in brackets may hold paths, too; a path of constant parts only holds none.
+        # What is in brackets may hold paths too; a path of only constant parts holds none.
         out += tokens[index:stop]
         index = stop
     return "".join(out)
@@ -129,7 +129,7 @@ def template(expression: str) -> str:
 
 
 def _unwrapped(expression: str) -> str:
-    """An expression without the parentheses around all of it, of which nobody writes more than a few."""
+    """An expression without the parentheses around all of it; nobody writes more than a few."""
     for _ in range(_MAX_AROUND):
         if not _is_wrapped(expression):
             break

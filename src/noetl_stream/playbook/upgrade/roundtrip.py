@@ -122,7 +122,7 @@ def _layout_of(text: str, root: CommentedMap) -> FileLayout:
 
 
 def _merge(text: str, unchanged: str, new: str) -> str:
-    """``new``, with the lines that it shares with ``unchanged`` as they stand in ``text``."""
+    """``new``, with the lines that it shares with ``unchanged`` as they are in ``text``."""
     theirs, base, ours = (part.split("\n") for part in (text, unchanged, new))
     source: dict[int, tuple[int, int]] = {}
     for _, start, end, first, last in SequenceMatcher(None, base, theirs).get_opcodes():

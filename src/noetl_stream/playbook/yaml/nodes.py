@@ -74,7 +74,7 @@ class Mapping(msgspec.Struct, frozen=True):
         )
 
     def moved(self, name: str, place: tuple[str, ...]) -> Mapping | None:
-        """The mapping with a key's value at the path ``place``; ``None`` if something stands there or in the way."""
+        """The mapping with a key's value at the path ``place``; ``None`` if something is there or in the way."""
         return self.without({name}).with_value(place, self.keys[name], self.values[name])
 
     def with_value(self, place: tuple[str, ...], key: MappingKey, value: Node) -> Mapping | None:

@@ -1,7 +1,7 @@
 """What the error of a missing key suggests: what its author may have meant, and the keys that are there.
 
-Keys are data. Only those that look like names are shown, each as a whole: a secret that is cut could not be recognized
-and hidden any more.
+Keys are data. Only those that look like names are shown, each as a whole: a truncated secret could no longer be
+recognized and hidden.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def missing_key_hint(value: Mapping[Any, Any], path: tuple[Any, ...]) -> str | N
 
 
 def _present(value: Mapping[Any, Any], parents: list[Any], key: Any) -> Iterator[str]:
-    """The keys of ``value``, and where the missing one is if it stands one level below."""
+    """The keys of ``value``, and where the missing one is, if one level below."""
     names = [name for name in islice(value, _KEYS_READ) if isinstance(name, str) and _NAME.fullmatch(name)]
     shown = names[:KEYS_SHOWN]
     if shown:

@@ -382,7 +382,7 @@ def _reads(step: CommentedMap, name: str) -> bool:
 
 
 def _passes(entries: list[Entry], name: str) -> bool:
-    """Whether a `next` passes a name as an arg, which is what the target reads then."""
+    """Whether a `next` passes a name as an arg, which the target then reads."""
     arcs = [arc for entry in entries for value in entry.all_of("next") for arc in targets_of(value, entry.line)]
     return any(isinstance(arc.get("args"), CommentedMap) and name in arc["args"] for arc in arcs)
 

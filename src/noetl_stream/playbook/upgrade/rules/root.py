@@ -74,7 +74,7 @@ def executor_facts(draft: Draft) -> None:
 
 
 def executor_misplaced(draft: Draft) -> None:
-    """Keys of the executor that stand beside `spec` or `policy`."""
+    """Keys of the executor beside `spec` or `policy`."""
     executor = draft.root.get("executor")
     if not isinstance(executor, CommentedMap):
         return

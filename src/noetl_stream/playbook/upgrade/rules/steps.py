@@ -1,4 +1,4 @@
-"""The shape of steps and their pipelines, and keys that stand in the wrong place (LANGUAGE §3, §4, §6)."""
+"""The shape of steps and their pipelines, and keys in the wrong place (LANGUAGE §3, §4, §6)."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def duckdb_memory(draft: Draft) -> None:
 
 
 def knob_names(draft: Draft) -> None:
-    """Knobs that have another name, or stand beside `spec`."""
+    """Knobs that have another name, or are beside `spec`."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
         knobs = draft.knobs_of(kind)
