@@ -1,4 +1,4 @@
-"""The program ``noetl-stream``: what happens before a command loads and after it ends, which short ones notice."""
+"""The program ``noetl-stream``: what runs before a command loads and after it ends; short ones notice both."""
 
 from __future__ import annotations
 

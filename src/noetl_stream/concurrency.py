@@ -26,8 +26,8 @@ async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
     """Cancels tasks and waits until all have ended; their results and errors are dropped.
 
     A task that has not ended after :data:`CANCEL_AGAIN_S` is cancelled again, even in its cleanup:
-    ``asyncio.wait_for`` before Python 3.12, as libraries use it, swallows a cancellation that comes just when what it
-    waits for fails.
+    before Python 3.12, ``asyncio.wait_for``, which libraries use, swallows a cancellation that arrives just as the
+    awaited work fails.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
@@ -109,7 +109,7 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
 
 async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
     """Whether ``event`` is set within ``timeout_s``."""
-    # Not `wait_for`: that of Python 3.11 loses a cancellation that arrives together with the event.
+    # Not `wait_for`: in Python 3.11 it loses a cancellation that arrives together with the event.
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()
@@ -125,7 +125,7 @@ class SharedLoads(Generic[Key, Result]):
         self._tasks: dict[Key, asyncio.Task[Result]] = {}
 
     async def get(self, key: Key, load: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of the load in progress for ``key``, else of ``load``. Errors are those of the load."""
+        """The result of the load in progress for ``key``, else of ``load``. Raises what the load raises."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(load())
@@ -164,15 +164,15 @@ class Deferred(Generic[Opened]):
         self._opened: Opened | None = None
 
     def part(self, name: str) -> Any:
-        """Stands for the attribute ``name``, of which only coroutine methods can be called."""
+        """A proxy for the attribute ``name``. Only its coroutine methods can be called."""
         return _Part(self, name)
 
     def whole(self) -> Any:
-        """Stands for it all, of which only coroutine methods can be called."""
+        """A proxy for the whole. Only its coroutine methods can be called."""
         return _Part(self, "")
 
     async def get(self) -> Opened:
-        """It, opened. Errors are those of opening."""
+        """Opens it if needed. Raises as ``open``."""
         return self._opened or await self._loads.get("", self._load)
 
     async def close(self) -> None:

@@ -104,7 +104,7 @@ class DevGateway(NamedTuple):
         return announced(stack.embedded.address.home, self.url) if stack.embedded is not None else nullcontext()
 
     async def lines(self) -> list[str]:
-        """What a person has to know of it."""
+        """What the user needs to know."""
         lines = [f"  gateway   {self.url}"]
         if self.port != GATEWAY_PORT:
             lines.append(f"            on port {self.port}, not {GATEWAY_PORT}")

@@ -80,7 +80,7 @@ class Unreachable(NoetlError):
 
 
 class LoginRefused(Unreachable):
-    """It refuses who asks, or what for: wrong password, unknown database. Waiting does not help."""
+    """The login or target is refused: wrong password, unknown database. Waiting does not help."""
 
 
 class NotReady(NoetlError):
@@ -88,7 +88,7 @@ class NotReady(NoetlError):
 
 
 class NewerFormat(NotReady):
-    """Something of this partition was written by a newer version, and is left to it."""
+    """A newer version wrote data of this partition, which is left to that version."""
 
     def __init__(self, partition: int, message: str) -> None:
         super().__init__(message, hint="upgrade this process")
@@ -96,7 +96,7 @@ class NewerFormat(NotReady):
 
 
 class StoreMissing(NotReady, Unreachable):
-    """A stream or bucket does not exist. What needs it waits until somebody makes it; the hint says how."""
+    """A stream or bucket does not exist. Its users wait until somebody makes it; the hint says how."""
 
 
 class LocalStackError(NoetlError):
@@ -140,4 +140,4 @@ class JournalConflict(NoetlError):
 
 
 class RequestAnswered(JournalConflict):
-    """A request would be answered twice, which concerns its execution alone."""
+    """A request would be answered twice. Only its execution is affected."""

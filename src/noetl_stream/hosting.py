@@ -182,7 +182,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
     """The ports of a command, on a stack that is prepared: an embedded one once, for all commands of a version.
 
     Args:
-        publishes: Whether it sends requests to executions, or follows them. Others connect to NATS when they use it.
+        publishes: Whether it sends requests to executions, or follows them. Others connect to NATS on first use.
 
     Raises:
         NotReady: The user's own stack is not prepared.
@@ -218,7 +218,7 @@ async def connected_to(
 
 
 def load(role: str) -> None:
-    """Imports what a role needs, for a process that cannot connect yet. Does nothing for others than those above."""
+    """Imports what a role needs, for a process that cannot connect yet. Does nothing for roles not in ``LOADED``."""
     if role not in LOADED:
         return
     from noetl_stream.tools.registry import installed_tools
@@ -238,7 +238,7 @@ def on_termination(act: Callable[[], object]) -> None:
 
 
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
-    """Logs what runs here, and with which settings; once it does, so that a user's mistake is one line alone."""
+    """Logs what runs here, with its settings; only once it runs, so that a user's mistake logs a single line."""
     from noetl_stream import __version__  # roles alone need these
     from noetl_stream.adapters.nats.connection import redacted
 
@@ -298,8 +298,8 @@ async def run_worker(hosted: HostedWorker, nats: NatsConnection, opened: Callabl
 async def end_server(server: Server, running: asyncio.Task[None]) -> None:
     """Lets a server finish its tick and release its partitions, within :data:`STOP_S`.
 
-    A store that does not answer, as across a cut network, would hold it for a minute. Giving up loses nothing: to the
-    others it is as if it had been killed.
+    A store that does not answer, as when the network is cut, would hold it up for a minute. Giving up loses nothing:
+    other servers see it as killed.
 
     Raises:
         NoetlError: The error that ended it.
@@ -319,7 +319,7 @@ def _check_open(nats: NatsConnection) -> None:
 
 
 class AttachRole(Protocol):
-    """Lets probes and scrapes ask a role that runs, and those of its parts that measure something."""
+    """Lets probes and scrapes query a running role, and the parts of it that measure something."""
 
     def __call__(self, role: Role, *parts: Measured) -> None: ...
 
@@ -397,7 +397,7 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
 async def _reached(
     stack: StackAccess, role: str, attach: AttachRole, connecting: Callable[[], Awaitable[Ports]]
 ) -> Ports:
-    """What connects a role. It waits for stores of the user's own; those of an embedded stack were started for it."""
+    """The ports of a role. Waits for the user's own stores; those of an embedded stack were started already."""
     if stack.embedded is not None:
         return await connecting()
     return await until_reached(SystemClock(), connecting, lambda why: attach(NotYetRunning(role, why)))
@@ -407,7 +407,7 @@ async def warn_of_excess_rights(connected: Connected, identity: str) -> None:
     """Warns if the Postgres user of this process may do more than its role needs.
 
     Raises:
-        NotReady, StreamLost: The schema or the streams are not prepared: this is said first, and alone.
+        NotReady, StreamLost: The schema or the streams are not prepared: reported first, and alone.
     """
     await connected.store.verify()
     await connected.log.verify()
@@ -455,7 +455,7 @@ async def host_gateway(
 
 
 async def _until_way_in(connected: Connected, settings: Settings, host: str, attach: AttachRole) -> None:
-    """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
+    """Waits for the first token: a gateway that exits would only be restarted again and again."""
     from noetl_stream.gateway.access.guard import until_way_in
 
     def wait(why: str) -> None:

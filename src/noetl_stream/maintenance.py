@@ -39,7 +39,7 @@ async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
 
 
 async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
-    """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is that of a server."""
+    """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is a server's."""
     from noetl_stream.server.rebuild import rebuild
 
     connected = await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)
@@ -104,7 +104,7 @@ async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
 
 
 async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:
-    """What the rules do not keep, by rule; changes nothing. ``endpoint`` is that of a server."""
+    """What the rules do not keep, by rule; changes nothing. ``endpoint`` is a server's."""
     connected = await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)
     try:
         await connected.store.verify()
@@ -124,7 +124,7 @@ async def apply_retention(endpoint: Endpoint) -> int:
 
 
 async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument]:
-    """All checks of a system of which any part may be away.
+    """All checks of a system any part of which may be away.
 
     Args:
         on_demand: Whether commands start a server there when they need one.
@@ -157,7 +157,7 @@ async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument
 
 
 async def repartition(endpoint: Endpoint, count: int) -> int | None:
-    """Gives both stores ``count`` partitions. What a crash has left half done is finished by calling it again.
+    """Gives both stores ``count`` partitions. Calling it again finishes what a crash left half done.
 
     Everything in EVENTS is folded: its messages go, and servers publish the records of living executions again.
 

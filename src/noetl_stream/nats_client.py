@@ -1,4 +1,4 @@
-"""nats-py's client, with a fault mended that ends its reading for good."""
+"""nats-py's client, without a bug that ends its reading for good."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nats.aio.client import Client
 
 
 class PatientClient(Client):
-    """A client that goes on reading when a PONG comes after whoever waited for it has given up.
+    """A client that keeps reading when a PONG arrives after its waiter has given up.
 
     nats-py sets the result of a cancelled future then: its reader ends with ``InvalidStateError``, and the connection
     is deaf until its own pings are overdue.

@@ -36,8 +36,8 @@ FOLLOWS_PARENT: Final = "--end-with-parent"
 
 
 def end_with_parent() -> None:
-    """In a child of :class:`Supervised`: takes the environment that the parent sends as soon as it knows it, and shuts
-    this process down when the parent ends, however that ends.
+    """In a child of :class:`Supervised`: takes the environment, which the parent sends once it knows it, and shuts this
+    process down when the parent ends, for whatever reason.
     """
     received = b""
     while not received.endswith(b"\n"):
@@ -205,7 +205,7 @@ class Supervised:
         environment |= self._egress(stack, environment)
         if stack.settings.traces is not None:
             environment |= stack.settings.traces.variables()
-        environment[STATUS_VARIABLE] = ""  # several children cannot have one address
+        environment[STATUS_VARIABLE] = ""  # several children cannot share an address
         line = msgspec.json.encode(environment) + b"\n"
         with contextlib.suppress(ConnectionError):  # it has ended already
             if isinstance(process, Forked):
@@ -228,7 +228,7 @@ class Supervised:
         )
 
     def _egress(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:
-        """What its tasks may connect to: the child knows neither that its servers are embedded nor the gateway."""
+        """What its tasks may connect to: the child does not know that servers are embedded, or the gateway."""
         found, given = {}, {**inherited_environment(), **told}
         if stack.embedded is not None and not given.get(ALLOW_VARIABLE):
             found[ALLOW_VARIABLE] = "loopback"

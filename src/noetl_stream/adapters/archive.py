@@ -1,7 +1,7 @@
 """The archive: Parquet files in a folder or in object storage, which DuckDB writes and anything reads.
 
 ``executions/<month>/<name>.parquet`` has a row for each execution, ``events/<month>/<name>.parquet`` one for each of
-their events; months are those in which they started. A name begins with the first and the last id in the file, so that
+their events, both by the month they started in. A name begins with the first and the last id in the file, so that
 others need not be opened. The documents are JSON, as commands and gateways show them. An execution is archived once it
 is in a file of ``executions``, which comes last.
 """
@@ -252,7 +252,7 @@ def _may_hold(name: str, wanted: Collection[str]) -> bool:
 
 
 def month_of(execution_id: str) -> str:
-    """The month in which an execution started, as ``2026_11``, by its id; :data:`OTHER_MONTH` if that has no time."""
+    """The month in which an execution started, as ``2026_11``, by its id; :data:`OTHER_MONTH` if it has no time."""
     try:
         ms = int(execution_id[:13].replace("-", ""), 16)
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y_%m}"

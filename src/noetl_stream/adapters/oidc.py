@@ -144,8 +144,8 @@ class OidcProvider:
 def _check_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], settings: OidcSettings) -> None:
     """Refuses ID tokens, which tell a client who has logged in and permit no calls.
 
-    An access token says so by the type ``at+jwt`` (RFC 9068) or, of some providers, by the claim ``typ``. Others say
-    nothing; then the marks of an ID token are what tells: its claims, and an audience that is its client.
+    An access token is marked by the type ``at+jwt`` (RFC 9068) or, by some providers, the claim ``typ``. Without a
+    mark, an ID token is recognized by its claims, or by an audience that is its client.
 
     Raises:
         Unauthenticated: it is not an access token, or its client is not accepted.
@@ -191,7 +191,7 @@ class ProviderKeys:
     Args:
         jwks_url: Where they are published. Default: as the issuer's discovery document says.
         egress: What may be reached besides the hosts of ``issuer`` and ``jwks_url``, which the operator chose: a
-            discovery document does not choose what a gateway connects to inside.
+            discovery document must not point a gateway at internal hosts.
     """
 
     def __init__(self, issuer: str, jwks_url: str | None, clock: Clock, egress: Egress | None = None) -> None:

@@ -27,7 +27,7 @@ from noetl_stream.settings.traces import TraceSettings
 from noetl_stream.telemetry.measures import Reading
 
 CLOSE_S: Final = 2.0
-"""How long what waits may take at the end; an export under way may take longer."""
+"""How long waiting spans may take at the end; a running export may take longer."""
 
 SAMPLES_KEPT: Final = 10_000
 SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
@@ -40,7 +40,7 @@ class OtelTracing:
 
     Args:
         role: Names the service, unless the environment does.
-        process: The name that events and metrics have of it.
+        process: Its name in events and metrics.
 
     Raises:
         UsageError: a variable that the SDK reads is invalid.
@@ -141,7 +141,7 @@ class _Counted(SpanExporter):
 
 
 def _resource(role: str, process: str) -> Resource:
-    """Who exports: as the environment says, with a name for the service if it says none."""
+    """Who exports: as the environment says, with a service name if it gives none."""
     attributes: dict[str, Any] = {"service.version": __version__, "service.instance.id": process}
     if str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service"):
         attributes[SERVICE_NAME] = f"noetl-{role}"

@@ -1,12 +1,12 @@
-"""The folder that a backup is, on a disk or in object storage: what is in it, and whether it is whole.
+"""A backup's folder, on a disk or in object storage: what is in it, and whether it is whole.
 
 - ``manifest.json``: :class:`Manifest`.
 - ``tables/<name>.copy.gz``: the rows of a table, in Postgres's text format.
 - ``objects/<number>.tar``: objects by key, as they are stored: sealed.
 - ``SHA256SUMS``: of all other files, in the format of ``sha256sum``. It is written last.
 
-While one is made there is also ``UNFINISHED``, which comes first. Keys, and whatever opens what is sealed, are in no
-backup.
+While one is made there is also ``UNFINISHED``, which comes first. A backup has no keys, and nothing that opens
+sealed data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         created_at: RFC 3339; the database is as of a moment after it.
-        release: Of noetl-stream that made it.
+        release: The release that made it.
         rows: By table.
         missing: Keys of objects that rows name and the object store did not have: they were lost before, or their
             execution was deleted while the backup was made.
@@ -59,8 +59,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupWriter:
-    """A backup in the making; nobody takes it for one before :meth:`finish`. One of this name that was not finished is
-    replaced.
+    """A backup in the making; it does not count as one before :meth:`finish`. Replaces an unfinished one of this
+    name.
 
     Raises:
         UsageError: there is something else of this name, or it cannot be written; likewise each method.

@@ -68,7 +68,7 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
 
 
 async def restore_objects(backup: BackupReader, blobs: Blobs) -> int:
-    """Puts the objects of a backup beside those that there are; returns how many it has. Errors: as above."""
+    """Adds the objects of a backup to the existing ones; returns how many it has. Errors: as above."""
     _require_whole(backup)
     await _put_objects(backup, blobs)
     return backup.manifest.objects

@@ -45,7 +45,7 @@ class Background:
         self._has_said = False
 
     def load(self) -> None:
-        """Lets them load, if the embedded stack does not run, until they are needed: :meth:`start_loaded`.
+        """If the embedded stack does not run, loads them to wait for :meth:`start_loaded`.
 
         Meanwhile the data folder of a new home is made. Unless they are needed, :meth:`close` undoes what was done.
         """
@@ -104,7 +104,7 @@ class Background:
         self._is_waiting = False
         assert self._process is not None
         assert self._process.stdin is not None
-        os.close(_opened(output))  # what is wrong with it is said here
+        os.close(_opened(output))  # an error with it shows here
         with contextlib.suppress(BrokenPipeError):  # it has ended: the next start says so
             self._process.stdin.write(os.fsencode(output) + b"\n")
             self._process.stdin.close()

@@ -45,7 +45,7 @@ class Groundwork:
             return cls(home, lock, pool)
 
     def keep(self) -> None:
-        """Waits until it is made. What failed is done again by whoever joins the stack, who says why."""
+        """Waits until it is made. Whoever joins the stack repeats what failed, and reports why."""
         self._making.join()
         self._lock.close()
 

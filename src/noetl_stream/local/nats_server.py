@@ -41,8 +41,8 @@ GREETING_BYTES = 8192
 RELOAD_WAIT_S = 15.0
 RELOADED = "Reloaded server configuration"
 FEW_CORES: Final = 2
-"""On so few, NATS takes one and leaves the rest to servers and workers: its threads wake each other for nothing, which
-costs it a tenth of its CPU, and the others their turn."""
+"""On this many or fewer, NATS uses one and leaves the rest to servers and workers: its threads would wake each other
+for nothing, at a tenth of its CPU, and delay the others."""
 
 RELOADS = 2
 """At the first, nats-server 2.15 leaves the imports of a new account without effect."""
@@ -74,7 +74,7 @@ class NatsServer:
     """The NATS server of one home. It writes its own pid file.
 
     Args:
-        streams: Those that triggers may read; none: as while it runs.
+        streams: Those that triggers may read; none: unchanged.
     """
 
     name = "nats"
@@ -106,7 +106,7 @@ class NatsServer:
         self._move_streams()
 
     def _move_streams(self) -> None:
-        """Moves the streams of version 0.2, which had no accounts, into that of servers."""
+        """Moves the streams of version 0.2, which had no accounts, into the servers'."""
         unnamed, ours = (self._store / "jetstream" / account for account in (UNNAMED_ACCOUNT, CORE_ACCOUNT))
         if unnamed.exists() and not ours.exists():
             unnamed.rename(ours)
@@ -186,7 +186,7 @@ class NatsServer:
 
 
 def go_variables(cores: int) -> dict[str, str]:
-    """The environment of NATS on a machine with so many cores: how many of them Go uses at once, all unless set."""
+    """The environment of NATS on a machine with this many cores: how many Go uses at once, all unless set."""
     return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
 
 

@@ -122,7 +122,7 @@ def command_of(pid: int, identity: ProcessIdentity) -> list[str] | None:
 def command_line(pid: int) -> list[str]:
     """The command line of a process; empty if it has ended.
 
-    On Linux as psutil reads it, but without importing that: every command asks for those of the servers.
+    Read on Linux as psutil does, but without importing it: every command asks for those of the servers.
     """
     if sys.platform == "linux":
         try:

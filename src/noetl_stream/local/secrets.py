@@ -73,7 +73,7 @@ def load_or_create_secrets(
 
     Args:
         pool: A pool whose workers need a NATS user.
-        publishes: Whether whoever publishes what triggers read needs one.
+        publishes: Whether a publisher to triggers' streams needs one.
 
     Raises:
         LocalStackError: A file is damaged, or open to others; or Postgres has data, but its passwords are missing.

@@ -92,7 +92,7 @@ class EmbeddedStack:
 
         Args:
             pool: A pool whose workers get a NATS user.
-            trigger_streams: Those that triggers may read; none: as while the servers run.
+            trigger_streams: Those that triggers may read; none: unchanged.
 
         Raises:
             UsageError: ``home`` is a file, or under one.
@@ -109,14 +109,14 @@ class EmbeddedStack:
             return stack
 
     def is_prepared(self, digest: str) -> bool:
-        """Whether the schema and the streams were prepared last by a program with this digest of what it prepares."""
+        """Whether the last preparation of the schema and the streams had this digest."""
         try:
             return self._home.prepared.read_text(encoding="utf-8") == digest
         except OSError:
             return False
 
     def note_prepared(self, digest: str) -> None:
-        """Lets later commands that would prepare the same prepare nothing."""
+        """Lets later commands that would prepare the same skip it."""
         if not self.is_prepared(digest):
             write_private(self._home.prepared, digest)
 

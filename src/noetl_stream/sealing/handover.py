@@ -1,6 +1,6 @@
 """Seals a value in transit to a public key of the one who receives it (X25519, HKDF, AES-GCM).
 
-A request has its own key, and a server process has one for what it is told, which it never stores: so recorded messages
+A request has its own key, and a server process one for what it receives, which it never stores: so recorded messages
 cannot be opened later.
 """
 

@@ -18,7 +18,7 @@ from noetl_stream.sealing.keys import ID_CHARACTERS, NONCE_BYTES, Key, KeyRing
 MARK: Final = b"\0noetl sealed 1\0"
 """What a sealed object begins with, then the key's id, the nonce, and the encrypted value with its tag.
 
-No JSON and no YAML begins so: objects without it were stored before they were sealed.
+No JSON or YAML begins like this: objects without it are older than sealing.
 """
 
 PLAYBOOKS: Final = ""

@@ -47,7 +47,7 @@ class Signer:
 
 
 def _joined(names: tuple[str, ...]) -> str:
-    """The number of names, and the NUL after each, tell apart what was signed: its names have none."""
+    """Unambiguous by the number of names and the NUL after each, since names have none."""
     return "\0".join((str(len(names)), *names, ""))
 
 

@@ -90,7 +90,7 @@ def read_denied(variable: str, given: Mapping[str, str]) -> tuple[Destination, .
     """Parses a list as of :func:`read_allowed`, without host names and folders.
 
     Raises:
-        UsageError: An entry is invalid. A name is: its addresses may change.
+        UsageError: An entry is invalid, or a name: its addresses may change.
     """
     entries = _entries(given[variable]) if variable in given else []
     return tuple(target for entry in entries for target in _targets(entry, variable, names=False))

@@ -509,7 +509,7 @@ def kinds_off() -> frozenset[str]:
 
 
 def callers_traceparent() -> str:
-    """The trace that whoever runs this command is in (W3C), as a job of a CI system or a task of a playbook says it."""
+    """The W3C trace that this command is called in, as a CI job or a playbook's task sets it."""
     return os.environ.get("TRACEPARENT", "")
 
 
@@ -539,12 +539,12 @@ def _is_for_the_engine(name: str) -> bool:
 
 
 def holds_engine_variables() -> bool:
-    """Whether this process's environment has what is for the engine, which a child must not have."""
+    """Whether this process's environment has the engine's variables, which a child must not get."""
     return any(map(_is_for_the_engine, os.environ))
 
 
 def inherited_environment() -> dict[str, str]:
-    """What a child process has of this one's environment: all but what is for the engine."""
+    """The part of this environment that a child process gets: all but the engine's."""
     return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
 
 
@@ -563,7 +563,7 @@ def identity_environment(
     server_keys: Sequence[str] = (),
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What a child process with an identity has besides: these addresses and keys, and no others."""
+    """What a child process with an identity gets besides: only these addresses and keys."""
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,

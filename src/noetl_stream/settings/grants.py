@@ -67,7 +67,7 @@ class Grants:
 
 
 class GrantsFile:
-    """The grants of a file, read again whenever it has changed. A change that is invalid leaves the former in force.
+    """The grants of a file, read again whenever it has changed. After an invalid change the old ones stay in force.
 
     Raises:
         UsageError: the file cannot be read, or is invalid.
@@ -94,7 +94,7 @@ def read_grants(file: Path) -> Grants:
     """The grants of a file.
 
     Raises:
-        UsageError: it cannot be read, is invalid, or others than its owner may write it.
+        UsageError: it cannot be read, is invalid, or is writable by others.
     """
     try:
         if file.stat().st_mode & _WRITABLE_BY_OTHERS:

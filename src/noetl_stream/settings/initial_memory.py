@@ -32,7 +32,7 @@ def erase_variables(names: Collection[str]) -> None:
 
 
 def show_arguments(words: Sequence[str]) -> None:
-    """Overwrites the command line that ``ps`` shows; what is longer than the old one is cut off."""
+    """Overwrites the command line that ``ps`` shows; cuts it off at the length of the old one."""
     import ctypes
 
     start, size = _region(ARGUMENTS_START)
@@ -42,7 +42,7 @@ def show_arguments(words: Sequence[str]) -> None:
 
 
 def _region(index: int) -> tuple[int, int]:
-    """Where that begins whose address is at ``index`` of ``/proc/self/stat``, and its bytes; 0 if nobody says."""
+    """The start and size of the region at ``index`` of ``/proc/self/stat``; 0 if unknown."""
     try:
         numbers = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         start, end = (int(number) for number in numbers[index : index + 2])

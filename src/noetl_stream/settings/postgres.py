@@ -31,7 +31,7 @@ def read_primary(variable: str, given: Mapping[str, str]) -> str | None:
     """As :func:`read_address`.
 
     Raises:
-        UsageError: also if it names several hosts, and not that it wants the one that can be written.
+        UsageError: also if it names several hosts without asking for the writable one.
     """
     value = read_address(variable, given)
     if value is not None:

@@ -1,4 +1,4 @@
-"""How long finished executions are kept, and how much EVENTS and LOGS are."""
+"""How long finished executions stay, and how much EVENTS and LOGS keep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_EVENTS_MAX_AGE: Final = "1d"
 
 NEVER: Final = "never"
 LEAST_KEPT_S: Final = 86_400.0
-"""Whoever goes on with a feed within a day finds all events."""
+"""A feed that resumes within a day finds all events."""
 
 LEAST_STREAM_AGE_S: Final = 600.0
 LEAST_STREAM_BYTES: Final = 1024 * 1024
@@ -40,8 +40,8 @@ _SECONDS: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 class RetentionRule(msgspec.Struct, frozen=True, gc=False):
     """How long executions of playbooks at or below ``path``, which ended with ``status``, are kept after their end.
 
-    Without a path or status it is for all. With ``newest``, so many of them are kept, and all for ``keep_s``; without
-    either, they are kept for ever.
+    Without a path or status it is for all. With ``newest``, that many are kept, and all for ``keep_s``; without either,
+    they are kept for ever.
     """
 
     path: str
@@ -62,7 +62,7 @@ class RetentionRule(msgspec.Struct, frozen=True, gc=False):
 class RetentionSettings(msgspec.Struct, frozen=True):
     """
     Attributes:
-        rules: Of these, the first that is for an execution says how long it is kept. None: for ever.
+        rules: The first that is for an execution says how long it is kept. None: for ever.
         archive: Where executions are archived before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
         logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.

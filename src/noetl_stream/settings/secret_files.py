@@ -13,7 +13,7 @@ MAX_BYTES: Final = 64 * 1024
 
 
 def with_files(given: Mapping[str, str], variables: Iterable[str]) -> dict[str, str]:
-    """``given``, where the contents of files stand for the variables that name them.
+    """``given``, with each variable that names a file replaced by its content.
 
     Raises:
         UsageError: A file cannot be read, is empty or over 64 KiB, or its variable is set as well.

@@ -25,7 +25,7 @@ class Spread(msgspec.Struct, frozen=True):
     """
     Attributes:
         replicas: Copies of each stream. Streams that have more keep them.
-        tags: What each server that holds a copy has among its ``server_tags``; none: streams stay where they are.
+        tags: Those that each server with a copy has in its ``server_tags``; none: streams stay where they are.
     """
 
     replicas: int = 1

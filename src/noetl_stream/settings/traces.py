@@ -35,7 +35,7 @@ class TraceSettings(msgspec.Struct, frozen=True, gc=False):
     max_queue: int
 
     def variables(self) -> dict[str, str]:
-        """What a child process of the same settings lacks of the environment."""
+        """Variables that a child process with these settings lacks."""
         return {HEADERS_VARIABLES[0]: self.headers} if self.headers else {}
 
 

@@ -61,7 +61,7 @@ def choice(choices: tuple[str, ...], default: str | None) -> Read:
 
 
 def address(schemes: tuple[str, ...], *, several: bool = False) -> Read:
-    """One that begins with one of these, or ``several`` with commas between."""
+    """An address of one of these schemes; ``several``: with commas between."""
 
     def read(variable: str, given: Given) -> str | None:
         value = given.get(variable)

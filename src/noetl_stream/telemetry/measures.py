@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_chec
 from noetl_stream.model.messages import MemoryUse
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""What readings are to a scraper that accepts anything."""
+"""For a scraper that accepts anything."""
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of a histogram, in seconds."""
@@ -56,7 +56,7 @@ Value: TypeAlias = float | Durations
 class Metric(NamedTuple):
     """
     Attributes:
-        name: Of a counter without the ``_total`` that is shown.
+        name: A counter's lacks the ``_total`` that is shown.
         help: What it counts or shows, in a sentence.
         labels: Their names.
     """
@@ -67,11 +67,11 @@ class Metric(NamedTuple):
     labels: Labels = ()
 
     def read(self, value: Value, *labels: str) -> Reading:
-        """Its only value, with those of its labels."""
+        """Its only value, with these label values."""
         return Reading(self, {labels: value})
 
     def each(self, values: Mapping[str, Value] | Mapping[Labels, Value]) -> Reading:
-        """Its values by the values of its labels; of a single label by text."""
+        """Its values by label values; for a single label by text."""
         return Reading(self, {(key,) if isinstance(key, str) else key: value for key, value in values.items()})
 
 
@@ -132,7 +132,7 @@ MEMORY_LIMIT: Final = Metric(
 
 
 def memory_readings(uses: Sequence[MemoryUse]) -> Sequence[Reading]:
-    """What processes hold: of each role the largest, since the bounds are those of one process."""
+    """What processes hold: for each role the largest, since bounds are per process."""
     held: dict[Labels, float] = {}
     limits: dict[Labels, float] = {}
     for use in uses:

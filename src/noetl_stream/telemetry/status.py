@@ -37,7 +37,7 @@ BACKLOG: Final = 32
 
 
 class StatusAnswers:
-    """What is answered for a role: not ready until :meth:`attach`."""
+    """The answers for a role: not ready until :meth:`attach`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -150,7 +150,7 @@ class StatusConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is not a request, and a defect, which alone is logged."""
+        """Answers invalid requests, and defects; logs only the latter."""
         if status >= 500:
             log.error("%s failed", request.path, exc_info=exc)
         if request.writer.output_size > 0:

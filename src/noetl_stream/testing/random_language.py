@@ -1,4 +1,4 @@
-"""Random playbooks over the whole language, which always check: joins, admission that waits, branches that rest, nested
+"""Random, always valid playbooks over the whole language: joins, admission that waits, branches that rest, nested
 loops, reducers, suspensions, calls, timeouts, failure arcs, cycles.
 """
 
@@ -22,7 +22,7 @@ def random_language(random: Random, *, confluent: bool = False) -> str:
     """The text of a playbook (JSON, which is YAML). The same random source gives the same text.
 
     Args:
-        confluent: Whether no order of answers, and nothing but work, may change how it ends.
+        confluent: Whether only work, not the order of answers, may change how it ends.
     """
     return json.dumps(PlaybookWriter(random, confluent).document())
 

@@ -30,7 +30,7 @@ async def rebuilt(broker: MemoryBroker, catalog: Catalog, kinds: Kinds) -> Memor
 
 
 async def rebuilt_differences(broker: MemoryBroker, store: MemoryStore, catalog: Catalog, kinds: Kinds) -> list[str]:
-    """What a store that is rebuilt from EVENTS has other than ``store``; empty if nothing is.
+    """How a store rebuilt from EVENTS differs from ``store``; empty if it does not.
 
     Sequences of messages are not compared: inputs that are published again in full have none. Nor are answers to
     requests that changed nothing, nor playbooks.
@@ -55,7 +55,7 @@ def _changing(requests: Mapping[tuple[str, str], RequestRow]) -> dict[tuple[str,
 
 
 def _of_executions(timers: Mapping[tuple[str, str], TimerRow]) -> dict[tuple[str, str], TimerRow]:
-    """Aggregates stand in Postgres alone."""
+    """Aggregates are in Postgres alone."""
     return {key: row for key, row in timers.items() if not is_aggregate(row.execution_id)}
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 Raised = TypeVar("Raised", bound=Exception)
 
 POLL_S = 0.001
-"""Between two looks: what is waited for needs the processor more than we."""
+"""Between two checks: the awaited work needs the processor more."""
 
 TIMEOUT_S = 60.0
 """Far beyond what anything here needs; only a failing test takes this long."""

@@ -1,6 +1,6 @@
 """Child processes of tools: captures their output, and kills them with all their descendants (LANGUAGE §12).
 
-Descendants are found whatever their session or parent. This works on Linux. Elsewhere processes survive that left the
+Descendants are found whatever their session or parent. This works on Linux. Elsewhere, those survive that left the
 group and whose parent has ended.
 """
 
@@ -17,7 +17,7 @@ import psutil
 
 _READ_BYTES: Final = 64 * 1024
 _PIPE_READS: Final = 17
-"""More than the largest pipe holds that an ordinary user may make (1 MiB)."""
+"""More than the largest pipe of an ordinary user holds (1 MiB)."""
 
 
 Heard = Callable[[bytes], None]

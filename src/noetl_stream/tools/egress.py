@@ -1,7 +1,7 @@
 """The egress guard: every connection that a task asks for goes through it, whatever its kind.
 
-Addresses are checked, not names: those that a name resolved to, and the connection is made to what was checked. So it
-does not matter where an address comes from: any notation, a name server (even if it answers differently a moment
+Addresses are checked, not names: a name is resolved, and the connection is made to a checked address. So it does not
+matter where an address comes from: any notation, a name server (even if it answers differently a moment
 later), a redirect, a list of hosts. Kinds differ only in how their libraries are given the checked address: http gets
 a factory of sockets, postgres and nats get literal addresses.
 

@@ -118,7 +118,7 @@ def _given(params: Params) -> list[str]:
 
 
 def _foreign_placeholder(name: str, texts: Iterable[str]) -> str:
-    """Where the parameter stands in the style of another driver, for the message; empty if nowhere."""
+    """Where the parameter appears in another driver's style, for the message; empty if nowhere."""
     named = (f"%({name})s", f":{name}", f"@{name}")
     for number, text in enumerate(texts, start=1):
         for written in ("%s", "?") if name.isdecimal() else named:

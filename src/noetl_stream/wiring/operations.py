@@ -57,7 +57,7 @@ class DirectOperations:
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
-        audited: Whether the audit gets what no event tells of; a gateway records its calls itself.
+        audited: Whether to audit what no event records; a gateway records its calls itself.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class DirectOperations:
         from noetl_stream.client.executions.selections import DirectSelections
 
         store, clock = self._connected.store, self._connected.clock
-        # A gateway records the call; who deleted which execution would stand nowhere.
+        # A gateway records the call, but not who deleted which execution.
         recorded = unrecorded if self._audited else AuditRecord(store.audit, clock)
         direct = DirectSelections(self.executions, store, clock, recorded)
         replica = self._connected.replica
@@ -212,7 +212,7 @@ class DirectOperations:
 
     @cached_property
     def indexes(self) -> ExecutionIndexes:
-        """What views are answered from."""
+        """The indexes behind views."""
         from noetl_stream.client.views.index import ExecutionIndexes
 
         return ExecutionIndexes(self._connected.store)

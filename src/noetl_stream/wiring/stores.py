@@ -68,7 +68,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
     @property
     def diagnosis(self) -> NatsOwnDiagnosis:
-        """What NATS says of itself, for `doctor` alone."""
+        """NATS's report on itself, for `doctor` alone."""
         from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
 
         return NatsOwnDiagnosis(self.nats)
@@ -100,7 +100,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
 
     Attributes:
         blobs: Objects as they are stored; :attr:`objects` opens and seals them.
-        access_keys: ``None`` if the endpoint has none, as that of an admin.
+        access_keys: ``None`` if the endpoint has none, as an admin's.
         replica: The store to read executions from, if there is one besides; connected when it is first used.
     """
 
@@ -284,7 +284,7 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
 
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int | None = None) -> list[str]:
-    """Creates or updates the streams; returns a line per change. ``replicas`` is by default that of the endpoint."""
+    """Creates or updates the streams; returns a line per change. ``replicas`` is the endpoint's by default."""
     from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams
 
     nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)

@@ -14,7 +14,7 @@ class Asker:
 
     Attributes:
         worker: The name of this worker, for the audit.
-        digest: The playbook. What one was given, another must ask for itself: its grants may be others.
+        digest: The playbook. What one was given, another must ask for itself: its grants may differ.
     """
 
     def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:

@@ -80,7 +80,7 @@ ABSENT_KEPT_S: Final = 10.0
 """How long a worker remembers that a name is not stored."""
 
 TOKEN_MARGIN_S: Final = 60.0
-"""A token is renewed this long before its end at most; a tenth of its lifetime if that is shorter."""
+"""A token is renewed at most this long before its end; a tenth of its lifetime if that is shorter."""
 
 UNKNOWN_LIFETIME_S: Final = 300.0
 """How long a token without a stated lifetime is cached."""
@@ -107,4 +107,4 @@ LOG_INTERVAL_S: Final = 0.1
 """How long a log line may wait to be published."""
 
 LONG_TASK_S: Final = 1.0
-"""A worker says that a task has started when it has run for so long."""
+"""After this long a worker logs that a task has started."""

@@ -36,8 +36,8 @@ class PlaybookUnknown(NoetlError):
 
 
 class _KindsElsewhere(dict[str, KindSpec]):
-    """The kinds of this worker, and any other: a server has checked the playbook, and its other steps may have a pool
-    whose workers have the plugin.
+    """The kinds of this worker, and all others: a server has checked the playbook, and other steps may run in a pool
+    with the plugin.
     """
 
     def __contains__(self, kind: object) -> bool:
@@ -61,7 +61,7 @@ class PlanClient:
         return self._plans.get(digest)
 
     async def load(self, digest: str, asker: Asker) -> Plan:
-        """The plan of this digest, that of the command which asks; waits until a server answers.
+        """The plan of this digest, the asking command's; waits until a server answers.
 
         Raises:
             PlanUnknown: a server answered, but not with this playbook. Worth retrying later.

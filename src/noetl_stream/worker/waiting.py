@@ -28,7 +28,7 @@ async def persist(
 ) -> Value:
     """The value of ``action``, retried until the remote end is there and answers.
 
-    ``failed`` is told of each error. Logs nothing of a remote end that is only starting: it warns once the pauses have
+    Calls ``failed`` with each error. Logs nothing while the remote end may be starting: it warns once the pauses have
     grown to the longest.
     """
     pause_s, has_warned = FIRST_PAUSE_S, False

@@ -158,7 +158,7 @@ class Worker:
 
     @property
     def silent_s(self) -> float:
-        """How long ago NATS has last answered."""
+        """How long ago NATS last answered."""
         return self._liveness.age_s
 
     @property
@@ -180,7 +180,7 @@ class Worker:
         return self._dependencies.tools
 
     def memory_use(self) -> MemoryUse:
-        """What it holds in memory of what is bounded."""
+        """What it holds in bounded parts of memory."""
         if self._source is None:
             return MemoryUse("worker", self._dependencies.worker, {})
         held, most = {"commands": self._source.held_bytes}, {"commands": self._source.max_held_bytes}
@@ -280,7 +280,7 @@ class Worker:
         await within(self._clock, limits.LAST_REPORTS_S, self._background("drain logs", self.logs.drain()))
 
     async def _all_ended(self, seconds: float, *others: asyncio.Task[None]) -> bool:
-        """Whether these tasks and then all runs have ended within so many seconds."""
+        """Whether these tasks and then all runs have ended within this time."""
 
         async def end() -> None:
             while waiting := [task for task in (*others, *self._runs) if not task.done()]:

@@ -1,7 +1,7 @@
 """The process that evaluates templates: it reads questions from its input and writes answers to its output.
 
-It has no environment and no open files besides the two, its memory, time and files are limited, it writes no file, and
-it ends with its parent, whose end closes its input.
+It has no environment and no open files but these two. Its memory, time and files are limited, and it writes no
+file. It ends with its parent, since that closes its input.
 """
 
 from __future__ import annotations

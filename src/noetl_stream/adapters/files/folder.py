@@ -47,7 +47,7 @@ class FolderFiles:
             return _NewFile(self._made(name))
 
     def put(self, made: Path, name: str) -> None:
-        """Moves a file there, which :meth:`scratch` has."""
+        """Moves a file there from :meth:`scratch`."""
         with file_errors(self._folder):
             _keep(made, self._made(name))
 
@@ -64,7 +64,7 @@ class FolderFiles:
         return TemporaryDirectory(prefix=".making-", dir=self._made("any").parent, ignore_cleanup_errors=True)
 
     def for_duckdb(self, _connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
-        """What DuckDB reads in place of files, of which names and sizes are given."""
+        """What DuckDB reads in place of files, given their names and sizes."""
         return [str(self._folder / name) for name in sizes]
 
     def _made(self, name: str) -> Path:

@@ -1,7 +1,7 @@
-"""Files in object storage: S3 and what speaks like it, Google Cloud Storage, Azure.
+"""Files in object storage: S3 and compatible services, Google Cloud Storage, Azure.
 
 Credentials, region and endpoint come from the variables that these services' own tools read; ``obstore`` reads them.
-What it says of an error is shown in our words only: it may name an address that was signed.
+Its errors are shown in our words only: they may contain a signed address.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist|ContainerNotFound", re.IGNORECASE)
 _LEFT_OUT: Final = re.compile(r"Generic \w{1,40} error: |\w{1,20}://\S+|[A-Za-z0-9+/=_-]{24,}")
-"""Of what is shown: addresses may be signed, and long words be keys."""
+"""Not shown: addresses may be signed, and long words may be keys."""
 
 
 class ObjectFiles:
@@ -113,14 +113,14 @@ class ObjectFiles:
         return TemporaryDirectory(prefix="noetl-files-", ignore_cleanup_errors=True)
 
     def for_duckdb(self, connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
-        """What DuckDB reads in place of files, of which names and sizes are given."""
+        """What DuckDB reads in place of files, given their names and sizes."""
         from noetl_stream.adapters.files.duckdb_files import PROTOCOL, DuckdbFiles
 
         connection.register_filesystem(DuckdbFiles(self, sizes))
         return [f"{PROTOCOL}://{name}" for name in sizes]
 
     def open_for_duckdb(self, name: str, size: int) -> BinaryIO:
-        """As :meth:`open`, for one who jumps about in a file whose size is known."""
+        """Like :meth:`open`, for random access to a file of known size."""
         return self._reader(name, size, DUCKDB_READ_BYTES)
 
     def read(self, name: str, start: int, end: int) -> memoryview:
@@ -132,7 +132,7 @@ class ObjectFiles:
 
     @contextmanager
     def errors(self, name: str | None = None) -> Iterator[None]:
-        """Raises those of :class:`~noetl_stream.ports.files.Files` in place of ``obstore``'s."""
+        """Turns ``obstore``'s errors into those of :class:`~noetl_stream.ports.files.Files`."""
         place = self.place if name is None else f"{self.place}/{name}"
         try:
             yield
@@ -140,7 +140,7 @@ class ObjectFiles:
             raise self._told(place, str(error)) from None
 
     def _told(self, place: str, text: str) -> NoetlError:
-        """In our words, what ``obstore`` has said at length."""
+        """``obstore``'s long error, in our words."""
         found, code = _STATUS.search(text), _CODE.search(text)
         status = "" if found is None else found[1]
         answer = f"{status} {code[1]}" if code else status

@@ -33,13 +33,13 @@ PROBLEM: Final = "application/problem+json"
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
-"""How long an answer may take, beside what the request itself asks to wait: a gateway is patient for half of it."""
+"""How long an answer may take beyond the request's own ``wait_s``: a gateway is patient for half of it."""
 
 PAUSES_S: Final = (0.1, 0.4, 1.0)
 """Before each repetition."""
 
 REPEATED_WITHIN_S: Final = 10.0
-"""For so long, a request that a store of the gateway has not answered is repeated."""
+"""How long to repeat a request that one of the gateway's stores did not answer."""
 
 AWAY: Final = frozenset({502, 503, 504})
 """What proxies answer for a gateway that is down."""
@@ -64,7 +64,7 @@ class GatewayRequest(NamedTuple):
     """A request.
 
     Attributes:
-        parts: Of the address below ``/api/v1``, each as it is: what has to be quoted in them is.
+        parts: Of the address below ``/api/v1``, unquoted: they are quoted as needed.
         body: An object, sent as JSON, or bytes of another ``media``; ``None`` for none.
         key: The Idempotency-Key, which makes a POST or PATCH safe to repeat.
         wait_s: How long it asks the gateway to wait.
@@ -257,7 +257,7 @@ def _words(error: BaseException) -> str:
 def error_of(problem: Mapping[str, Any], retry_after_s: float) -> NoetlError:
     """The error behind a gateway's problem.
 
-    An unknown type, as a newer gateway may have, counts as the first with its status.
+    An unknown type, as from a newer gateway, counts as the first with its status.
     """
     kind = _KINDS.get(str(problem.get("type", "")).rpartition(TYPE_PREFIX)[2]) or _by_status(problem.get("status"))
     detail = str(problem.get("detail") or problem.get("title") or "refused")
@@ -277,7 +277,7 @@ def _by_status(status: object) -> ProblemKind | None:
 
 
 def _faults(problem: Mapping[str, Any], detail: str) -> list[str]:
-    """The faults of a request that the detail does not say itself."""
+    """The faults of a request that the detail does not mention."""
     found = [fault for fault in problem.get("errors") or [] if fault["detail"] not in detail]
     faults = [f"{fault.get('parameter') or fault.get('pointer') or 'the body'}: {fault['detail']}" for fault in found]
     return [*faults, f"and {problem['left_out']} more"] if problem.get("left_out") else faults

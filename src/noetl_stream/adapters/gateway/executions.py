@@ -35,7 +35,7 @@ from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 _GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
-"""What is sent of a start only if it is given: a gateway of version 0.3 knows no priority."""
+"""Sent with a start only if given: a gateway of version 0.3 does not know priorities."""
 
 MAX_WAIT_S: Final = 300.0
 """The longest that a gateway waits for one request."""

@@ -32,8 +32,8 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Makes frames of bytes as they come (HTML Living Standard §9.2.6). ``last_id`` is that of the last that is whole,
-    with data or without; ``retry_s`` how long to wait before a broken stream is opened again.
+    """Parses bytes into frames as they come (HTML Living Standard §9.2.6). ``last_id`` is that of the last complete
+    frame, with data or without; ``retry_s`` is how long to wait before reopening a broken stream.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Frames:
         self.retry_s = RETRY_S
 
     def take(self, chunk: bytes) -> Iterator[Frame]:
-        """The frames that are whole with these bytes."""
+        """The frames that these bytes complete."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             field, _, value = line.decode().rstrip("\r").partition(":")
@@ -63,7 +63,7 @@ class Frames:
 
 
 class GatewayFeed:
-    """:class:`~noetl_stream.ports.operations.feed.Feed`. A stream does not say whose playbook's event it is:
+    """:class:`~noetl_stream.ports.operations.feed.Feed`. A stream does not name the playbook of an event:
     :attr:`~noetl_stream.ports.operations.feed.FeedEvent.path` is empty.
     """
 
@@ -126,7 +126,7 @@ class _Stream:
             await self._open.aclose()
 
     async def _read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
-        """Until the connection ends, in whichever way."""
+        """Until the connection ends, for any reason."""
         frames = Frames()
         try:
             async for chunk in chunks:

@@ -18,7 +18,7 @@ class AggregateTables:
     histories: dict[str, dict[int, HistoryRow]] = field(default_factory=dict)
 
     def write(self, tick: Tick) -> None:
-        """Writes what a tick has of aggregates."""
+        """Writes the aggregates of a tick."""
         for row in tick.aggregates:
             before = self.rows.get(row.id)
             self.rows[row.id] = row if before is None else row.over(before)

@@ -1,4 +1,4 @@
-"""What stores in memory say of themselves: there is always room, and one clock."""
+"""What stores in memory report: there is always room, and one clock."""
 
 from __future__ import annotations
 

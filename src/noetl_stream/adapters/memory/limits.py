@@ -21,7 +21,7 @@ class LimitTables:
     rows: dict[tuple[str, str], LimitSlotRow] = field(default_factory=dict)
 
     def write(self, tick: Tick) -> None:
-        """Writes what a tick has of slots."""
+        """Writes the slots of a tick."""
         for row in tick.limit_slots:
             key = (row.limit_id, row.holder)
             before = self.rows.get(key)

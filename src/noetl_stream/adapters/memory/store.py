@@ -143,7 +143,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
 
     def put_back(self, dump: MemoryDump) -> None:
-        """Makes everything as it was when the copy was made."""
+        """Restores everything to the state of the copy."""
         tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
         for table in fields(tables):
             setattr(self.tables, table.name, getattr(tables, table.name))
@@ -359,7 +359,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return results_of(execution_id, self._entries(execution_id), step_run_id)
 
     def _entries(self, execution_id: str, after: int = 0, whole: bool = False) -> Iterator[StoredEntry]:
-        """From the entry on with the first event after this position, or from the first of which all are."""
+        """From the entry with the first event after this position; ``whole``: the first fully after it."""
         rows = self.tables.journals.get(execution_id, {})
         positions = sorted(rows)
         first = bisect_right(positions, after) if whole else max(0, bisect_right(positions, after + 1) - 1)

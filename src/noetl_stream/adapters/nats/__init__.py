@@ -1,8 +1,7 @@
 """NATS: connections, JetStream, and the ports they implement.
 
-Loads the client library without what nothing here uses: aiohttp, which it imports for WebSocket (a fifth of what a
-command imports), and its own JetStream (an eighth of what ``run`` imports), which loads if somebody looks into it for
-more than the names of headers.
+Loads the client library without the parts unused here: aiohttp, which it imports for WebSocket (a fifth of a command's
+imports), and its own JetStream (an eighth of ``run``'s), which loads once more than its header names is used.
 """
 
 import sys

@@ -199,7 +199,7 @@ class NatsBlobs:
         try:
             await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
         except Unreachable:
-            # As where it may not: only space is lost, nothing refers to these chunks.
+            # As above: only space is lost, since nothing refers to these chunks.
             return
 
 

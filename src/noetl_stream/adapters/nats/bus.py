@@ -86,7 +86,7 @@ class NatsBus:
 
 
 class _Listener:
-    """Calls a handler for each message, one after the other. Its task lasts no longer than there are messages."""
+    """Calls a handler for each message, one after the other. Its task ends when no message is left."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -100,7 +100,7 @@ class _Listener:
             self._handling = asyncio.get_running_loop().create_task(self._handle_all())
 
     async def close(self) -> None:
-        """Ends it, drops messages that are not handled yet, and cancels the handler, unless that is who calls this."""
+        """Ends it, drops messages that are not handled yet, and cancels the handler, unless the handler calls this."""
         if self.subscription is not None:
             await self.subscription.close()
         self._arrived.clear()

@@ -185,7 +185,7 @@ class NatsCommandQueue:
             execution_id, command_id = command_in(subject)
             found[command_id] = execution_id
             places.add(place_in_queue(subject))
-        # A consumer that was deleted is made again, for nobody would be given what waits there.
+        # A deleted consumer is made again; otherwise nobody would get the commands there.
         for pool, priority in places:
             if priority != DEFAULT_PRIORITY:
                 try:
@@ -222,7 +222,7 @@ class NatsCommandQueue:
         return [replace(found[pool], by_priority=_highest_first(waiting[pool])) for pool in sorted(found)]
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
-        """Of each consumer of these pools the first one behind those that it has delivered."""
+        """Looks up the first command that each of the pools' consumers has not delivered."""
         delivered: dict[str, dict[int, int]] = {pool: {DEFAULT_PRIORITY: 0} for pool in pools if consumer_of(pool)}
         async for pool, priority, one in self._consumers():
             if pool in delivered:
@@ -243,7 +243,7 @@ class NatsCommandQueue:
         return found
 
     async def _consumers(self) -> AsyncIterator[tuple[str, int, _Consumer]]:
-        """Those of pools, each with its pool and priority."""
+        """The pools' consumers, with pool and priority."""
         offset = 0
         while True:
             request = {"offset": offset}
@@ -297,7 +297,7 @@ def _highest_first(waiting: Mapping[int, int]) -> dict[int, int]:
 
 
 class _Issue(HeldBatch[set[int]]):
-    """Commands being published; the result are the partitions whose fence is another one.
+    """Commands being published. The result is the partitions whose fence has changed.
 
     If JetStream calls a later issue a duplicate, the queue is checked: its dedupe remembers ids of messages that are
     gone (PROTOCOL §2). If the command is gone, it is stored again under another Msg-Id; that duplicates no work,

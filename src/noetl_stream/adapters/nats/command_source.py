@@ -36,7 +36,7 @@ LAST_ANSWER_S = 1.0
 """How long the end of a request may be on its way."""
 
 FIND_PRIORITIES_S = 30.0
-"""How often a worker asks for priorities that it was not told of."""
+"""How often a worker looks for priorities that nobody announced."""
 
 WAITING_LIMIT = 10_000
 
@@ -241,7 +241,7 @@ class NatsCommandSource:
             self._finding = self._loop.create_task(self._find())
 
     async def _find(self) -> None:
-        """Finds what there is since it was told last. A restart begins it again."""
+        """Finds consumers made since the last notice. A restart begins it again."""
         self._found_s = self._loop.time()
         while self._is_to_find and self._pull is not None:
             self._is_to_find, inbox = False, self._inbox
@@ -257,13 +257,13 @@ class NatsCommandSource:
 
     def _take_from(self, found: PoolConsumers) -> None:
         if self._requests is None and len(found.consumers) > 1:
-            # What is requested already may come on top of what the worker has slots for: it is returned then.
+            # Commands requested before may exceed the worker's free slots; they are then returned.
             self._requests = self._requests_of(found.consumers)
         elif self._requests is not None and found.consumers.keys() - self._requests.priorities:
             self._requests.add(found.consumers)
         else:
             return
-        # What another worker was given before is claimed (PROTOCOL §3 *Claim*).
+        # What another worker had before is claimed (PROTOCOL §3 *Claim*).
         self.connected_ms = max(self.connected_ms, found.server_ms + 1)
         self._ask()
 
@@ -359,7 +359,7 @@ class NatsCommandSource:
 class LeaseConnection:
     """A connection in a separate thread, over which leases are renewed even while the worker's loop is busy.
 
-    Opened on first use; most workers never need it. What it cannot send it drops, since renewals repeat.
+    Opened on first use; most workers never need it. It drops what it cannot send, since renewals repeat.
     """
 
     def __init__(self, connection: NatsConnection, name: str) -> None:

@@ -130,13 +130,13 @@ class NatsConnection:
 
     @property
     def may_purge(self) -> bool:
-        """Whether this user may purge streams: servers, and whoever has no identity."""
+        """Whether this user may purge streams: servers, and users without identity."""
         return self.jetstream == JETSTREAM
 
     @property
     def may_miss_its_end(self) -> bool:
-        """Whether JetStream may be on another server of NATS, which goes on sending to an inbox that was closed here:
-        it sees only that a server answers for the account.
+        """Whether JetStream may be on another NATS server, which keeps sending to an inbox that was closed here: it
+        sees only that a server answers for the account.
         """
         found = self.client._server_info  # noqa: SLF001
         return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
@@ -305,8 +305,8 @@ class NatsConnection:
                 await end_tasks([answering])
 
     async def _request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
-        """JetStream's answer. It is asked again each second, which does no harm: nobody answers while a leader is
-        elected, and what was sent on a line that is lost never arrives.
+        """JetStream's answer. Asks again each second, which is harmless: nobody answers while a leader is elected,
+        and messages sent on a lost line never arrive.
         """
         await self.wait_connected(timeout_s)
         asking: set[asyncio.Future[Msg | None]] = set()

@@ -1,4 +1,4 @@
-"""What NATS says of itself and of the streams."""
+"""What NATS reports on itself and the streams."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FAR_BEHIND: Final = 1_000
 """A copy that lacks more of the leader's last writes than this is behind."""
 
 SILENT_S: Final = 5.0
-"""A copy that its leader has not heard of for so long is away. It says so each second; NATS waits longer.
+"""After this long without a word to its leader, a copy is away. It reports each second; NATS waits longer.
 
-A new leader that has not heard of it yet says 0, for ever where the copy died as the leader.
+A new leader that has not heard from it yet says 0, for ever if the copy died as the leader.
 """
 
 

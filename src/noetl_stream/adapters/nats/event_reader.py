@@ -41,7 +41,7 @@ PROBE_HEARTBEAT_S = 0.02
 INACTIVE_S = 30.0
 
 FILTERS_LIMIT = 4
-"""Up to this many partitions the server filters; above, it sends all and the reader drops those of others.
+"""Up to this many partitions the server filters; above, it sends all and the reader drops the rest.
 
 On a tail both cost the same. On a backlog a consumer with several filters delivers some 7,000 messages a second, one
 with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py``).

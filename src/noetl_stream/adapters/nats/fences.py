@@ -54,7 +54,7 @@ async def raise_fences(
 
 
 async def _raise_fence(connection: NatsConnection, outbox: Outbox, partition: int, wanted: QueueFence) -> int:
-    """The fence's sequence; 0 if another owner's stands there that is as new."""
+    """The fence's sequence; 0 if another owner already has one as new."""
     subject = subjects.fence(partition)
     while True:
         stored = await stored_message(connection, subjects.COMMANDS, {"last_by_subj": subject})
@@ -78,14 +78,14 @@ def _decode(body: bytes) -> QueueFence:
     try:
         return msgspec.json.decode(body, type=QueueFence)
     except msgspec.DecodeError:
-        return _NO_FENCE  # what nobody can read keeps nobody away
+        return _NO_FENCE  # an unreadable fence keeps nobody out
 
 
 class Turns:
-    """Sends commands; those of one partition one after the other, once JetStream cannot check them otherwise.
+    """Sends commands; those of one partition one at a time, once JetStream cannot check them otherwise.
 
     In a cluster, the leader of a stream refuses a command (:data:`CHECK_UNDER_WAY`) while another one that names the
-    same fence is on its way to the followers. Those that were refused wait here, and what comes after them, until none
+    same fence is on its way to the followers. Refused commands, and those that come after them, wait here until none
     is left.
     """
 
@@ -102,7 +102,7 @@ class Turns:
             line.waiting.append(PendingPublish(subject, body, headers, owner))
 
     def refused(self, sent: PendingPublish) -> None:
-        """A command was refused that must be sent again."""
+        """A refused command must be sent again."""
         fence = sent.headers[_EXPECTED_OF]
         line = self._lines.get(fence)
         if line is None:

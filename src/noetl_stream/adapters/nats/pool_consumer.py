@@ -3,9 +3,9 @@
 A worker may not make them: such a request could also name a subject that JetStream then sends the commands to, and
 JetStream may publish anywhere.
 
-The consumer named after the pool takes all its commands, until one has another priority than the default: from then on
-each such priority has a consumer of its own, and that of the pool keeps the others. A work queue has one consumer for
-each subject, so nothing is delivered by two of them.
+The consumer named after the pool takes all its commands until one has a priority other than the default. From then on
+each such priority has its own consumer, and the pool's keeps the others. A work queue has one consumer for each
+subject, so no two deliver the same command.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONSUMER_PREFIX: Final = "pool-"
 """The consumer of a pool is named after it."""
 
 PRIORITY_MARK: Final = "="
-"""Ends the pool in the name of the consumer of one of its priorities; no pool's name has it."""
+"""Separates pool and priority in a consumer's name; no pool's name contains it."""
 
 MAX_ACK_PENDING: Final = 1_000_000
 MAX_WAITING: Final = 8192
@@ -65,7 +65,7 @@ class PoolConsumers(NamedTuple):
 
 
 def consumer_of(pool: str, priority: int = DEFAULT_PRIORITY) -> str:
-    """The name of a pool's consumer, or of that of one of its other priorities.
+    """The name of the consumer of a pool, or of one of its other priorities.
 
     Raises:
         UsageError: the pool's name is not valid.
@@ -129,7 +129,7 @@ def _all_commands(pool: str) -> str:
 
 
 async def _without_others(connection: NatsConnection, pool: str) -> Sequence[str]:
-    """Those of version 0.2 only if there are some: a second pattern costs NATS a tenth more for each command."""
+    """With version 0.2's only if there are some: a second pattern costs NATS a tenth more for each command."""
     older = commands_without_priority(pool)
     found = await stream_info(connection, COMMANDS, {"subjects_filter": older})
     return (commands_of(pool, DEFAULT_PRIORITY), *([older] if found.state.subjects else []))

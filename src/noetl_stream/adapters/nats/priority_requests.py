@@ -1,9 +1,9 @@
 """Requests to the consumers of a pool that has several priorities, so that its commands come by their turns.
 
-JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority what it knows
-to wait there: each delivery says how many are left. Of a priority at which nothing waited it takes what is there now,
-once it has not looked for a while. Only while nothing waits anywhere, requests are left with all of them. Together they
-are never for more than the worker has asked for.
+JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority only as
+many as it knows are waiting: each delivery says how many are left. If none were, it looks again after a while and takes
+what is there. Only while nothing waits anywhere does it leave requests with all priorities. Together they never exceed
+what the worker asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEFT_S: Final = 0.5
 """How long a request is left with a priority at which nothing waits. It keeps slots from the others."""
 
 LEFT_SHORT_S: Final = 0.1
-"""The same, of a worker with fewer free slots than there are priorities: it looks at them by turns."""
+"""The same, for a worker with fewer free slots than priorities: it looks at them in turn."""
 
 _LEFT, _TAKEN = "left", "taken"
 """Where the status of a request arrives: ``<inbox>.<word>-<priority>``."""
@@ -107,7 +107,7 @@ class PriorityRequests:
                 line.waiting = None
 
     def ask(self, count: int, held_bytes: int, most_bytes: int) -> bool:
-        """Requests so many, with those requested before. Returns whether the bytes that may be held allow it."""
+        """Requests up to ``count``, with those requested before. Returns whether the byte limit allows it."""
         free, room = count - self.credit, self._room(held_bytes, most_bytes)
         if free <= 0:
             return True
@@ -167,7 +167,7 @@ class PriorityRequests:
         pulls = [pull for line in self._lines.values() for pull in (line.left, line.taken)]
         for pull in pulls:
             if not pull.credit:
-                pull.credit_bytes = 0  # the rest of requests whose end was not heard of
+                pull.credit_bytes = 0  # left over from requests whose end was missed
         largest = pulls[0].largest_bytes
         while True:
             requested = sum(pull.credit_bytes for pull in pulls)

@@ -69,7 +69,7 @@ class Pull:
         """
         limit = max(limit, self.largest_bytes)
         if not self.credit and limit - held - self.credit_bytes < self.largest_bytes:
-            self.credit_bytes = 0  # the rest of requests whose end was not heard of
+            self.credit_bytes = 0  # left over from requests whose end was missed
         return limit - held - self.credit_bytes
 
     def request(self, count: int, size: int) -> None:

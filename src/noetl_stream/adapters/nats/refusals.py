@@ -29,7 +29,7 @@ class NotPermitted(Unreachable):
 
 
 class Refusals:
-    """The refusals of one connection. NATS names the subjects of them in lower case."""
+    """The refusals of one connection. NATS names their subjects in lower case."""
 
     def __init__(self, shown_url: str, user: str) -> None:
         self.on_publish: list[RefusalHook] = []

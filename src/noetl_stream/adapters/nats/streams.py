@@ -72,7 +72,7 @@ class StreamDocument(msgspec.Struct, frozen=True):
         leader: The nats-server whose copy is written first; empty if there is none at the moment.
         current: The others whose copies have everything.
         behind: The others whose copies do not, or that are offline.
-        tags: What the servers have to have among their ``server_tags``.
+        tags: Those that the servers must have in their ``server_tags``.
     """
 
     stream: str

@@ -80,7 +80,7 @@ class NatsTaskLogs:
 
 
 class _Answer:
-    """What a direct read is answered with: batches, and a status at their end."""
+    """The answer to a direct read: batches, then a status."""
 
     def __init__(self) -> None:
         self.batches: list[StoredBatch] = []

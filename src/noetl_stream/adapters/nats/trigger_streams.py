@@ -187,7 +187,7 @@ def _settings(name: str) -> dict[str, Any]:
 
 
 def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]:
-    """Where a new consumer begins. One of a work queue has to take all that is there."""
+    """Where a new consumer begins. One on a work queue must take all that is there."""
     if retention == "workqueue" or not (folded or wanted.from_ms):
         return {"deliver_policy": "all"}
     if folded:
@@ -198,9 +198,8 @@ def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]
 class NatsStreamConsumer:
     """:class:`~noetl_stream.ports.trigger_streams.StreamConsumer` on NATS.
 
-    The consumer counts its deliveries without holes: a hole says that another has got some. What was delivered before
-    and not acknowledged comes again when NATS has waited for it, among new messages: these are held back until all of
-    it is here.
+    The consumer numbers its deliveries without gaps: a gap means that another reader got some. Messages not
+    acknowledged come again once NATS has waited for them, among new ones, which are held back until all have come.
     """
 
     def __init__(
@@ -288,7 +287,7 @@ class NatsStreamConsumer:
         self._receipts.clear()
 
     async def _settle(self, wait_s: float) -> None:
-        """Takes what was delivered before and not acknowledged, one by one, until all of it is here."""
+        """Takes messages delivered before and not acknowledged, one by one, until all are here."""
         now_s = self._clock.monotonic_s()
         if self._holds_new and now_s < self._quiet_until_s:
             await self._clock.sleep(min(wait_s, self._quiet_until_s - now_s))
@@ -301,7 +300,7 @@ class NatsStreamConsumer:
                 self._outstanding -= is_repeated
                 self._holds_new |= not is_repeated
             self._held[message.message.sequence] = message
-        if not found_any or self._holds_new:  # what was deleted from the stream does not come
+        if not found_any or self._holds_new:  # messages deleted from the stream do not come
             found = await self._streams.info(self._stream, self._name)
             self._outstanding = found.num_ack_pending - len(self._held)
         self._outstanding = max(0, self._outstanding)
@@ -327,7 +326,7 @@ class NatsStreamConsumer:
                 self._receive_status(status)
             return
         if not reply.startswith(b"$JS.ACK.") or self._named not in reply:
-            return  # what acknowledged it would be published where whoever sent it likes
+            return  # its acknowledgement would go wherever its sender likes
         metadata = parse_metadata(reply)
         if metadata.consumer_sequence != self._last + 1:
             self._break(f"another has read from it: delivery {metadata.consumer_sequence} came after {self._last}")

@@ -74,7 +74,7 @@ class PlainWire:
         """Calls ``handler`` for each message of ``subject``. Active on the server once a later flush returns.
 
         Args:
-            group: Those who listen under this name share the messages.
+            group: Listeners of this name share the messages.
         """
         return WireSubscription(await self._subscribe(subject, handler, group))
 

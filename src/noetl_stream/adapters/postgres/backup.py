@@ -1,7 +1,7 @@
 """The schema ``noetl`` as a whole, for backups: copied out in one snapshot, loaded in one transaction.
 
 Tables travel in Postgres's text format, which does not depend on its version. Rows of ``migration`` come from the
-migrations themselves, those of ``server`` are about servers that run.
+migrations themselves, those of ``server`` describe running servers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Postgres says of itself."""
+"""Diagnosis of Postgres."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Connecting to the host that answers, where an address names several.
 
-asyncpg asks one host after the other within one time-out: a host that is silent, as after the death of its machine,
-would keep it from the next.
+asyncpg asks one host after another within one time-out: a silent host, as on a dead machine, would keep it from the
+next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def by_host(dsn: str) -> list[str]:
 async def connect(dsn: str, **given: Any) -> Connection:
     """:func:`asyncpg.connect` to the first host of ``dsn`` that answers and fits ``target_session_attrs``.
 
-    The errors are those of the last host if all refuse.
+    If all refuse, raises the last host's error.
     """
     hosts = by_host(dsn)
     if len(hosts) == 1:

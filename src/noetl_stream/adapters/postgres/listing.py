@@ -43,10 +43,10 @@ _TALLIED: Final = {
 
 
 _LOOKED_UP: Final = {"edges": "", "label": ", x.labels", "path": ", x.path"}
-"""What is read of an execution for it."""
+"""What a kind reads of an execution."""
 
 _OF_ROW: Final = "x.position >= 0"
-"""Holds for every row, and is of no index: else that by path, which has all columns of a group, would be read whole."""
+"""True for every row, and in no index: else the one by path, which has all columns of a group, is read whole."""
 
 _BY_STATUS: Final = {
     "list": "list_executions_by_status",

@@ -46,7 +46,7 @@ class Migration(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def expands(self) -> bool:
-        """Whether programs that do not know it go on. Those that do not are named ``…_drop_…``."""
+        """Whether programs that do not know it keep working. Not if its name has ``_drop_``."""
         return self.number > LAST_STOP and _DROPS not in self.name
 
 
@@ -71,7 +71,7 @@ def _text(name: str) -> str:
 
 
 def schema_mark() -> str:
-    """Differs where :func:`migrate` would give a database something else. The files are not read for it."""
+    """Differs whenever :func:`migrate` would change a database differently. Does not read the files."""
     files = [entry for folder in (MIGRATIONS, GRANTS) for entry in os.scandir(folder)]
     marks = sorted(f"{one.name} {one.stat().st_size} {one.stat().st_ctime_ns}" for one in files)
     return hashlib.sha256("\n".join(marks).encode()).hexdigest()
@@ -169,7 +169,7 @@ async def _migrate(connection: Connection, address: str, roles: bool, through: i
 
 
 def record_migration(migration: Migration) -> str:
-    """The statement that notes it as applied."""
+    """The statement that marks it as applied."""
     values = f"{migration.number}, '{migration.name}', '{migration.checksum}'"
     return f"insert into noetl.migration (number, name, checksum) values ({values})"  # noqa: S608  of our own files
 

@@ -1,6 +1,6 @@
 """Statements whose answer is overdue, because the host of their connection has gone without a word.
 
-After a fail-over the packets of a dead host, or of one that is cut off, end nowhere: TCP would wait for many minutes.
+After a fail-over, packets to a host that is dead or cut off get no reply: TCP would wait for many minutes.
 So another connection asks whether the statement still runs.
 """
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OVERDUE_S: Final = 2.0
-"""How long a statement may run before somebody looks for it, and looks again if it works."""
+"""How long a statement may run before it is looked for, and again if it still runs."""
 
 LOOK_AGAIN_S: Final = 0.5
-"""When somebody looks again for one that does not work, or for which nobody could look."""
+"""When to look again for one that was not found, or if looking failed."""
 
 LOOK_TIMEOUT_S: Final = 5.0
 
@@ -39,7 +39,7 @@ class OverdueStatements:
 
     Args:
         connect: Opens a connection for the question.
-        expire: Has no other connection of that time used again.
+        expire: Lets no other existing connection be reused.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class OverdueStatements:
             asking.terminate()
         working = {row["pid"] for row in rows}
         if own not in working:
-            return  # a pooler is between: its process ids are not those of Postgres
+            return  # a pooler is between: its process ids are not Postgres'
         for connection, was_missing in list(self._overdue.items()):
             if connection.get_server_pid() in working:
                 self._overdue[connection] = False

@@ -35,12 +35,12 @@ class OwnConnection:
         return None if connection is None or connection.is_closed() else connection.get_server_pid()
 
     async def backend(self) -> int:
-        """As :attr:`open_backend`; opens it if need be. Errors are those of :meth:`Database.connect`."""
+        """Like :attr:`open_backend`; opens it if necessary. Raises as :meth:`Database.connect` does."""
         found = self.open_backend
         return await self.use(_backend_of) if found is None else found
 
     async def use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
-        """The answer of ``work``. Errors are those of the driver.
+        """The answer of ``work``. Raises the driver's errors.
 
         Raises:
             NotReady: a pooler is between, such as PgBouncer.

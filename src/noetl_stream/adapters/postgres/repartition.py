@@ -1,4 +1,4 @@
-"""Gives a database that no server uses another number of partitions."""
+"""Changes the partition count of a database that no server uses."""
 
 from __future__ import annotations
 

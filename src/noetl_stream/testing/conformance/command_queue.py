@@ -35,7 +35,7 @@ def command(
 
 
 def waiting(priority: int, count: int, first: int = 0) -> list[QueuedCommand]:
-    """So many commands with a priority, each of which says it and its number."""
+    """This many commands with a priority, each naming it and its number."""
     numbers = range(first, first + count)
     return [command(f"p{priority}-{n}", body=b"%d.%d" % (priority, n), priority=priority) for n in numbers]
 
@@ -194,7 +194,7 @@ class CommandQueueConformance:
         await other.close()
 
     async def test_a_source_that_closes_returns_what_it_has_not_given_out(self, queue: CommandQueue) -> None:
-        """Others get it at once, not when its lease expires, also what was under way."""
+        """Others get it at once, not when its lease expires, even what was under way."""
         closing, other = await source_of(queue, "default"), await source_of(queue, "default")
         closing.request(20)
         await issue(queue, *(command(f"c{n}") for n in range(20)))

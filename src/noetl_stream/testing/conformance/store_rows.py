@@ -99,7 +99,7 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
 
 
 def lease_of(id: int, **others: Any) -> PartitionLease:
-    """A partition; numbers that are not said are 0."""
+    """A partition; numbers not given are 0."""
     return PartitionLease(**{**dict.fromkeys(PartitionLease.__struct_fields__, 0), "suspect": None, "id": id, **others})
 
 

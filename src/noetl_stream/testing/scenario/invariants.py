@@ -61,7 +61,7 @@ def check_invariants(
 
 
 def _by_parts(before: Execution | None, recorded: RecordedFact, advanced: Advanced) -> Execution | None:
-    """The state that the facts come to which an input and its decisions stand for."""
+    """The state after the facts that an input and its decisions stand for."""
     after = advanced.state
     assert after is not None
     state, number = before, recorded.number

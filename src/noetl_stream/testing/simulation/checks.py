@@ -131,7 +131,7 @@ async def _execution_problems(
 
 
 def end_of(row: ExecutionRow, journal: Sequence[StoredEvent]) -> dict[str, Any]:
-    """How an execution ended, without what only says who did it when."""
+    """How an execution ended, without who did what when."""
     payload = codec.decode_payload(row.result) if row.result else None
     result: Any = None
     if payload is not None:

@@ -33,7 +33,7 @@ HAPPENINGS: Final = {
 
 
 def happened(faults: FaultPlan) -> Counter[str]:
-    """What struck, and what the stored messages tell besides."""
+    """What struck, and what else the stored messages show."""
     world = faults.world
     counts = Counter(faults.struck)
     counts.update({faults.poison.kind: faults.poison.strikes} if faults.poison is not None else {})

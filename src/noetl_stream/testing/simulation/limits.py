@@ -16,8 +16,8 @@ from noetl_stream.testing.simulation.world import SimulatedWorld
 EXECUTIONS: Final = 9
 
 BEHIND_MS: Final = int(1000 * max(LATENCIES_S))
-"""A server's time is behind that of EVENTS by as much as its last answer of Postgres took: a slot that is given back by
-the one may be given out again a moment before by the other.
+"""A server's time lags that of EVENTS by as long as its last answer from Postgres took: a slot given back by one may be
+given out again a moment earlier by the other.
 """
 
 AT_ONCE: Final = {"whole": 1, "shared": 2, "steps": 1, "both": 2, "tasks": 2}
@@ -116,7 +116,7 @@ class _Held(NamedTuple):
 
 
 async def limit_problems(world: SimulatedWorld, *, is_put_back: bool) -> list[str]:
-    """Keys that more held at once than may, limited tasks that ran without a slot, and what was left behind.
+    """Keys held by too many at once, limited tasks that ran without a slot, and what was left behind.
 
     Args:
         is_put_back: Postgres has lost ticks: what was called may have been called again later, or its caller told

@@ -24,7 +24,7 @@ class Poison:
     Attributes:
         kind: One of :data:`POISONS`.
         job: What it runs.
-        event: The name of the events of it that cannot be committed; empty once that is mended.
+        event: The name of its events that cannot be committed; empty once mended.
         execution_id: Empty until it is submitted.
         strikes: How many ticks had such an event.
     """

@@ -110,7 +110,7 @@ class SimulatedSenders:
         self.registered_s.setdefault(path, self._clock.monotonic_s())
 
     async def _send(self, path: str, act: TriggerAct, late_s: float) -> None:
-        """Sends an event, as a sender does that has had no answer when it sent it before."""
+        """Sends an event, as a sender does that got no answer the last time."""
         await self._clock.sleep(late_s)
         key = path, act.number
         self.sent_s.setdefault(key, self._clock.monotonic_s())

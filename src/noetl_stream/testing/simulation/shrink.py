@@ -17,10 +17,10 @@ from noetl_stream.testing.simulation.work import JOBS, Job
 from noetl_stream.testing.simulation.world import KINDS
 
 RUNS: Final = 400
-"""How many simulations a shrinking may cost."""
+"""How many simulations shrinking may cost."""
 
 CHANCES: Final = 3
-"""A smaller story goes otherwise, so each is tried with so many seeds."""
+"""A smaller story runs differently, so each gets this many seeds."""
 
 _IDS = re.compile(r"[0-9a-f-]{8,}|[0-9]+")
 
@@ -97,7 +97,7 @@ def _smaller_executions(planned: Planned) -> Iterator[Planned]:
     if planned.at_s:
         yield replace(planned, at_s=0.0)
     if planned.job.ends == "as given":
-        return  # what its end must be is known of the whole only
+        return  # the end is known for the whole only
     for source in _smaller_playbooks(json.loads(planned.job.source)):
         yield replace(planned, job=replace(planned.job, source=source))
 

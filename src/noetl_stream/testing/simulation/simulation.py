@@ -196,7 +196,7 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
             moved_s, positions = now_s, reached
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
             continue
-        if not world.hosts("server"):  # in an idle night: the next ones make good what the last have not published
+        if not world.hosts("server"):  # in an idle night: the next ones publish what the last have not
             continue
         if world.senders.answers and world.store.tables.inbox:  # somebody has yet to be told
             continue

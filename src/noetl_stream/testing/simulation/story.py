@@ -93,8 +93,8 @@ class Planned:
 class TriggerAct:
     """What is done to a trigger, ``at_s`` seconds after the beginning of a story.
 
-    ``terms`` are those of a registration; of an event, ``number`` is what tells it from others, and it is sent once for
-    each of ``times_s``, so much later.
+    ``terms`` belong to a registration. ``number`` identifies an event, which is sent once for each of ``times_s``, that
+    much later.
     """
 
     at_s: float
@@ -108,7 +108,7 @@ class TriggerAct:
 class Story:
     """What a seed runs. ``seed`` alone decides when what strikes, and how long messages take.
 
-    ``triggers`` has what is done to each, by path. With ``clocks_wrong`` those of servers are, and are set.
+    ``triggers`` has what is done to each, by path. ``clocks_wrong``: servers' clocks are, and get set.
     """
 
     seed: int

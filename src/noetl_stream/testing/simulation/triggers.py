@@ -152,7 +152,7 @@ class _Entry(NamedTuple):
 
 
 async def trigger_problems(world: SimulatedWorld, story: Story) -> list[str]:
-    """What is not as it must be with the triggers of a story."""
+    """What is wrong with the triggers of a story."""
     if not story.triggers:
         return []
     starts = [one async for one in _starts(world)]

@@ -46,7 +46,7 @@ SLOTS = 3
 STOLEN_S = 1.0
 EVENTS_BYTES = 20_000
 KEPT_MS = 5_000
-"""What is kept of EVENTS is more than Postgres is ever put back."""
+"""EVENTS keeps more than Postgres is ever put back."""
 
 TRIM_S = 3.0
 

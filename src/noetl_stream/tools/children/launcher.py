@@ -65,7 +65,7 @@ class _Slots:
         return heapq.heappop(self._vacated) if self._vacated else next(self._next)
 
     def give_back(self, slot: int) -> None:
-        """To be called when no process is left that may have the slot's user."""
+        """Call it when no process is left that may have the slot's user."""
         heapq.heappush(self._vacated, slot)
 
 
@@ -79,8 +79,8 @@ class Launcher:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
-        silent_s: After so long without a sign of life from this process children are killed, should it be frozen: their
-            commands belong to other workers then.
+        silent_s: After this long without a sign of life from this process, children are killed: if it is frozen, their
+            commands belong to other workers by then.
     """
 
     def __init__(

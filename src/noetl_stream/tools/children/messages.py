@@ -1,4 +1,4 @@
-"""What a launcher and its zygote say to each other: MessagePack behind a big-endian length of four bytes."""
+"""Messages between a launcher and its zygote: MessagePack behind a big-endian length of four bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZYGOTE_DIED: Final = -9
 """The exit code of children whose zygote ended: they are killed with it."""
 
 SILENT_S: Final = 20.0
-"""How long children outlive the last pulse of their worker: as long as its own work goes on without contact to NATS."""
+"""How long children outlive the last pulse of their worker: as long as its own work goes on without NATS."""
 
 PULSES: Final = 4
 """How many pulses there are in that time."""

@@ -1,7 +1,7 @@
 """The zygote: a small process of one thread that forks the children of tools (see :mod:`launcher`).
 
-It has imported what children need, so that a new one is there in a millisecond. It has nothing of the worker's: not its
-memory, environment or descriptors. As their parent it keeps the process id of an ended child taken until the launcher
+It has imported what children need, so that a new one starts in a millisecond. It has none of the worker's memory,
+environment or descriptors. As their parent it keeps the process id of an ended child taken until the launcher
 has released it, and kills what children leave behind.
 """
 
@@ -196,15 +196,15 @@ class Zygote:
     def _clear_up(self) -> None:
         """Kills what released children left behind, and reports their slots once nothing of them is left.
 
-        Processes that have the user of a slot descend from its child. Whoever is reaped has handed its own children on
-        before, at last to this process: so without a stranger here, a released child has no descendant anywhere.
+        Processes with the user of a slot descend from its child. A reaped process has already handed on its children,
+        in the end to this process: so with no stranger here, a released child has no descendant anywhere.
         """
         if self._kill_strangers() and self._leaving:
             self._send(Vacated(self._leaving))
             self._leaving = []
 
     def _kill_all(self) -> bool:
-        """Kills every child, and then what becomes an orphan by that. Returns whether nothing is left."""
+        """Kills every child, and then the orphans this makes. Returns whether nothing is left."""
         self._kill_children()
         for process_id in self._process_ids.values():
             with contextlib.suppress(ChildProcessError):

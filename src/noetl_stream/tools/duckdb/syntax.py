@@ -48,7 +48,7 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
-    """Why the params are not those of the SQL, as far as that is known before the run."""
+    """Why the params do not match the SQL, as far as known before the run."""
     return sql.params_error(inputs, _named)
 
 
@@ -89,7 +89,7 @@ def _problem(text: str, error: str) -> CodeProblem:
 
 
 def _column(text: str, line: int, excerpt: str) -> int:
-    """Where DuckDB's mark stands below the line; 1 if it shows a part of the line only."""
+    """Where DuckDB's mark is below the line; 1 if it shows only part of the line."""
     shown, _, mark = excerpt.partition("\n")
     prefix = f"{line}: "
     is_whole = shown.removeprefix(prefix) in text.split("\n")

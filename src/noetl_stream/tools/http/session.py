@@ -12,7 +12,7 @@ from noetl_stream.tools.egress import AddressInfo
 
 
 class Response(aiohttp.ClientResponse):
-    """A response that knows whom it came from, also after its connection was given back.
+    """A response that knows its sender even after its connection was given back.
 
     Attributes:
         peer: The address that the connection was made to.

@@ -146,7 +146,7 @@ class HttpTool:
         )
 
     def _session_for(self, url: URL, reach: Reach) -> aiohttp.ClientSession:
-        """One session for each way to check addresses, so that none is connected to what another was allowed."""
+        """One session per way to check addresses, so that none uses a connection only allowed to another."""
         from noetl_stream.tools.http.session import new_session
 
         key = (self._egress.allowed_name(url.raw_host or ""), reach)
@@ -167,7 +167,7 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
 
 
 def _reach_after(response: aiohttp.ClientResponse, reach: Reach) -> Reach:
-    """How far a redirect may go: whoever answers on the internet does not choose what is reached inside."""
+    """How far a redirect may go: a server on the internet must not choose what is reached inside."""
     return Reach.PUBLIC if is_public(cast("Response", response).peer) else reach
 
 

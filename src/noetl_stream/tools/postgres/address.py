@@ -1,7 +1,7 @@
 """The address of a database, from a credential: a DSN or a mapping.
 
-Read here and not by the driver, which looks further than the credential: for passwords, keys and hosts in files and
-variables of the worker, and sends them to the host that the credential names.
+Read here and not by the driver, which also looks for passwords, keys and hosts in files and variables of the worker,
+and sends them to the host that the credential names.
 """
 
 from __future__ import annotations

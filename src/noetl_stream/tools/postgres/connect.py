@@ -59,7 +59,7 @@ async def _connect_to(
         egress.check_socket(places[0], reach)
     else:
         places = await egress.addresses(host.name, host.port, reach)
-    # Everything is said, so that the driver looks for nothing in the worker's variables and files.
+    # All is given, so that the driver looks for nothing in the worker's variables and files.
     complete: dict[str, Any] = {
         "host": places,
         "port": [host.port] * len(places),

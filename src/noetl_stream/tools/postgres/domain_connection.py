@@ -8,14 +8,14 @@ import asyncpg
 class DomainConnection(asyncpg.Connection):
     """A connection of one trust domain (:class:`~noetl_stream.tools.contract.ToolCall`).
 
-    ``DISCARD ALL`` leaves in a session what functions keep there: the seed of ``random()``, connections of ``dblink``,
-    variables of procedural languages. Only tasks that trust each other may meet it.
+    ``DISCARD ALL`` leaves what functions keep in a session: the seed of ``random()``, connections of ``dblink``,
+    variables of procedural languages. Only tasks that trust each other may share it.
     """
 
     _domain: str | None = None
 
     def serves(self, domain: str) -> bool:
-        """Whether it served no other domain so far. It belongs to this one from now on."""
+        """Whether it has served no other domain. From now on it belongs to this one."""
         if self._domain is None:
             self._domain = domain
         return self._domain == domain

@@ -1,7 +1,7 @@
 """Reads the SQL of ``kind: postgres`` as far as it is the same in every version, without a database.
 
-No parser here is the server's: which grammar it has depends on its version, and an error about SQL that it would run
-is worse than none. Errors are what it cannot read, or the tool refuses.
+No parser here is the server's, whose grammar depends on its version, and an error about SQL that it would run is worse
+than none. An error is only what it cannot read, or the tool refuses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
-    """Why the params are not those of the SQL, as far as that is known before the run."""
+    """Why the params do not match the SQL, as far as known before the run."""
     return sql.params_error(inputs, _named)
 
 

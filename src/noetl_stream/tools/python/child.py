@@ -30,7 +30,7 @@ HEADER_BYTES: Final = 4
 MAX_OUTPUT_BYTES: Final = 64 * 1024
 """Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
 MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
-"""What one job may write at all: what the log of an attempt keeps. The rest is dropped here, which costs no worker."""
+"""How much one job may write: as much as an attempt's log keeps. Dropping the rest here costs the worker nothing."""
 TRACE_VARIABLE: Final = "TRACEPARENT"
 _STANDARD_OUTPUT: Final = 1
 

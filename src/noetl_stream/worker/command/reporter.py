@@ -64,7 +64,7 @@ class Channel:
 
     Attributes:
         retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
-        trouble: Why one of them was not taken at last; empty while none is retried.
+        trouble: Why one last failed; empty while none is retried.
     """
 
     def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
@@ -136,7 +136,7 @@ class Reporter:
             self._end_opening()
 
     def keep_apart(self) -> None:
-        """Nothing is reported as one fact: the step has a timer, which is set once the step has started."""
+        """Reports nothing as one fact: the step has a timer, which is set once the step has started."""
         self._end_opening()
 
     def _append(self, facts: Sequence[Fact], at_most: int | None = None) -> bool:
@@ -150,7 +150,7 @@ class Reporter:
         return True
 
     def _end_opening(self) -> None:
-        """What the run began with is reported: as one fact if it is the whole of a short step."""
+        """Adds the run's opening to the report: as one fact if it is all of a short step."""
         opening, self._opening = self._opening, None
         if opening is None:
             return

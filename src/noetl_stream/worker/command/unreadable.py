@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableCommands:
-    """Gives them back, and at last says so."""
+    """Returns them; at last tells servers."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

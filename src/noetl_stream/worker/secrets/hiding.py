@@ -1,4 +1,4 @@
-"""Has servers hide what this worker reads itself, in all that is shown of the execution (LANGUAGE §11)."""
+"""Makes servers hide what this worker reads itself, wherever the execution is shown (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def load_shared(
 
 
 class Hiding:
-    """Says each value once for each execution."""
+    """Sends each value once per execution."""
 
     def __init__(self) -> None:
         self._hidden: LruCache[bytes, bool] = LruCache(limits.MAX_SECRETS_KEPT)

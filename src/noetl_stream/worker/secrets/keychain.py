@@ -216,7 +216,7 @@ class Keychain:
         raise _failed(f"{message}, or set {variable} for the worker{hint}")
 
     async def _hide(self, asker: Asker, name: str, secret: Secret) -> None:
-        """Before it reaches a task: in the logs of this process, and in all that is shown of the execution."""
+        """Before it reaches a task: in this process's logs, and wherever the execution is shown."""
         self.redactor.learn(secret.value)
         if self._hiding is not None:
             await self._hiding.hide(asker, name, secret.value)

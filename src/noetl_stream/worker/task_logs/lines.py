@@ -21,7 +21,7 @@ class TimedText(NamedTuple):
 class OutputLines:
     """The lines of one stream of one attempt.
 
-    Of a line over :data:`MAX_LOG_LINE_BYTES` only the beginning is kept. Lines wait here until :meth:`take`, so that a
+    Only the start of a line over :data:`MAX_LOG_LINE_BYTES` is kept. Lines wait here until :meth:`take`, so that a
     secret of several lines is found whole.
 
     Args:
@@ -39,7 +39,7 @@ class OutputLines:
         """Adds what was written; returns how many lines of it were dropped.
 
         Args:
-            room: Whether a line of so many bytes may be kept.
+            room: Whether a line of this size may be kept.
         """
         at, dropped = 0, 0
         self._at_ms = at_ms
@@ -57,10 +57,10 @@ class OutputLines:
         return dropped
 
     def take(self, *, ended: bool = False) -> list[TimedText]:
-        """The lines so far, without secrets. The last of them wait while a secret may go on in the next.
+        """The lines so far, without secrets. The last ones wait while a secret may continue in the next.
 
         Args:
-            ended: Nothing follows: a line without an end is one, too, and no line waits.
+            ended: Nothing follows: an unfinished line counts too, and no line waits.
         """
         if ended and self._open:
             self._end_line(is_whole=False)

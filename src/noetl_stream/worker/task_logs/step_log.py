@@ -19,11 +19,11 @@ from noetl_stream.worker.task_logs.lines import OutputLines
 from noetl_stream.worker.task_logs.publisher import EncodedBatch, LogPublisher
 
 HEADERS_BYTES: Final = 2048
-"""Room in a message for its subject, its id, and what a batch says of its lines."""
+"""Room in a message for its subject, id, and what a batch says about its lines."""
 LINE_BYTES: Final = 100
-"""What a line takes in a batch besides its text, about."""
+"""About what a line takes in a batch besides its text."""
 PASS_ON_BYTES: Final = 32 * 1024
-"""Lines wait together at most, before they are redacted and passed on."""
+"""How much waits at most before it is redacted and passed on."""
 
 
 class StepLog:
@@ -144,7 +144,7 @@ class TaskLog:
 
 
 class _Output:
-    """What an attempt has written and has not been passed on yet. ``_bytes``: what it has written at all, as lines."""
+    """What an attempt has written and was not passed on yet. ``_bytes``: all that it has written, as lines."""
 
     def __init__(self, step: StepLog, action: RunTask) -> None:
         self._step = step
