@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from client_stage import BY, ClientStage
 
 from noetl_stream.client.limits import limit_with_slots
 from noetl_stream.ports.operations.executions import Start
+from noetl_stream.server.catching_up import CatchingUp
 from noetl_stream.testing.simulation.work import playbook, work
 
 LIMIT = {"policy": {"limit": {"key": "acme", "concurrency": 1}}}
@@ -33,3 +35,21 @@ async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_hold
     limit = await limit_with_slots(stage.store, "acme")
     assert [(one.execution_id, one.step, one.task) for one in limit.holders] == [(id, "each", "send")]
     assert [(one.execution_id, one.step, one.task) for one in limit.waiting] == [(id, "each", "send")]
+
+
+async def test_who_waits_while_a_limit_catches_up_is_told_so(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_still_behind(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(CatchingUp, "look", is_still_behind)
+    id = (await stage.executions.start(Start(playbook=SENDS), BY)).execution_id
+    await stage.clock.sleep(5)
+    limit = await limit_with_slots(stage.store, "acme")
+    assert (limit.catching_up, limit.held, limit.queued, limit.next_at) == (True, 0, 2, None)
+    reasons = [one for one in (await stage.executions.why(id)).reasons if one.kind == "limit"]
+    assert len(reasons) == 2
+    for reason in reasons:
+        assert reason.moves.startswith("Postgres has caught up with EVENTS")
+        assert reason.waiting_on.slot is not None and reason.waiting_on.slot.catching_up

@@ -49,11 +49,13 @@ def test_who_asks_while_a_limit_catches_up_waits_until_all_who_hold_it_are_known
     limit = catching_up()
     assert not limit.fold(asked("one", on_limit=on_limit), NOW).told
     assert not limit.fold(asked("two", on_limit=on_limit), NOW).told, "nobody is refused or ended either"
+    assert limit.state is not None and limit.state.catching_up
     assert limit.wake(NOW + CATCHING_UP_MS - 1) == []
     limit.wake(NOW + CATCHING_UP_MS)
     limit.is_catching_up = False
     [(at_ms, folded)] = limit.wake(NOW + 2 * CATCHING_UP_MS)
     assert granted(folded) == ["one"] and at_ms == NOW + 2 * CATCHING_UP_MS
+    assert folded.state is not None and not folded.state.catching_up
 
 
 def test_who_held_a_slot_before_holds_it_again_whoever_asked_before_it_and_whatever_it_allows() -> None:

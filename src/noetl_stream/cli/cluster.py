@@ -99,6 +99,8 @@ def _print_limit(found: LimitWithSlotsDocument) -> None:
     say(f"{found.key}: {found.held}{most} held, {found.queued} waiting{rate} (as {found.set_by} says)")
     if found.replaced:
         say(found.replaced)
+    if found.catching_up:
+        say("gives out nothing until Postgres has caught up with EVENTS: `noetl-stream database verify` says where")
     for what, slots in (("holds", found.holders), ("waits", found.waiting)):
         for slot in slots:
             where = f"{slot.path}, step {slot.step}" if slot.step else slot.path

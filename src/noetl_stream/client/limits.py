@@ -85,6 +85,7 @@ async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, Awaited
                 held=document.held,
                 concurrency=document.concurrency,
                 next_at=document.next_at,
+                catching_up=document.catching_up,
                 holders=[_slot(holder) for holder in holders[row.limit_id]],
             )
     return found
@@ -102,7 +103,8 @@ def _document(row: AggregateRow) -> LimitDocument:
         set_by=state.set_by,
         set_at=iso(state.set_ms),
         replaced=state.replaced,
-        next_at=iso_or_none(state.timer_ms or None if state.queued else None),
+        next_at=iso_or_none(state.timer_ms or None if state.queued and not state.catching_up else None),
+        catching_up=state.catching_up,
     )
 
 

@@ -116,6 +116,7 @@ export interface AwaitedSlot {
   held?: number | null
   concurrency?: number | null
   next_at?: string | null
+  catching_up?: boolean
   holders?: Slot[]
 }
 
@@ -624,6 +625,7 @@ export interface Limit {
   set_at: string
   replaced: string
   next_at: string | null
+  catching_up: boolean
 }
 
 export interface LimitPage {
@@ -641,6 +643,7 @@ export interface LimitWithSlots {
   set_at: string
   replaced: string
   next_at: string | null
+  catching_up: boolean
   holders: Slot[]
   waiting: Slot[]
 }

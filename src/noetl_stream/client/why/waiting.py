@@ -124,6 +124,8 @@ def _part(holder: SlotDocument) -> str:
 
 
 def _moves(slot: AwaitedSlotDocument | None) -> str:
+    if slot is not None and slot.catching_up:
+        return "Postgres has caught up with EVENTS, and all who hold the key are known: `noetl-stream database verify`"
     if slot is not None and slot.next_at is not None:
         return f"its rate gives the next slot at {slot.next_at}"
     return "a slot is given back: when an execution, step or task that holds it ends"

@@ -225,7 +225,8 @@ class _Folding:
             timer_ms = max(-(-self._next_us // US_PER_MS), self.at_ms, self._woken_ms + 1)
         elif not (state.held or state.queued):
             timer_ms = max(-(-state.free_us // US_PER_MS), self.at_ms + IDLE_MS)
-        return LimitFolded(replace(state, timer_ms=timer_ms), self._changed, self._told)
+        is_held_back = self._is_catching_up and state.queued > 0
+        return LimitFolded(replace(state, timer_ms=timer_ms, catching_up=is_held_back), self._changed, self._told)
 
     @property
     def _has_slot(self) -> bool:

@@ -98,12 +98,12 @@ class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The limit of one key, as counts: its slots are rows beside it. It is gone a while after
-    nobody holds or waits.
+    """The limit of one key, as counts: its slots are rows beside it. It is gone a while after nobody holds or waits.
 
     ``concurrency`` and ``rate`` are what the playbook ``set_by`` said last; ``replaced`` is what they were before.
     ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the
-    limit wants to be woken, 0 if it does not. ``next_number`` is that of the next slot asked for.
+    limit wants to be woken, 0 if it does not. ``next_number`` is that of the next slot asked for;
+    ``catching_up``: some wait because not all who hold it are known.
     """
 
     key: str
@@ -118,3 +118,4 @@ class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     free_us: int = 0
     timer_ms: int = 0
     at_ms: int = 0
+    catching_up: bool = False

@@ -36,6 +36,7 @@ class LimitDocument(Document, frozen=True):
         set_by: The playbook that last said how much it allows, at ``set_at``.
         replaced: What it was before, if another playbook said otherwise; else empty.
         next_at: When its rate gives the next slot to who waits; null if it is not the rate that they wait for.
+        catching_up: Whether it gives out nothing, since Postgres was put back and not all who hold it are known yet.
     """
 
     key: str
@@ -47,6 +48,7 @@ class LimitDocument(Document, frozen=True):
     set_at: Time
     replaced: str
     next_at: Time | None
+    catching_up: bool
 
 
 class LimitWithSlotsDocument(LimitDocument, frozen=True):
@@ -71,4 +73,5 @@ class AwaitedSlotDocument(Document, frozen=True, omit_defaults=True):
     held: int | None = None
     concurrency: int | None = None
     next_at: Time | None = None
+    catching_up: bool = False
     holders: list[SlotDocument] = msgspec.field(default_factory=list)
