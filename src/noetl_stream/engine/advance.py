@@ -83,8 +83,8 @@ def advance(
         plan: The compiled playbook of the execution, why the requested one cannot run, or that it is not known yet.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
-        shares_budget: Whether the templates of its decisions cost what is left of the budget of the fact before it:
-            the facts of one report share one.
+        shares_budget: Whether the templates of its decisions draw on what the fact before it left of its budget: the
+            facts of one report share one.
     """
     runnable = plan if isinstance(plan, Plan) else None
     if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):

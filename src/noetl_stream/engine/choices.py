@@ -70,7 +70,7 @@ class Option(Protocol):
 
 
 class Rendering(NamedTuple):
-    """An option to make no choice but to render a value."""
+    """An option that only renders a value."""
 
     guard: Guard | None
     value: Template | None

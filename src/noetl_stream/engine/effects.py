@@ -54,8 +54,8 @@ class StopWorkers(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False):
-    """Send to an execution or aggregate through the inbox. ``position`` is that of the decision that sends it, ``part``
-    tells apart what one decision sends.
+    """Send to an execution or aggregate through the inbox. ``position`` is the sending decision's, ``part`` tells its
+    messages apart.
     """
 
     position: int
@@ -227,8 +227,8 @@ def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: 
 def ended_message(
     execution_id: str, origin: events.Origin, status: EndStatus, error: ErrorInfo | None
 ) -> AggregateMessage:
-    """What the aggregate that has started an execution is told of its end."""
-    # Not the message: only readers who may see the execution are shown what it holds.
+    """The notice of an execution's end to the aggregate that started it."""
+    # Not the message, which only readers of the execution may see.
     ended = StartedEnded(execution_id, origin.number, status, "" if error is None else error.kind)
     return AggregateMessage(origin.aggregate_id, ended, AGGREGATES_FORMAT)
 

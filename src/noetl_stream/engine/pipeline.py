@@ -213,7 +213,7 @@ def retry_delay_s(
     """Seconds between the attempt that just finished and the next (LANGUAGE §5 *retry*).
 
     The jitter of 0–10 %, which derives from the command and not from chance, comes on top of the backoff.
-    ``max_delay_s`` bounds both; ``retry_after_s``, which the other side asked for, is the least whatever the rule says.
+    ``max_delay_s`` bounds both; ``retry_after_s``, which the other side asked for, is the minimum under any rule.
 
     Args:
         attempt: The attempt that just finished, from 1.

@@ -1,7 +1,7 @@
 """Snapshots: the bytes of a state, from which an execution is loaded without its whole journal (PROTOCOL §5).
 
 A state shares values: a step run sees the ``ctx`` of its time, which differs from the present one in a few keys. So the
-bytes hold each value once, and ``ctx`` and ``steps`` of all times as places in tables. What is read again shares the
+bytes hold each value once, and ``ctx`` and ``steps`` of all times as places in tables. What is read back shares the
 same values, which decisions compare by identity.
 
 A snapshot is a cache: whatever is wrong with it, :func:`read_snapshot` raises ``SnapshotUnusable``, and the journal is
@@ -24,13 +24,13 @@ from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.outcome import Outcome, Payload, StepValue
 
 SNAPSHOT_FORMAT: Final = 2
-"""Raise it whenever a state says something else, or says it otherwise: snapshots of other formats are not read."""
+"""Raise it whenever the content or form of a state changes: snapshots of other formats are not read."""
 
 MAX_SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
 """A larger state is replayed from its journal."""
 
 VERIFIED_SHARE: Final = 100
-"""One of so many loads is replayed, too, and compared."""
+"""One in this many loads is also replayed and compared."""
 
 
 class SnapshotUnusable(NoetlError):

@@ -108,7 +108,7 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 class Slot(msgspec.Struct, frozen=True, gc=False):
     """A slot of ``key`` that is held, or waited for, since a time.
 
-    That of a ``task`` is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
+    A ``task``'s is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
     """
 
     key: str
@@ -122,7 +122,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     over: bool = False
 
     def is_of_task_in(self, step_run_id: str, path: Path) -> bool:
-        """Whether it is that of a task in this iteration, or one inside it."""
+        """Whether it belongs to a task in this iteration, or one inside it."""
         return bool(self.task) and self.step_run_id == step_run_id and self.path[: len(path)] == path
 
     def is_held_in(self, step_run_id: str, path: Path) -> bool:
@@ -244,8 +244,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
     fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
-    ``slots`` are those of limits by key, by step run, those of tasks by their own ids; that of the execution itself by
-    ``""``: until it is granted, nothing is decided. ``shared_keys`` are held by a caller, which shares its slots.
+    ``slots`` are slots of limits by key: by step run, a task's by its own id, the execution's by ``""``: until that is
+    granted, nothing is decided. ``shared_keys`` are held by a caller, which shares its slots.
 
     Start: ``request`` is what was requested, until it has started or was refused: ``awaited`` names the playbook while
     that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have arrived.

@@ -150,7 +150,7 @@ _decode_written: Final[Decode[_Written]] = _decoder(_Written)
 
 
 def newer_format(data: bytes, reads: int) -> int:
-    """The format of a message above ``reads``, what is read here (PROTOCOL §5 *Poison*); 0 if it may be read."""
+    """The format of a message if above ``reads``, the newest read here (PROTOCOL §5 *Poison*); 0 if it is not."""
     try:
         written = _decode_written(data).format
     except PayloadRefused:

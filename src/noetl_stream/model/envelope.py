@@ -21,8 +21,8 @@ CONSUMING: Final = frozenset({"token.claimed", "token.absorbed", "token.discarde
 
 
 class EventDocument(msgspec.Struct, frozen=True):
-    """An entry of a journal (`docs/reference/events.md`). Every field is there in every event: null where it does not
-    apply, as ``task`` in an event that is about no task, or ``iteration`` outside loops.
+    """An entry of a journal (`docs/reference/events.md`). Every event has every field: null where it does not apply, as
+    ``task`` in an event that is not about a task, or ``iteration`` outside loops.
     """
 
     event_id: str

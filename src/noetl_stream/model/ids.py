@@ -54,8 +54,8 @@ def partition_count() -> int:
 
 
 def use_partitions(count: int) -> None:
-    """Sets P for this process, which does so before anything else: its ids and subjects follow from it. The stores
-    refuse a process that has another P than they.
+    """Sets P for this process, before anything else: its ids and subjects follow from it. The stores refuse a process
+    whose P differs from theirs.
     """
     _Process.partitions = count
     partition_of.cache_clear()

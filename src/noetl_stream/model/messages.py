@@ -22,13 +22,13 @@ FORMAT = 2
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
 
 AGGREGATES_FORMAT: Final = 3
-"""That of what aggregates are asked and told, and of starts by them: servers read it that know aggregates. So have
-executions with limits by key, and the commands and reports of steps whose tasks have some. All else is as it was, and
+"""The format of messages to aggregates, and of starts by them, read by servers that know aggregates. Executions with
+limits by key have it too, and the commands and reports of steps whose tasks have limits. All else is unchanged, and
 written in :data:`FORMAT`.
 """
 
 OLDEST_FORMAT: Final = 1
-"""What a message without ``format`` has: version 0.2 left its own out. Writers give theirs, so it is always there."""
+"""The format of a message without ``format``, which version 0.2 left out. Writers now always include theirs."""
 
 NOTHING: Final = msgspec.Raw(b"[]")
 
@@ -36,8 +36,8 @@ NOTHING: Final = msgspec.Raw(b"[]")
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
     """A client's message to an execution. Msg-Id: ``request_id``.
 
-    ``signature`` is that of a gateway or the local operator, over the ids and the bytes of the fact: its ``principal``
-    counts by it alone (PROTOCOL §7 *Who says it*).
+    ``signature`` is by a gateway or the local operator, over the ids and the bytes of the fact: only it makes the
+    ``principal`` count (PROTOCOL §7 *Who says it*).
     """
 
     execution_id: str
@@ -95,7 +95,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
 
 
 class UnreadableCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="unreadable"):
-    """A worker's word on a command that no worker of its pool could read, and that it has taken out of the queue.
+    """A worker's notice of a command that no worker of its pool could read, and that it took out of the queue.
 
     Msg-Id: ``<command_id>.unreadable.<when the queue stored it, in ms>``. The ids are those of the command's subject.
     ``body`` is how the command begins, in base64.
@@ -116,7 +116,7 @@ class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a journal in a record: the facts of an input, and the decisions that follow from the last of them.
 
     ``decisions`` and ``facts`` are arrays of encoded facts, as in the journal. What came by a request or report is not
-    repeated: it is found in EVENTS, ``count`` facts of ``report_id`` from ``index`` on. Else that is empty.
+    repeated: it is found in EVENTS, ``count`` facts of ``report_id`` from ``index`` on. Else the id is empty.
     """
 
     report_id: str
@@ -302,9 +302,7 @@ class ShownCommand(msgspec.Struct, frozen=True):
 
 
 class QueueFence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose commands of a partition the queue takes: those of this owner in this epoch (PROTOCOL §5 *Fence at the
-    queue*).
-    """
+    """The owner and epoch whose commands of a partition the queue takes (PROTOCOL §5 *Fence at the queue*)."""
 
     epoch: int
     owner: str
@@ -398,9 +396,9 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a process holds in memory of what is bounded, in bytes, by what it is; ``limits`` are the bounds.
+    """How much memory a process uses of what is bounded, in bytes, by kind; ``limits`` are the bounds.
 
-    ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: so many so far.
+    ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: how many so far.
     ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it.
     """
 
@@ -500,7 +498,7 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
         refused: Why a stored value is not handed out; empty if the name is not stored.
         near: A stored name similar to the requested one.
-        is_operators: Whether the server's operator configured it, rather than somebody stored it.
+        is_operators: Whether the server's operator configured it; otherwise somebody stored it.
     """
 
     version: int = 0

@@ -12,7 +12,7 @@ HIGHEST_PRIORITY: Final = 9
 PRIORITIES: Final = range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)
 
 PASSED_OVER: Final = 9
-"""So often a priority at which something waits is passed over by one taker; then it has its turn."""
+"""How often one taker passes over a priority at which something waits before it has its turn."""
 
 
 class PriorityTurns:
@@ -40,7 +40,7 @@ class PriorityTurns:
         self._passed = {one: passed.get(one, 0) + 1 for one in waiting if one != priority}
 
     def planned(self, count: int, waiting: Mapping[int, float]) -> dict[int, int]:
-        """How many of the next ``count`` come from each priority, of which so many wait."""
+        """How many of the next ``count`` come from each priority, by how many wait there."""
         trial, left, found = PriorityTurns(), dict(waiting), dict[int, int]()
         trial._passed = self._passed
         while left and count > 0:

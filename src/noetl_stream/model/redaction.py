@@ -114,7 +114,7 @@ class Redactor:
         return text
 
     def lines_ready(self, lines: Sequence[str]) -> int:
-        """How many of these whole lines can be redacted now: in the others a secret may begin that goes on."""
+        """How many of these whole lines can be redacted now: a secret that goes on may begin in the others."""
         text = "".join(f"{line}\n" for line in lines)
         begun = max((_begun_at_end(text, secret) for secret in self._hidden if "\n" in secret), default=0)
         return len(lines) if not begun else text.count("\n", 0, len(text) - begun)

@@ -1,7 +1,7 @@
 """Traces (W3C Trace Context): whose trace an execution belongs to, and the ids of its spans.
 
-The id of a span derives from what it is the span of, so that every process knows it before the span has ended. Only an
-attempt has the nonce of its run in it: two runs of one command may make the same attempt.
+A span's id derives from its subject, so that every process knows it before the span has ended. Only an attempt's
+includes the nonce of its run: two runs of one command may make the same attempt.
 """
 
 from __future__ import annotations

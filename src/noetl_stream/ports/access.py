@@ -74,7 +74,7 @@ class Authenticator(Protocol):
 
 class IdentityProvider(Protocol):
     async def caller(self, bearer: str) -> Caller:
-        """The caller the provider's token names. Errors: as of :meth:`Authenticator.caller`."""
+        """The caller the provider's token names. Errors: as for :meth:`Authenticator.caller`."""
         ...
 
 
@@ -113,7 +113,7 @@ class TokenRights(msgspec.Struct, frozen=True, gc=False):
 
 class Rights(Protocol):
     async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
-        """What those tokens may do, by name, that are neither revoked nor expired.
+        """The rights of these tokens, by name, without revoked and expired ones.
 
         Raises:
             Unreachable: the database is away.

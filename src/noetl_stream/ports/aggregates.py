@@ -1,4 +1,4 @@
-"""Aggregates as they are stored: their states, and what became of what they were asked and told."""
+"""Stored aggregates: their states, and what became of the messages to them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from noetl_stream.ports.rows import Json, Row
 
 HISTORY_KEPT: Final = 10_000
-"""So many entries of an aggregate's history are kept, by number."""
+"""How many entries of an aggregate's history are kept, by number."""
 
 ANSWERS_KEPT: Final = 10_000
-"""Answers to an aggregate's requests are kept for so many changes of it."""
+"""Answers to an aggregate's requests are kept for this many changes of it."""
 
 
 class AggregateRow(Row, frozen=True, kw_only=True):
@@ -51,14 +51,14 @@ class AggregateKey(NamedTuple):
 
 
 class HistoryTrim(NamedTuple):
-    """Entries of a history that go: those up to a number."""
+    """Entries of a history to delete: those up to a number."""
 
     aggregate_id: str
     through: int
 
 
 class RequestTrim(NamedTuple):
-    """Answers to requests of an aggregate that go: those that changed it up to a position, and those that did not."""
+    """Answers to an aggregate's requests to delete: to those that changed it up to a position, or did not change it."""
 
     execution_id: str
     through: int
@@ -78,7 +78,7 @@ class AggregateStore(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
-        """Those of these aggregates that there are, by id."""
+        """Those of these aggregates that exist, by id."""
         ...
 
     async def list_aggregates(self, kind: str, prefix: str, limit: int, after: str | None) -> list[AggregateRow]:

@@ -33,7 +33,7 @@ class ArchiveFiles(Protocol):
     """Any method raises :class:`~noetl_stream.errors.UsageError` when a file cannot be read or written, and blocks."""
 
     def positions(self, execution_ids: Collection[str]) -> Mapping[str, int]:
-        """Those of the executions that are archived, with their last position."""
+        """The archived ones of these executions, with their last position."""
         ...
 
     def begin(self) -> ArchiveBatch: ...

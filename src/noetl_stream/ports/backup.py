@@ -62,8 +62,8 @@ class DatabaseTarget(Protocol):
         ...
 
     async def begin_generation(self, sequences: Mapping[str, SequencePosition]) -> int:
-        """Sets the sequences, and all partitions to the start of streams that are empty, in a new generation and owned
-        by nobody; returns the highest generation.
+        """Sets the sequences, and sets all partitions to the start of empty streams, in a new generation and without an
+        owner; returns the highest generation.
         """
         ...
 

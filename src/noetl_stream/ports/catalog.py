@@ -23,7 +23,7 @@ SCHEMA: Final = "Schema"
 VERSIONS_SHOWN: Final = 10
 MAX_WORDS: Final = 8
 SEARCHED_CHARACTERS: Final = 1000
-"""Of a description, of all labels, and of all tags, so many are searched for words."""
+"""Characters of a description, all labels or all tags that are searched for words."""
 
 _REVISION: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
@@ -138,7 +138,7 @@ def words_in(text: str) -> list[str]:
 
 
 def ascii_lower(text: str) -> str:
-    """As Postgres has ``lower(text collate "C")``, whatever the locale of a database."""
+    """Like Postgres's ``lower(text collate "C")``, whatever the locale of a database."""
     return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 

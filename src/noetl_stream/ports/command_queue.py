@@ -103,12 +103,12 @@ class CommandQueue(Protocol):
             fences: The fence of each partition, as :meth:`fence` has returned it; without one there must be none.
 
         Returns:
-            The partitions whose fence is another one. The queue has refused their commands.
+            The partitions with another fence. The queue has refused their commands.
         """
         ...
 
     async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
-        """From now on the queue takes commands of these partitions under the new fences alone. Repeating it changes
+        """From now on the queue takes commands of these partitions only under the new fences. Repeating it changes
         nothing.
 
         Args:
@@ -153,8 +153,8 @@ class CommandQueue(Protocol):
         ...
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
-        """When the command was stored that has waited longest for a worker, by pool; without those of these pools in
-        which none waits. A server may ask this.
+        """When the command that has waited longest for a worker was stored, by pool; pools in which none waits are left
+        out. A server may ask this.
 
         Raises:
             UsageError: the name of one is not valid.

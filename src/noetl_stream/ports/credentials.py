@@ -51,7 +51,7 @@ class SealedValue(NamedTuple):
 
 
 def given_name(giver: str, name: str, mark: str) -> str:
-    """The name under which a value is kept that no credential has had. Its slashes tell it from those of credentials.
+    """The name under which a value that no credential has had is kept. Its slashes tell it from credentials' names.
 
     Args:
         giver: Who gave the value to the execution, without a slash.

@@ -20,7 +20,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
 class Repair(msgspec.Struct, frozen=True, gc=False):
     """A new place in EVENTS for a partition that was folded up to the sequence ``folded``.
 
-    ``tick`` and ``epoch`` are the highest that EVENTS has heard of: those of the partition become no less. Ticks above
+    ``tick`` and ``epoch`` are the highest known to EVENTS: the partition's become no lower. Ticks above
     ``published_tick`` are published again by the next owner.
     """
 
@@ -37,7 +37,7 @@ class Cursors(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     async def all(self) -> list[Cursor]:
-        """Those of all partitions, by partition."""
+        """All cursors, by partition."""
         ...
 
     async def floor(self) -> int:
@@ -45,7 +45,7 @@ class Cursors(Protocol):
         ...
 
     async def move_floor(self, before: int, after: int) -> bool:
-        """Moves the floor, unless it is elsewhere."""
+        """Moves the floor, if it is at ``before``."""
         ...
 
     async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:

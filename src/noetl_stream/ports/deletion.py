@@ -13,8 +13,7 @@ from noetl_stream.ports.store import Store, StoredEvent
 from noetl_stream.ports.subjects import logs_key
 
 DeleteObjects = Callable[[Sequence[str]], Awaitable[None]]
-"""Deletes the objects with these keys, and the logs that :func:`~.subjects.logs_key` names; what does not exist is no
-error.
+"""Deletes the objects with these keys, and the logs that :func:`~.subjects.logs_key` names; missing ones are ignored.
 """
 
 

@@ -1,4 +1,4 @@
-"""What the stores and the processes say of themselves, for ``doctor``."""
+"""What stores and processes say about themselves, for ``doctor``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, gc=False):
         waits_for: Its setting ``synchronous_standby_names``: the standbys a commit waits for; ``""``: none.
         standbys: How many are connected.
         synchronous: How many of them a commit waits for; ``None``: this user may not see it.
-        certificate_ends_ms: When the certificate ends that it showed to this process; ``None`` without TLS.
+        certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
     """
 
     version: str
@@ -67,7 +67,7 @@ class NatsFacts(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         user: The identity of this connection; ``""`` if its url says who it is.
         cluster: The name of its cluster; ``""`` if it has none.
-        certificate_ends_ms: When the certificate ends that it showed to this process; ``None`` without TLS.
+        certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
     """
 
     version: str

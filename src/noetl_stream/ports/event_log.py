@@ -77,13 +77,13 @@ class EventLog(Protocol):
         ...
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
-        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then, with the highest of
-        their sequences, 0 without messages.
+        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then, with their highest
+        sequence, 0 without messages.
         """
         ...
 
     def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
-        """Like :meth:`publish_decided`, of checkpoint records: nobody hears of them."""
+        """Like :meth:`publish_decided`, for checkpoint records: nobody is notified."""
         ...
 
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:

@@ -26,7 +26,7 @@ class Files(Protocol):
     """Files below one place, by names such as ``tables/event.copy.gz``. All methods block.
 
     Any method, and any read, raises :class:`~noetl_stream.errors.UsageError` for what is missing or refused there, and
-    :class:`~noetl_stream.errors.Unreachable` when object storage is away: in a minute and a half at most.
+    :class:`~noetl_stream.errors.Unreachable` when object storage is away: within a minute and a half.
 
     Attributes:
         place: As commands show it.

@@ -16,7 +16,7 @@ EVENTS_AT_ONCE: Final = 500
 
 
 async def pieces(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
-    """The journal above a position, at most :data:`EVENTS_AT_ONCE` events at a time, with turns for others between."""
+    """The journal above a position, at most :data:`EVENTS_AT_ONCE` events at a time, yielding in between."""
     while piece := await store.journal(execution_id, after, EVENTS_AT_ONCE):
         await asyncio.sleep(0)  # reading a piece and what is done with it take the loop one turn each
         yield piece

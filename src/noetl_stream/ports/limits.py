@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from noetl_stream.ports.rows import Json, Row
 
 LEFT_AT_ONCE: Final = 500
-"""How many slots that were left behind are given back at once."""
+"""How many slots left behind are given back at once."""
 
 
 class LimitSlotRow(Row, frozen=True, kw_only=True):
@@ -68,5 +68,5 @@ class LimitStore(Protocol):
         ...
 
     async def limit_slots_left(self, before_ms: int, limit: int) -> list[LimitSlotRow]:
-        """Slots of executions that ended before then, or that are not there. None, unless a message was lost."""
+        """Slots of executions that ended before then, or do not exist. None, unless a message was lost."""
         ...

@@ -1,9 +1,9 @@
 """The accounts of a nats-server, in which each identity has what :mod:`.permissions` gives it and nothing else.
 
-Rights of users are not enough: NATS sends an answer to whatever subject a question names, whoever asked. In one
-account for all, a worker that acknowledges a command purges a stream, by naming ``$JS.API.STREAM.PURGE.EVENTS`` as the
-place for the answer. Between accounts an answer goes only to the one who asked, and a subject exists only as far as it
-is exported and imported.
+Rights of users are not enough: NATS sends an answer to whatever subject a question names, whoever asked. In one account
+for all, a worker could purge a stream as it acknowledges a command, by naming ``$JS.API.STREAM.PURGE.EVENTS`` as the
+reply subject. Between accounts an answer goes only to whoever asked, and a subject exists only if it is exported and
+imported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who may publish and subscribe which subject on NATS: the least that each identity needs (PROTOCOL §7).
 
 An identity is ``admin``, ``server``, ``gateway``, ``worker-<pool>`` or ``publisher``. :data:`TABLE` names every subject
-the code uses; :func:`permissions_of` reads the rights of one identity from it. The publisher is who has streams that
-triggers read, in an account of their own: of these, servers have what :func:`stream_rights` says.
+the code uses; :func:`permissions_of` reads the rights of one identity from it. The publisher owns the streams that
+triggers read, in a separate account, where servers have the rights in :func:`stream_rights`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SubjectRights(msgspec.Struct, frozen=True, gc=False):
     """A subject pattern and the roles that may publish and subscribe it.
 
     Attributes:
-        subject: ``{pool}`` stands for the own pool of a worker, and for every pool with the other roles.
+        subject: ``{pool}`` stands for a worker's own pool, and for every pool with the other roles.
         streamed: Whether one message on it has several answers.
     """
 

@@ -22,7 +22,7 @@ async def until_reached(
     """The value of ``action``, which is tried again while a store does not answer.
 
     Args:
-        waits: Told, as the log is, what is waited for whenever that changes.
+        waits: Told, like the log, what is waited for whenever that changes.
 
     Raises:
         LoginRefused, NotReady: Somebody has to act: the password, the database, the schema, the streams.

@@ -41,7 +41,7 @@ class PartitionLease(msgspec.Struct, frozen=True, gc=False):
 class PartitionAdvance(Row, frozen=True, kw_only=True):
     """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner.
 
-    The tick sets ``crashes``. No execution is folded alone after it; one that was has no suspicions any more. Where
+    The tick sets ``crashes``. After it no execution is folded alone; one that was has no suspicions left. Where
     ``crashes`` becomes 0, none has.
     """
 
@@ -308,7 +308,7 @@ class PartitionView(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownServer(msgspec.Struct, frozen=True, gc=False):
-    """A server that there is, or was. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
+    """A server, past or present. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
 
     name: str
     version: str
@@ -361,10 +361,10 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def set_folding(
         self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
     ) -> None:
-        """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
+        """Records the execution whose input is folded next, alone, for the next owner in case this one dies of it.
 
         Args:
-            cleared: Whether what was recorded before has come to a good end: it is no longer suspect.
+            cleared: Whether what was recorded before ended well: it is no longer suspect.
 
         Raises:
             Fenced: the lease is lost.
@@ -372,7 +372,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         ...
 
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
-        """Ends transactions of owners that have lost their leases a second ago or more, and hold the rows locked.
+        """Ends transactions of owners that lost their leases at least a second ago and still lock the rows.
 
         Args:
             alive: Owners that are known to be alive: theirs are left alone.
@@ -428,7 +428,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         ...
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
-        """Executions to whose journals ticks above these have added, by partition, and the first position added.
+        """Executions whose journals grew in ticks above these, by partition, and the first position added.
 
         Where the feed is trimmed above such a tick, whole journals: those of executions it still names, and of all in
         the partition that have not ended.
@@ -463,8 +463,8 @@ class Store(AggregateStore, LimitStore, Protocol):
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
         """How many match, by status and key. With edges, those between the first and the last, whatever the times of
-        ``wanted``. Counted are at most the newest ``limit`` of each status, with edges of each status between two of
-        them; of executions with terms the newest ``limit`` in all.
+        ``wanted``. At most the newest ``limit`` of each status are counted; with edges, of each status between two of
+        them; with terms, in all.
         """
         ...
 
@@ -567,7 +567,7 @@ class FeedFloor(msgspec.Struct, frozen=True, gc=False):
     """Where the whole feed begins.
 
     Attributes:
-        generation: Counts repairs and restores of the stores: what is said in another one is not to be relied on.
+        generation: Counts repairs and restores of the stores: nothing from another one can be relied on.
         ticks: The last trimmed tick of each partition; partitions without trimmed ticks are missing.
     """
 

@@ -60,7 +60,7 @@ ASK_MEMORY: Final = "noetl.ask.memory"
 """Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
 
 ASK_OLDEST: Final = "noetl.ask.oldest"
-"""Gateway → any server: since when, in ms, the command waits that waits longest in each of the pools in the body, a
+"""Gateway → any server: since when, in ms, the longest-waiting command of each pool waits. The pools are the body, a
 JSON list of at most :data:`MOST_POOLS_ASKED`; answered by pool, without those in which none waits.
 """
 
@@ -232,7 +232,7 @@ def place_in_queue(subject: str) -> tuple[str, int]:
 
 
 def command_in(subject: str) -> tuple[str, str]:
-    """The execution and the command that a command's subject names; they may be no valid ids."""
+    """The execution and the command that a command's subject names; they may not be valid ids."""
     *_, execution_id, command_id = ("", *subject.split("."))
     return execution_id, command_id
 

@@ -14,7 +14,7 @@ class TallyKey(msgspec.Struct, frozen=True, gc=False):
     """What executions are counted by, beside their status.
 
     Attributes:
-        edges: Ids in order: by which two of them an execution's id lies between, as the number of the first, from 1.
+        edges: Ids in order: by the pair that an execution's id lies between, as the number of the first, from 1.
         label: Else by the value of this label; without either by path.
     """
 

@@ -65,7 +65,7 @@ class Tracing(Protocol):
         ...
 
     def readings(self) -> Sequence[Reading]:
-        """How many spans came to what: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        """Counts of spans by outcome: see :class:`~noetl_stream.telemetry.measures.Measured`."""
         ...
 
     async def close(self) -> None:

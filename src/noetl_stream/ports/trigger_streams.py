@@ -11,7 +11,7 @@ from noetl_stream.model.aggregates import StreamFilter, StreamPlace
 from noetl_stream.trigger.stream_messages import TriggerMessage
 
 MAX_UNACKNOWLEDGED: Final = 256
-"""So many messages of a consumer are delivered and not acknowledged, at most."""
+"""The most messages of a consumer that are delivered and not acknowledged."""
 
 
 class StreamWanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class StreamConsumer(Protocol):
         ...
 
     async def acknowledge(self, messages: Sequence[ReadMessage]) -> None:
-        """These are not delivered again. If that is lost, they are."""
+        """These are not delivered again, unless this is lost."""
         ...
 
     async def pending(self) -> int:
@@ -79,7 +79,7 @@ class TriggerStreams(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when NATS is away, or refuses."""
 
     async def open(self, wanted: StreamWanted) -> StreamConsumer:
-        """Makes the consumer, or changes it to what is wanted, and reads on behind ``folded``.
+        """Makes the consumer, or changes it to what is wanted, and reads on after ``folded``.
 
         Where a stream keeps only what consumers have not acknowledged, it reads on where the consumer was.
 

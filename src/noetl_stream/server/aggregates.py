@@ -1,6 +1,6 @@
 """Aggregates: loaded when something comes for them, folded, and written in the same ticks as executions.
 
-What a kind decides is pure (``engine/aggregates``). Nothing of an aggregate stays in memory but when it is due.
+What a kind decides is pure (``engine/aggregates``). Only the due times of an aggregate stay in memory.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MOST_AT_ONCE: Final = 500
 """How many timers one tick fires."""
 
 TRIM_EVERY: Final = 100
-"""Histories and answers are trimmed whenever they have grown by so many."""
+"""Histories and answers are trimmed whenever they have grown by this many."""
 
 OLDER_SERVERS: Final = Rejection(
     "older_servers", "a server of an older version still runs, and could not go on with it: stop it, and ask again"
@@ -90,7 +90,7 @@ class AggregateTimers:
         self._tracked: dict[tuple[str, str], int] = {}
 
     def track(self, rows: Iterable[TimerRow]) -> None:
-        """Tracks those of these timers that are aggregates'."""
+        """Tracks the timers that belong to aggregates."""
         for row in rows:
             key = (row.execution_id, row.timer_id)
             if is_aggregate(row.execution_id) and self._tracked.get(key) != row.due_ms:
@@ -110,7 +110,7 @@ class AggregateTimers:
         while self._due and self._due[0].due_ms <= now_ms and len(found) < MOST_AT_ONCE:
             one = heapq.heappop(self._due)
             key = (one.aggregate_id, one.timer_id)
-            if self._tracked.get(key) != one.due_ms:  # it was moved, and stands elsewhere in the heap
+            if self._tracked.get(key) != one.due_ms:  # it was moved, and is elsewhere in the heap
                 continue
             del self._tracked[key]
             if self._owns(partition_of(one.aggregate_id)):
@@ -132,7 +132,7 @@ class AggregateTimers:
 
 
 class AggregateInput(msgspec.Struct, frozen=True, gc=False):
-    """An input of an aggregate. Of a request, ``request_id`` is set: it is answered."""
+    """An input of an aggregate. A request has a ``request_id``: it is answered."""
 
     aggregate_id: str
     fact: AggregateFact
@@ -144,7 +144,7 @@ class Aggregates:
     """Folds aggregates into pending ticks.
 
     Args:
-        is_catching_up: Whether this may be a limit that does not know of all who hold it.
+        is_catching_up: Whether this may be a limit that does not know all its holders.
         streams: Those that triggers may read.
     """
 
@@ -173,7 +173,7 @@ class Aggregates:
         """In the order in which they are folded: what was started before, then what would start it again."""
 
         def follows(item: InboxItem) -> bool:
-            id = item.execution_id  # limits are told nothing of the kind, and get most messages
+            id = item.execution_id  # limits get no such messages, but they get most of all
             return not is_aggregate(id) or is_limit(id) or codec.name_of_fact(item.body) != STARTED_BEFORE
 
         return sorted(items, key=follows)
@@ -207,7 +207,7 @@ class Aggregates:
         return await self._fold([AggregateInput(one.aggregate_id, one.fact, at_ms) for one in inputs], tick)
 
     async def give_back(self, slots: Sequence[LimitSlotRow], at_ms: int, tick: PendingTick) -> None:
-        """Folds that these slots of limits are given back, as who held them has not."""
+        """Gives these slots back to their limits, since their holders have not."""
         found = [(row.limit_id, codec.decode_as(LimitSlot, row.body)) for row in slots]
         facts = [(id, SlotReturned("", slot.execution_id, slot.step_run_id, slot.slot_id)) for id, slot in found]
         await self._fold([AggregateInput(id, fact, at_ms) for id, fact in facts], tick)
@@ -322,7 +322,7 @@ class _Loaded(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Batch(msgspec.Struct, frozen=True, gc=False):
-    """Aggregates while inputs of one tick are folded into them; ``positions`` go on where one is there again."""
+    """Aggregates while inputs of one tick are folded into them; ``positions`` go on if one is recreated."""
 
     tick: PendingTick
     loaded: dict[str, _Loaded]
@@ -350,7 +350,7 @@ def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int =
 
 
 def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Folded[Any], tick: PendingTick) -> None:
-    """Adds to the tick what is written of a change."""
+    """Adds the rows of a change to the tick."""
     had = before.kind.timers(before.state) if before is not None else {}
     has = after.kind.timers(after.state) if after is not None else {}
     gone = [timer_id for timer_id in had if timer_id not in has]
@@ -360,7 +360,7 @@ def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Fol
         tick.aggregates.pop(id, None)
         tick.aggregates_gone[id] = AggregateKey(id)
         return
-    tick.aggregates_gone.pop(id, None)  # one that is there again in the same tick keeps its history
+    tick.aggregates_gone.pop(id, None)  # one that is recreated in the same tick keeps its history
     tick.aggregates[id] = after.row
     for entry in folded.history:
         tick.history[id, entry.number] = _history_row(id, entry)

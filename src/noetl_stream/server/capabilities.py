@@ -22,7 +22,7 @@ class Capabilities:
     """Issues commands with a capability and the keys of the objects they may read; pins playbooks that they may call.
 
     A capability is ``<pool>.<signature>``, over the command, its issue and the pool. It holds as long as the server key
-    is known; whether the command is still live is for the state to say.
+    is known; whether the command is still live depends on the state.
     """
 
     def __init__(self, server_keys: KeyRing, access_keys: KeyRing) -> None:
@@ -46,20 +46,20 @@ class Capabilities:
         return pool if self._signer.holds(signature, *_parts(shown, pool)) else None
 
     def presence(self, server: str) -> bytes:
-        """What tells the other servers that this one is alive: its name and a signature."""
+        """The notice that this server is alive: its name and a signature."""
         return f"{server} {self._servers.sign(server)}".encode()
 
     def server_in(self, presence: bytes) -> str | None:
-        """The name of the server that is alive; ``None`` if none of this installation says so."""
+        """The server that sent this presence; ``None`` if it is not one of this installation."""
         server, _, signature = presence.decode(errors="replace").rpartition(" ")
         return server if self._servers.holds(signature, server) else None
 
     def farewell(self, server: str) -> bytes:
-        """What tells the other servers that this one has released its leases and ends. Older ones do not know it."""
+        """The notice that this server has released its leases and is ending. Older servers do not know it."""
         return f"{server} {self._servers.sign(server, LEFT)}".encode()
 
     def server_left(self, farewell: bytes) -> str | None:
-        """The name of the server that has ended; ``None`` if none of this installation says so."""
+        """The server that sent this farewell; ``None`` if it is not one of this installation."""
         server, _, signature = farewell.decode(errors="replace").rpartition(" ")
         return server if self._servers.holds(signature, server, LEFT) else None
 

@@ -82,8 +82,8 @@ async def reject_unanswered(
 
 
 async def reject_unreadable(own: Sequence[ReportedMessage], store: Store, tick: PendingTick) -> None:
-    """Answers each request that has become a dead letter in this tick, as far as it says what it is: its client would
-    publish it for ever. An existing answer is kept.
+    """Answers each request that became a dead letter in this tick, if it can be identified: its client would publish it
+    for ever. An existing answer is kept.
     """
     reasons = {letter.source_seq: letter.reason for letter in tick.dead_letters if letter.source == "events"}
     answered = {(row.execution_id, row.request_id) for row in tick.requests}

@@ -145,8 +145,8 @@ class CommandQuestions:
         raise NotAllowed(reason)
 
     async def _is_up_to_date(self, partition: int) -> bool:
-        """Whether all is folded that was stored when this was first asked of its lease: a Postgres that was put back to
-        an older state does not know yet which commands live.
+        """Whether everything stored when this was first asked of its lease is folded: a Postgres that was put back to
+        an older state does not know yet which commands are live.
         """
         lease = self._ownership.get(partition)
         if lease is None or not self._reader.reads(partition):  # what Postgres lacks is being restored
@@ -196,7 +196,7 @@ class CommandQuestions:
         """
         try:
             address = _address(question)
-            # Before the lookup: what may not be called is not said to exist either.
+            # Before the lookup, so as not to reveal playbooks that may not be called.
             reason = refusal(self._grants(), live.plan.path, "calls", address.path)
             if reason:
                 return {"known": False, "reason": reason}

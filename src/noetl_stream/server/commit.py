@@ -57,7 +57,7 @@ class Committer:
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
     async def write(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> Sequence[PartitionAdvance]:
-        """Commits a tick of which nothing is published, or by the caller. Errors: as of :meth:`commit`."""
+        """Commits a tick; publishing, if any, is up to the caller. Errors: as for :meth:`commit`."""
         self._publications.settle()
         advances = self._ownership.advance(moved, self._published({id: place[0] for id, place in moved.items()}))
         ticks = {advance.id: advance.tick + 1 for advance in advances}
@@ -168,6 +168,6 @@ class Committer:
             return
         error = state.outcome.error if state.outcome is not None else None
         about = {"execution": state.execution_id, "path": state.path, "version": state.version}
-        if error is not None:  # not its message: only readers who may see the execution are shown what it holds
+        if error is not None:  # not its message, which only readers of the execution may see
             about |= {"kind": error.kind, "code": error.code, "task": error.task}
         log.warning("execution failed", extra=about)

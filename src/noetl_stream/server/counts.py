@@ -18,18 +18,18 @@ def _zero(*labels: str) -> Counter[str]:
 class ServerCounts:
     """
     Attributes:
-        inputs: What was folded, by where it came from: ``events``, ``inbox``, ``own`` (timers, results, evaluations).
+        inputs: Inputs folded, by origin: ``events``, ``inbox``, ``own`` (timers, results, evaluations).
         turns: Turns of the loop that committed something.
         commits: Transactions.
-        rows: Those written, by table.
+        rows: Rows written, by table.
         dead_letters: By source.
         occurrences: Entries of histories of schedules and triggers, by status.
         started: Executions that began.
         ended: Those that ended, by status.
         quarantined: Those that were set aside.
         issued: Commands published.
-        reissued: Those of them that had been published before.
-        reconciled: Those of them that the queue had lost.
+        reissued: Of these, those published before.
+        reconciled: Of these, those that the queue had lost.
         taken_over, lost, released: Partitions.
     """
 

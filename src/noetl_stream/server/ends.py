@@ -1,5 +1,5 @@
-"""Who is told that an execution has ended: triggers on ends of executions, in the tick in which it ends. The
-triggers on streams are read together with them.
+"""Tells triggers on ends of executions that one has ended, in the tick in which it ends. Triggers on streams are loaded
+together with them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ READ_EVERY_S: Final = 2.0
 
 PAGE: Final = 500
 MOST: Final = 1_000
-"""Of triggers on ends, those with the first paths: each end is held against all of them."""
+"""How many triggers on ends are loaded, by path: each end is matched against all of them."""
 
 
 class EndTrigger(NamedTuple):
@@ -70,12 +70,12 @@ class EndTriggers:
     def told(
         self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again_since_ms: int | None = None
     ) -> Iterator[AggregateMessage]:
-        """What triggers are told of an execution that ended at ``at_ms``. One that another has called counts as a part
-        of its caller, and no trigger is told of what it has started itself.
+        """The messages to triggers about an execution that ended at ``at_ms``. A called execution counts as a part of
+        its caller, and no trigger is told of what it started itself.
 
         Args:
-            again_since_ms: It had ended, and Postgres was put back to when it had not: to this time by EVENTS. Triggers
-                that are newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
+            again_since_ms: Set if it had ended before Postgres was put back: the time, by EVENTS, it was put back to.
+                Triggers newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
         """
         if not self._known or after.parent is not None:
             return

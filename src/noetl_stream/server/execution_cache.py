@@ -1,8 +1,8 @@
 """The executions in a server's memory: loaded when first needed, evicted when they have waited longest, dropped when
 ended.
 
-Eviction changes nothing that is decided: it happens between ticks, when all that was folded is committed, and whoever
-has an input for an execution loads it first. What a server must know of every living execution stays: its timers
+Eviction changes no decision: it happens between ticks, when everything folded is committed, and whoever has an input
+for an execution loads it first. What a server must know of every living execution stays: its timers
 (:class:`~noetl_stream.server.inputs.ServerInputs`) and the commands that it is owed.
 """
 
@@ -28,16 +28,15 @@ from noetl_stream.server.stubs import stub_of
 ENDED_KEPT = 20_000
 
 LOADED_AT_ONCE: Final = 256
-"""How many executions a takeover or a turn loads before memory is looked after again."""
+"""How many executions a takeover or a turn loads before memory is trimmed again."""
 
 MEASURED_FROM: Final = 256 * 1024
-"""Above this a state that has grown twofold is measured before others make room for it: it may keep little of its
-journal.
+"""Above this, a state that has doubled is measured before others are evicted for it: it may keep little of its journal.
 """
 
 
 class OwedCommand(NamedTuple):
-    """A command that an execution is owed the end of."""
+    """A command whose end an execution is owed."""
 
     execution_id: str
     command_id: str
@@ -239,7 +238,7 @@ class ExecutionCache:
             await self._load(list((await self._store.executions([execution_id])).values()))
 
     async def load_stub(self, execution_id: str) -> bool:
-        """Adds what stands for an execution that cannot be loaded; returns whether there is one that has not ended."""
+        """Adds a stub for an execution that cannot be loaded; returns whether there is one that has not ended."""
         for row in (await self._store.executions([execution_id])).values():
             if row.finished_ms is None:
                 await self._add_stub(row)
@@ -264,8 +263,8 @@ class ExecutionCache:
             self.trim()
 
     async def look_at(self, execution_id: str) -> CachedExecution | None:
-        """The execution, for those that only read it: an evicted one as it was committed, without keeping it. ``None``
-        for an evicted one that is quarantined.
+        """The execution, for reading only: an evicted one as it was committed, without keeping it. ``None`` for an
+        evicted one that is quarantined.
         """
         found: list[CachedExecution] = []
         if execution_id in self._evicted:
@@ -275,7 +274,7 @@ class ExecutionCache:
         return self._executions.get(execution_id) or (found[0] if found else None)
 
     def _is_new(self, execution_id: str) -> bool:
-        """Whether it can have no row: the id is above all there were at the last takeover, and this owner alone has
+        """Whether it cannot have a row: its id is above all that existed at the last takeover, and only this owner has
         begun executions of its partitions since.
         """
         return self._newest is not None and execution_id > self._newest

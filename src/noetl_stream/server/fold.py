@@ -231,7 +231,7 @@ class Fold:
     def own_input(self, execution_id: str, recorded: RecordedFact) -> None:
         """Folds an input that did not come through EVENTS: timer, inbox, reference, reconcile.
 
-        A quarantined execution takes none but those that free it: its state waits for the others again afterwards.
+        A quarantined execution takes only those that free it: its state waits for the others again afterwards.
         """
         cached = self._executions.get(execution_id)
         if cached is None:
@@ -388,7 +388,7 @@ class Fold:
             self.tick.stops.append(Stop(state.execution_id, [command_id], "paused", pausing=True))
 
     def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
-        """Gives a command up once its worker reports a delivery too many: it has not run it (PROTOCOL §3)."""
+        """Gives up a command once its worker reports one delivery too many: it has not run it (PROTOCOL §3)."""
         if not isinstance(fact, _FAILURES):
             return
         assignment = before.assignments[run.command_id]

@@ -25,7 +25,7 @@ class Formats:
     Attributes:
         reads: The newest format that this server reads.
         writes: The format in which it writes: the lowest that all living servers read.
-        know_aggregates: Whether all living servers read what aggregates are asked and told.
+        know_aggregates: Whether all living servers can read messages to aggregates.
     """
 
     def __init__(self, reads: int = AGGREGATES_FORMAT) -> None:
@@ -35,7 +35,7 @@ class Formats:
         self._newest = reads
 
     def learn(self, servers: Collection[KnownServer]) -> None:
-        """Takes note of all servers there are and were, this one included.
+        """Notes all servers, past and present, this one included.
 
         Raises:
             NotReady: one lives that cannot read what this one writes.
@@ -52,14 +52,14 @@ class Formats:
             )
         lowest = min([self.reads, *(one.reads for one in living)])
         self.know_aggregates = lowest >= AGGREGATES_FORMAT
-        writes = FORMAT if lowest == AGGREGATES_FORMAT else lowest  # which says nothing else otherwise
+        writes = FORMAT if lowest == AGGREGATES_FORMAT else lowest  # they are otherwise the same
         if writes != self.writes:
             log.info("writing format %d, which all living servers read", writes)
             self.writes = writes
 
     def written(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
-        """``plan`` with the format in which its execution is written; or why it cannot run as long as a server lives
-        that does not read that.
+        """``plan`` with the format its execution is written in; or why it cannot run while a server lives that does not
+        read that.
         """
         if isinstance(plan, InvalidPlan) or not plan.has_limits:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
@@ -69,5 +69,5 @@ class Formats:
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:
-        """Whether this format is too new for this server, but not for one that there is or was."""
+        """Whether this format is too new for this server, but not for another known one."""
         return self.reads < written <= self._newest

@@ -1,4 +1,4 @@
-"""Values that executions get from elsewhere than the credential store: kept, encrypted, to be hidden (LANGUAGE §11).
+"""Values that executions get from outside the credential store: kept, encrypted, so as to be hidden (LANGUAGE §11).
 
 Workers say what they read themselves: their variables and files, tokens, what plugins return, what they keep for a
 whole playbook. Servers add what the installation offers.
@@ -27,10 +27,10 @@ MAX_HIDDEN_BYTES: Final = 128 * 1024
 
 MAX_HIDDEN_A_MINUTE: Final = 100
 MINUTE_S: Final = 60.0
-"""In how many seconds a command may have :data:`MAX_HIDDEN_A_MINUTE` values hidden. Further questions wait."""
+"""The period in which a command may have :data:`MAX_HIDDEN_A_MINUTE` values hidden. Further questions wait."""
 
 COMMANDS_COUNTED: Final = 10_000
-"""Of how many commands, the last to ask, questions are counted."""
+"""Questions are counted for this many commands, the last to ask."""
 
 GIVEN_VERSION: Final = 1
 SERVER: Final = "server"
@@ -45,7 +45,7 @@ class HiddenValues:
     """Keeps values with the executions that were given them.
 
     Args:
-        keys: What they are encrypted with. Without a key none is kept, as none is hidden by a gateway then.
+        keys: Encrypt the values. Without a key none is kept, since gateways then hide none.
     """
 
     def __init__(self, credentials: Credentials, clock: Clock, keys: KeyRing | None) -> None:
@@ -88,7 +88,7 @@ class HiddenValues:
     async def _keep(self, execution_id: str, giver: str, name: str, plain: bytes) -> None:
         if self._keys is None or self._marks is None:
             return
-        # Keyed, so that who reads the names in Postgres cannot try values.
+        # Keyed, so that values cannot be guessed from the names in Postgres.
         kept_as = given_name(giver, name, self._marks.sign(execution_id, body=plain))
         envelope = encrypt(self._keys, kept_as, GIVEN_VERSION, plain)
         await self._credentials.record_given(execution_id, SealedValue(kept_as, GIVEN_VERSION, *envelope))

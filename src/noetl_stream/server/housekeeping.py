@@ -24,7 +24,7 @@ UPKEEP: Final = 0
 """The owner of this partition does what one server does for all."""
 
 LOOK_AFTER: Final = 5
-"""After a look in vain for free partitions so many round trips pass, so that looking does not hold up folding."""
+"""Round trips to wait after finding no free partition, so that looking does not hold up folding."""
 
 
 class PartitionAssignment:
@@ -63,8 +63,8 @@ class PartitionAssignment:
         self.changed = True
 
     async def _load(self, partitions: Collection[int]) -> None:
-        """Loads the executions of these partitions: one at a time of those whose owners have died, each recorded
-        first, and none that owners have died of (PROTOCOL §5 *Poison*).
+        """Loads the executions of these partitions: where owners have died, one at a time, each recorded first, and
+        none that is condemned (PROTOCOL §5 *Poison*).
         """
         ownership, executions = self._parts.ownership, self._parts.executions
         careful = [partition for partition in partitions if ownership.is_careful(partition)]
@@ -99,12 +99,12 @@ class PartitionAssignment:
         await self._parts.reader.drop(partitions)
 
     def leave(self, found: NewerFormat) -> None:
-        """Gives a partition up that a newer server has to read, until memory and reader are loaded again."""
+        """Gives up a partition that a newer server has to read, until memory and reader are loaded again."""
         log.warning("%s: leaving partition %d to a newer server", found.message, found.partition)
         self._parts.ownership.leave(found.partition, self._clock.monotonic_s())
 
     async def give_up_lost(self) -> None:
-        """Gives partitions up whose last folded message EVENTS has lost; they are repaired, and taken over again.
+        """Gives up partitions whose last folded message EVENTS has lost; they are repaired, and taken over again.
 
         Raises:
             StreamLost: EVENTS is another database's.
@@ -194,7 +194,7 @@ class PartitionAssignment:
         await self.reopen()
 
     async def _made_good(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
-        """Those of the leases that are left when what is lost is made good."""
+        """Makes good what is lost; returns the leases that are left."""
         behind = await self._recovery.make_good(leases)
         self._parts.executions.forget_partitions(behind)
         return [lease for lease in leases if lease.id not in behind]

@@ -118,8 +118,7 @@ class ServerInputs:
         return min(most_s, max(0.0, (self._due[0][0] - self.now_ms()) / 1000))
 
     async def ready(self, executions: ExecutionCache) -> list[Input]:
-        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers. Their executions are in
-        memory then.
+        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers. Loads their executions.
 
         Raises:
             Unreachable: an execution cannot be loaded.

@@ -20,25 +20,25 @@ from noetl_stream.server.parts import ServerParts
 log = logging.getLogger(__name__)
 
 ROUND_TRIPS: Final = 20
-"""A lease lasts at least so many round trips."""
+"""A lease lasts at least this many round trips."""
 
 MEASUREMENTS: Final = 5
-"""A round trip is the median of the last so many, so that a single slow answer changes nothing."""
+"""A round trip is the median of this many, so that a single slow answer changes nothing."""
 
 RENEWALS: Final = 3
-"""A lease is renewed so often while it lasts."""
+"""How often a lease is renewed while it lasts."""
 
 ATTEMPTS: Final = 12
-"""After a failure it is tried so often."""
+"""How often it is tried after a failure."""
 
 PATIENCE: Final = 1 / 2
-"""For this part of a lease an answer to its renewal is awaited: ten round trips, if it is as short as it may be."""
+"""The part of a lease that its renewal may take: ten round trips, if the lease is as short as possible."""
 
 GIVE_BACK_AFTER: Final = 2 / 3
 """A lease that could not be renewed for this part of its length is given back."""
 
 SAID_ABOVE: Final = 1.25
-"""A lease is said to have become longer or shorter by this factor or more."""
+"""A lease that becomes longer or shorter by this factor or more is logged."""
 
 
 class RoundTrips:
@@ -52,7 +52,7 @@ class RoundTrips:
 
     @property
     def longest_s(self) -> float:
-        """That to the slowest store; 0 before the first measurement."""
+        """The slowest store's; 0 before the first measurement."""
         return max(self.medians_s.values(), default=0.0)
 
     @property
@@ -199,7 +199,7 @@ class PartitionLeaseKeeper:
         return True
 
     async def _give_back(self, held: Sequence[tuple[int, int]]) -> bool:
-        """Returns whether Postgres has taken note: then any server that reaches it may have them, this one as well."""
+        """Returns whether Postgres recorded it: any server that reaches it may then take them, this one included."""
         self._silences = 0
 
         async def give_back() -> bool:
@@ -232,7 +232,7 @@ class PartitionLeaseKeeper:
         return now_s - self._heard_s > self._parts.times.silence_s + ROUND_TRIPS * self.round_trips.longest_s
 
     def _note_contact(self, now_s: float) -> None:
-        """Between two readers nothing is heard, but before the first nothing need be."""
+        """Nothing is heard between two readers; before the first, nothing need be."""
         if not len(self._parts.ownership):
             self._heard_s = now_s
         elif self._parts.reader.readers:

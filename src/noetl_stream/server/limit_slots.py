@@ -12,14 +12,14 @@ from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, LimitStore, Wa
 from noetl_stream.server.tick import PendingTick
 
 MORE_WAITING: Final = 8
-"""How many that wait are seen beside one for each input: a higher limit gives slots to several at once."""
+"""How many waiting slots are loaded besides one for each input: a higher limit grants several at once."""
 
 
 class LoadedSlots:
     """A :class:`~noetl_stream.engine.aggregates.contract.LimitSlots` of one limit.
 
     Args:
-        most: How many of those that wait were asked for.
+        most: How many waiting slots were asked for.
     """
 
     def __init__(self, limit_id: str, slots: Sequence[LimitSlot], most: int) -> None:
@@ -42,7 +42,7 @@ class LoadedSlots:
         return iter(sorted((slot for slot in self._slots.values() if slot.may_be_ended), key=lambda slot: slot.number))
 
     def change(self, changed: Mapping[str, LimitSlot | None], tick: PendingTick) -> None:
-        """Takes over what a fold has changed, and has it written."""
+        """Takes over the changes of a fold, and has them written."""
         for holder, slot in changed.items():
             key = LimitSlotKey(self._limit_id, holder)
             if slot is None:

@@ -18,7 +18,7 @@ PROVIDER: Final = "oidc:"
 
 
 class Lookups:
-    """Looks up what folds have named. Without ``rights``, nobody's are limited."""
+    """Looks up what folds have named. Without ``rights``, nobody is limited."""
 
     def __init__(self, catalog: Catalog, rights: Rights | None, clock: Clock) -> None:
         self._catalog = catalog

@@ -19,10 +19,10 @@ from noetl_stream.ports.store import PartitionView, Store
 from noetl_stream.server.records import read_record
 
 MARGIN_MS: Final = 60_000
-"""By how much the clocks of two leaders of the stream may differ."""
+"""How much the clocks of two leaders of the stream may differ."""
 
 FIRST_PIECE: Final = 64
-"""So many messages are searched first, back from a record that cannot be read."""
+"""How many messages are searched first, back from a record that cannot be read."""
 
 
 class StreamExtent(NamedTuple):
@@ -62,9 +62,9 @@ def _place(cursor: Cursor) -> tuple[int, int]:
 
 
 async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
-    """Sets each cursor that is lost back to the last message that its partition is sure to have folded, and says which
-    records may be lost with those above it. Records that are under way at once are stored in any order: a tick is sure
-    to be recorded if one as late has a record that was stored a minute before whatever may be lost. Errors: as of
+    """Sets each lost cursor back to the last message that its partition has certainly folded, and says which records
+    may be lost with those above it. Records under way at once are stored in any order: a tick is certainly recorded if
+    it or a later one has a record stored a minute before anything that may be lost. Errors: as for
     :func:`lost_cursors`.
     """
     kept: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -90,8 +90,8 @@ async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent
 async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
     """
     Raises:
-        StreamLost: EVENTS has journal records, and the newest of each partition are all of executions that this
-            Postgres does not know. A stream made anew has none.
+        StreamLost: EVENTS has journal records, and the newest of each partition are all of executions unknown to this
+            Postgres. A new stream has none.
     """
     records = await asyncio.gather(*(last_record(log, partition) for partition in range(partition_count())))
     known = {record.execution for record in records if record is not None}
@@ -127,11 +127,11 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
 async def behind_events(
     log: EventLog, store: Store, partitions: Collection[int] | None = None
 ) -> list[tuple[PartitionView, int]]:
-    """Those of the partitions, by default of all, of which EVENTS holds a record of a tick that Postgres has not
-    committed, each with that tick. Servers may run meanwhile. Errors: as of :func:`last_record`.
+    """The partitions, by default among all, for which EVENTS holds a record of a tick that Postgres has not committed,
+    each with that tick. Servers may run meanwhile. Errors: as for :func:`last_record`.
     """
     partitions = range(partition_count()) if partitions is None else partitions
-    # A record is published after its commit, so Postgres must be as far as the records that are read before it.
+    # A record is published after its commit, so Postgres must be at least as far as records read before it.
     records = await asyncio.gather(*(last_record(log, partition) for partition in partitions))
     ticks = {id: record.tick for id, record in zip(partitions, records, strict=True) if record is not None}
     return [(view, ticks[view.id]) for view in await store.read_partitions(ticks) if ticks[view.id] > view.tick]
@@ -177,15 +177,15 @@ async def _newest_readable(log: EventLog, partition: int, last: int) -> JournalR
 
 
 async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:
-    """Takes what is missing at the stream's head for trimmed: there is nothing to be done about it."""
+    """Treats what is missing at the stream's head as trimmed: nothing can be done about it."""
     floor = await cursors.floor()
     if extent.first > floor + 1 or extent.last < floor:
         await cursors.move_floor(floor, max(0, extent.first - 1))
 
 
 async def newest_before(log: EventLog, first: int, last: int, before_ms: int) -> tuple[int, int]:
-    """Sequence and stored time of the newest of these messages that was stored before then; of none, the place before
-    the first, and 0. Stored times grow with sequences, up to :data:`MARGIN_MS`.
+    """Sequence and stored time of the newest of these messages stored before then; if none was, the place before the
+    first, and 0. Stored times grow with sequences, give or take :data:`MARGIN_MS`.
     """
     low, low_ms = max(0, first - 1), 0
     high = last

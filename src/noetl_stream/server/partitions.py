@@ -25,12 +25,12 @@ PRESENCE_S = 1.5
 """A server silent for this long no longer counts for the fair share. Others take no partition that it still leases."""
 
 ALIVE_S = 3.0
-"""A server heard of within this time has not died. Who died and has lost its lease was silent for longer: a lease lasts
-6 s or more, and is renewed every third.
+"""A server heard of within this time has not died. One that died and lost its lease was silent for longer: a lease
+lasts 6 s or more, renewed every third of it.
 """
 
 LEFT_S = 30.0
-"""For so long a server does not take a partition again that it has left to a newer one."""
+"""How long a server does not take back a partition that it has left to a newer one."""
 
 CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
@@ -39,20 +39,20 @@ SOUND_AFTER = 16
 """After this many turns that fold something of it without a crash a partition is sound again."""
 
 LOADING: Final = "load "
-"""Before the id of an execution that is being loaded, which is not to be loaded again once it is condemned."""
+"""Prefixes the id of an execution that is being loaded; once condemned, it is not loaded again."""
 
 SUSPICIONS = 3
-"""So many crashes in a row must find an execution suspect before it is quarantined."""
+"""How many crashes in a row must find an execution suspect before it is quarantined."""
 
 
 class PartitionOwnership:
     """The leases of one owner, kept up to date with the ticks it commits.
 
     Attributes:
-        unsound: The partitions of which owners have died, with the turns until they count as sound again.
+        unsound: The partitions whose owners have died, with the turns until they count as sound again.
         fences: By partition, the fence of the queue that its commands are issued under.
-        condemned: By partition, the execution to quarantine: owners have died again and again while they folded it, or
-            loaded it, which :data:`LOADING` says.
+        condemned: By partition, the execution to quarantine: owners have died repeatedly while folding it, or loading
+            it, marked by :data:`LOADING`.
     """
 
     def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue) -> None:
@@ -182,7 +182,7 @@ class PartitionOwnership:
         self.condemned.pop(partition, None)
 
     def leave(self, partition: int, now_s: float) -> None:
-        """Takes a partition no more for a while, and gives it back with the next :meth:`reload`."""
+        """Stops taking a partition for a while, and gives it back with the next :meth:`reload`."""
         self._left[partition] = now_s + LEFT_S
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
@@ -243,8 +243,8 @@ class PartitionOwnership:
             self._grown.clear()
 
     async def give_up_lost(self) -> set[int]:
-        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them. So it
-        does with partitions that turn out to be lost to another server.
+        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them, along
+        with partitions that turn out to be lost to another server.
 
         Raises:
             StreamLost: EVENTS is another database's.
@@ -256,7 +256,7 @@ class PartitionOwnership:
 
     async def fence_again(self, partitions: Collection[int]) -> set[int]:
         """Looks at Postgres after the queue has refused commands of these partitions. Those that have another owner are
-        forgotten and returned; of the others the queue has lost the fence, and is given it again.
+        forgotten and returned; for the others the queue has lost the fence, and gets it again.
         """
         owned = set(_epochs(await self._store.owned(self.owner)))
         looked_at = [lease for partition in partitions if (lease := self._owned.get(partition)) is not None]
@@ -267,8 +267,8 @@ class PartitionOwnership:
         return lost
 
     async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
-        """Fences the queue for these partitions. Returns them, but for those of which it has a later fence: they are
-        given back, since Postgres must have lost an epoch, and takeovers count on to a later one.
+        """Fences the queue for these partitions. Returns them, except those with a later fence there: they are given
+        back, since Postgres must have lost an epoch, and takeovers count up to a later one.
         """
         fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
         behind = [lease for lease in leases if lease.id not in fences]
@@ -319,7 +319,7 @@ class PartitionOwnership:
         return {cursor.partition for cursor in lost}
 
     async def _still_owned(self, partitions: Collection[int]) -> set[int]:
-        """Those that no other server has got unnoticed: it may have moved on, and EVENTS may be trimmed up to there."""
+        """Those that no other server took unnoticed: it may have moved on, and EVENTS may be trimmed up to there."""
         views = await self._store.read_partitions(partitions)
         return {view.id for view in views if view.owner == self.owner}
 

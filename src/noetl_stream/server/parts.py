@@ -46,8 +46,8 @@ from noetl_stream.settings.grants import GrantsFile
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
     """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
-    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without
-    ``rights``, who has registered a schedule may start everything. Triggers may read ``open_streams``.
+    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``,
+    whoever registered a schedule may start everything. Triggers may read ``open_streams``.
     """
 
     log: EventLog
@@ -78,7 +78,7 @@ class ServerTimes:
     ``compare_s``: how often what was folded is compared with EVENTS.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
-    ``slots_s``: how often slots of limits are looked for that nobody will give back.
+    ``slots_s``: how often slots of limits that nobody will give back are looked for.
     """
 
     lease_s: float = 6.0
@@ -147,7 +147,7 @@ class ServerParts:
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
 
     def memory_use(self) -> MemoryUse:
-        """What it holds in memory of what is bounded."""
+        """How much it holds of what is bounded."""
         return MemoryUse(
             "server",
             self.owner,

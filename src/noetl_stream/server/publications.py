@@ -27,7 +27,7 @@ class _Sent(NamedTuple):
 
     Attributes:
         stored: Ends with the highest sequence of the records.
-        issued: Ends with the partitions of which the queue refuses commands.
+        issued: Ends with the partitions whose commands the queue refuses.
     """
 
     ticks: Mapping[int, int]
@@ -62,7 +62,7 @@ class Publications:
     stored.
 
     Attributes:
-        fenced_off: The partitions of which the queue has refused commands, because it holds another fence.
+        fenced_off: The partitions whose commands the queue has refused, because it holds another fence.
     """
 
     def __init__(self, log: EventLog, queue: CommandQueue, clock: Clock) -> None:

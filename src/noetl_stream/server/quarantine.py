@@ -54,8 +54,8 @@ class InputKind(NamedTuple, Generic[_Input]):
     Attributes:
         fold: Folds and commits some; returns those left to a later tick.
         execution_of: The execution an input is for.
-        partition_of: Whose cursor it moves: of a message, the partition that its subject names, which may be another
-            than that of its execution. Such a message is refused, and its execution is not suspect.
+        partition_of: Whose cursor it moves: for a message, the partition that its subject names, which may differ from
+            its execution's. Such a message is refused, and its execution is not suspect.
         refuse: Adds to a fold what is kept of an input that cannot be folded.
     """
 
@@ -124,7 +124,7 @@ class Quarantine:
                 ownership.acquit(execution_id)
 
     async def _set_unloadable_aside(self, partition: int, execution_id: str) -> None:
-        """Quarantines an execution by what its row says of it: servers have died of reading its journal."""
+        """Quarantines an execution from its row alone: servers have died reading its journal."""
         ownership, executions = self._parts.ownership, self._parts.executions
         fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
         if await executions.load_stub(execution_id):

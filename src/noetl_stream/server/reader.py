@@ -18,7 +18,7 @@ BATCH_MESSAGES = 512
 MAX_READERS = 4
 
 TAKE_BYTES = 8 * 1024 * 1024
-"""What is returned at once ends with the batch that exceeds this: it is in memory several times while it is folded."""
+"""A take ends with the batch that exceeds this: its messages are in memory several times while they are folded."""
 
 PUT_BACK_MESSAGES = 64
 """How many messages that were put back are returned at once: more of them are probably as costly to fold."""

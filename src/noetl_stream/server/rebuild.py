@@ -1,4 +1,4 @@
-"""An empty Postgres is filled from EVENTS (PROTOCOL §1 *Journal*)."""
+"""Fills an empty Postgres from EVENTS (PROTOCOL §1 *Journal*)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.server.recorded_starters import RecordedStarter, left_of
 from noetl_stream.server.server import Server
 
 ATTEMPTS: Final = 100
-"""COMMANDS may have fences of later epochs than EVENTS has records: each attempt counts an epoch on."""
+"""COMMANDS may have fences of later epochs than EVENTS has records of: each attempt adds one."""
 
 
 class Rebuilt(NamedTuple):

@@ -84,21 +84,21 @@ class RecordedExecution:
         self.through = max((through for last, through in ends if last < position), default=0)
 
     def unfolded(self) -> Iterator[int]:
-        """The sequences of its inputs that no entry so far was known to be folded after."""
+        """The sequences of its inputs that the entries so far do not show to be folded."""
         for identity, (messages, _) in self.inputs.items():
             if messages[0].sequence > self.through and identity not in self._used:
                 yield messages[0].sequence
         yield from (sequence for sequence in self._unreadable if sequence > self.through)
 
     def passed_over(self) -> list[Request]:
-        """Its requests that were folded and are in no entry: they were refused, or asked for what was so already."""
+        """Its requests that were folded and are in no entry: they were refused or redundant."""
         bodies = ((one, body) for identity, ((one, *_), body) in self.inputs.items() if identity not in self._used)
         return [body for one, body in bodies if isinstance(body, Request) and one.sequence <= self.through]
 
     def _by_position(self) -> tuple[dict[int, RecordedEntry], list[tuple[int, int]]]:
         """Each entry by its position, and last position and ``through`` of each record.
 
-        Where histories part, because Postgres lost what was published late, the later owner's holds.
+        Where histories diverge, because Postgres lost what was published late, the later owner's wins.
         """
         found: dict[int, RecordedEntry] = {}
         ends: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Which schedules and triggers EVENTS speaks of: what an operator registers again after a rebuild."""
+"""Schedules and triggers that EVENTS mentions, for an operator to register again after a rebuild."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from noetl_stream.model.aggregates import (
 
 
 class RecordedStarter(NamedTuple):
-    """A schedule or a trigger, as it was asked for last. Of one whose registration is trimmed, ``playbook`` and ``by``
-    are empty.
-    """
+    """A schedule or a trigger, as last requested. ``playbook`` and ``by`` are empty if its registration is trimmed."""
 
     kind: str
     path: str
@@ -60,7 +58,7 @@ def starters_in(requests: Iterable[RequestedFact]) -> dict[str, RecordedStarter 
 def left_of(
     registered: Mapping[str, RecordedStarter | None], origins: Mapping[str, str]
 ) -> tuple[RecordedStarter, ...]:
-    """Those that were there in the end, by path, with those that are known by what they have started.
+    """Those left in the end, by path, including those known only by what they have started.
 
     Args:
         origins: The kinds of what has started executions, by path.

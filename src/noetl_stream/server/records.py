@@ -73,7 +73,7 @@ def in_full(row: StoredEntry) -> Iterator[Part]:
 def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: Stamp) -> Iterator[DecidedMessage]:
     """The records of one execution for one tick, split where they would grow too large."""
     for first, entries in _cut(parts):
-        # An owner may publish a tick again more than once, with what has been committed since: another content.
+        # An owner may publish a tick again more than once, with what was committed since: the content differs.
         ending = f".{len(entries)}.{through}.again" if stamp.again else ""
         record = JournalRecord(
             execution=execution_id,

@@ -44,7 +44,7 @@ from noetl_stream.server.tick import Input, PendingTick, refused
 log = logging.getLogger(__name__)
 
 TICK_BYTES: Final = 2 * 1024 * 1024
-"""A tick of what is restored ends with the entry that exceeds this, while enough ticks are left."""
+"""A restoring tick ends with the entry that exceeds this, while enough ticks are left."""
 
 JOURNALS_AT_ONCE: Final = 50
 """How many executions' entries are read at once, to be published again."""
@@ -57,7 +57,7 @@ UNKNOWN_ANSWER: Final = Rejection(
 class Restored(NamedTuple):
     """What a partition got from EVENTS: how many executions and entries.
 
-    ``starters`` are the schedules and triggers that EVENTS speaks of and that were not restored, by path, ``None`` for
+    ``starters`` are the schedules and triggers that EVENTS mentions but that were not restored, by path, ``None`` for
     those that were deleted; ``origins`` the kinds of what has started executions, by path.
     """
 
@@ -85,8 +85,8 @@ class Recovery:
         await self._publish_owed(leases, await self._last_records(leases))
 
     async def make_good(self, leases: Collection[PartitionLease]) -> dict[int, Restored]:
-        """Publishes what is owed. Where Postgres lacks what was published, restores that, entry by entry, and takes the
-        ticks of EVENTS for its own: these partitions are released by that, and can be taken over again.
+        """Publishes what is owed. Restores what was published but Postgres lacks, entry by entry, and adopts the ticks
+        of EVENTS: this releases the partitions concerned, which can be taken over again.
 
         Returns:
             What was restored, by partition.
@@ -106,8 +106,8 @@ class Recovery:
         return restored
 
     async def restore(self, leases: Collection[PartitionLease]) -> list[Restored]:
-        """Fills partitions of an empty Postgres. Schedules and triggers are lost with the old one. No request to them
-        is folded again: it would start what was due since then, if what that needs is there by chance.
+        """Fills partitions of an empty Postgres. Schedules and triggers are lost with the old one. Requests to them are
+        not folded again: they would start what was due since then, if what it needs happens to exist.
         """
         return [await self._catch_up(lease, anew=True) for lease in leases if await self._log.last_of(lease.id)]
 
@@ -143,8 +143,8 @@ class Recovery:
     async def _recorded_ticks(
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
     ) -> dict[int, int]:
-        """Per partition, the tick up to which EVENTS has the records: all that is published, unless some are lost that
-        were stored below the cursor.
+        """Per partition, the tick up to which EVENTS has the records: all that is published, unless records stored
+        below the cursor are lost.
         """
         published = self._committer.published({lease.id for lease in leases})
         ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
@@ -156,8 +156,8 @@ class Recovery:
         return {id: min(tick, ticks[id]) for id, tick in published.items()}
 
     async def _lower(self, recorded: Mapping[int, int]) -> None:
-        """Commits that EVENTS lacks records, before a record of a later tick is published: it would hide the rest from
-        the next owner, if this one does not come to it.
+        """Commits that EVENTS lacks records, before a record of a later tick is published: that would hide the rest
+        from the next owner, should this one not get to it.
         """
         published = self._committer.published(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
@@ -205,7 +205,7 @@ class Recovery:
 
 
 class _Restoring:
-    """Writes the entries of one partition's executions as they stand, in ticks of its owner.
+    """Writes the entries of one partition's executions unchanged, in ticks of its owner.
 
     Args:
         ticks: How many ticks it may take: before the last, the partition is still behind EVENTS for a successor.
@@ -303,7 +303,7 @@ class _Restoring:
         return True
 
     def _collect(self, execution_id: str, after: Execution, effects: Sequence[Effect]) -> None:
-        """Collects what rows follow. Messages to other executions are sent again: these know what they had."""
+        """Collects the rows that follow. Messages to other executions are sent again: they recognize repeats."""
         rows = [one for one in effects if not isinstance(one, IssueCommand | StopWorkers | WithdrawCommand)]
         self._tick.collect(execution_id, self._partition, rows)
         for effect in rows:
@@ -315,7 +315,7 @@ class _Restoring:
                 self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
 
     def _recall(self, state: Execution) -> None:
-        """Tells the aggregate that has started an execution that it has."""
+        """Reminds the aggregate that started an execution of it."""
         if state.origin is not None:
             self.origins[state.origin.path] = state.origin.kind
             fact = StartedBefore(state.execution_id)

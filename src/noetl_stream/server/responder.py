@@ -1,6 +1,6 @@
 """Answers over NATS: whether a server is alive, whether a request was folded, what workers ask (PROTOCOL §4).
 
-What only a server may do on NATS, it does here for others: making the queue of a pool, deleting objects.
+It also does for others what only a server may do on NATS: making the queue of a pool, deleting objects.
 """
 
 from __future__ import annotations

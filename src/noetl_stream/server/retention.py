@@ -30,11 +30,11 @@ AT_ONCE: Final = 8
 ARCHIVED_AT_ONCE: Final = 200
 
 STARTING_MS: Final = 2 * 86_400_000
-"""An execution may still start in a month that ended no longer ago: its id was drawn before."""
+"""How long after its end a month may still get an execution: its id was drawn before."""
 
 
 class RetentionPlan(msgspec.Struct, frozen=True, gc=False):
-    """What a rule does not keep: so many executions, whose journals take about so many bytes."""
+    """How many executions a rule does not keep, and about how many bytes their journals take."""
 
     rule: RetentionRule
     executions: int

@@ -50,7 +50,7 @@ async def _digest_of(text: str, plan: Plan, catalog: Catalog, grants: Grants | N
     address = read_address(text)
     if address is None:
         raise UsageError("is not an address in the catalog", hint=f"use {ADDRESS_FORM}")
-    # Before the lookup: what may not be used is not said to exist either.
+    # Before the lookup, so as not to reveal schemas that may not be used.
     if not _may_use(plan, address.path, grants):
         raise NotFound("the operator's grants do not let the playbook use it")
     try:

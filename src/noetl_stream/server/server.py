@@ -71,7 +71,7 @@ from noetl_stream.server.tick import PendingTick
 log = logging.getLogger(__name__)
 
 LEFT_MS: Final = 60_000
-"""A slot of an execution that ended so long ago was left behind."""
+"""A slot of an execution that ended this long ago was left behind."""
 
 SLOW_TURN_S: Final = 1.0
 """A turn that took longer is logged."""
@@ -87,7 +87,7 @@ class Server(ServerParts):
     Attributes:
         lasting: What runs beside the loop as long as it does, by name; empty before that.
         turned_s: When the loop began its last turn, by the monotonic clock.
-        waits_for: Which store does not answer, if one is waited for at the start.
+        waits_for: The store that the start waits for, if any.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Server(ServerParts):
             if in_order:
                 await self.assignment.release_all()
                 await self.leases.leave()
-            if self.traces is not None:  # last: a collector that is away keeps no partition from others
+            if self.traces is not None:  # last: an absent collector must keep no partition from others
                 await self.traces.close()
 
     async def _look_at_stores(self) -> bool:
@@ -339,7 +339,7 @@ class Server(ServerParts):
         return known.row
 
     async def _checked(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
-        """The playbook of a request with all that it needs besides; or why it may not run."""
+        """The playbook of a request with everything else it needs; or why it may not run."""
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
         plan = granted(bounded(known), grants, caller)
@@ -348,7 +348,7 @@ class Server(ServerParts):
         return self.formats.written(await with_credentials(plan, self.ports.secrets, grants))
 
     async def _take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
-        """Gives an execution that was parked for its playbook what was loaded."""
+        """Gives an execution that was parked for its playbook the loaded one."""
         cached, known = self.executions.get(execution_id), recorded.value
         if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
             return
@@ -403,7 +403,7 @@ class Server(ServerParts):
         return rest
 
     async def _end_again(self, item: InboxItem, origin: Origin, tick: PendingTick) -> None:
-        """Tells an aggregate that has started an execution twice, since Postgres was put back, if that has ended."""
+        """Repeats an execution's end, if any, to an aggregate that started it twice, since Postgres was put back."""
         row = await self.ports.store.execution(item.execution_id)
         for status in ENDED:
             if row is not None and row.status == status:
@@ -467,7 +467,7 @@ class Server(ServerParts):
         return ()
 
     async def _give_back_left(self) -> None:
-        """Gives slots back that executions held which are over: what would have done so was lost."""
+        """Gives back slots of executions that are over: the message that should have was lost."""
         now_s = self.ports.clock.monotonic_s()
         if now_s - self._gave_back_s < self.times.slots_s or not self.ownership.ids:
             return

@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 EXECUTIONS_AT_ONCE: Final = 64
 ENTRIES_AT_ONCE: Final = 5_000
-"""How many entries of journals are in memory while they are replayed, of all executions together."""
+"""How many journal entries are in memory during a replay, of all executions together."""
 
 SNAPSHOT_EVERY: Final = 1_000
-"""A snapshot is due when a journal has so many facts more than at the last one."""
+"""A snapshot is due when a journal has this many more facts than at the last one."""
 
 BYTES_PER_FACT: Final = 100
 """A large state is kept less often, so that snapshots take no more space than the journal."""
@@ -46,7 +46,7 @@ class LoadedState(NamedTuple):
 
     Attributes:
         size: About how much memory its values take.
-        snapshot_due: The position from which on a tick writes a snapshot.
+        snapshot_due: The position from which a tick writes a snapshot.
     """
 
     state: Execution | None
@@ -79,7 +79,7 @@ class Snapshots:
         every: How many facts a journal grows between two snapshots.
 
     Attributes:
-        written: Snapshots that ticks were given.
+        written: Snapshots given to ticks.
         thrown_away: Snapshots that could not be used.
     """
 
@@ -109,7 +109,7 @@ class Snapshots:
                         yield base.row, await self._loaded(base)
 
     def take(self, state: Execution) -> tuple[SnapshotRow | None, int]:
-        """A snapshot, or ``None`` if it has none; and the position from which on the next is due."""
+        """A snapshot, or ``None`` if it has none; and the position from which the next is due."""
         try:
             body = encode_state(state)
         except PayloadRefused as error:
@@ -150,7 +150,7 @@ class Snapshots:
     async def _read(self, row: SnapshotRow, execution: ExecutionRow) -> Execution:
         """
         Raises:
-            SnapshotUnusable: it is damaged, or says something else than the journal.
+            SnapshotUnusable: it is damaged, or disagrees with the journal.
         """
         if row.position > execution.position:
             raise SnapshotUnusable(f"it is at {row.position}, and the journal ends at {execution.position}")

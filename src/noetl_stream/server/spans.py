@@ -1,4 +1,4 @@
-"""What an execution's journal says as spans: of the execution, its step runs and its tasks (pure)."""
+"""The spans in an execution's journal: of the execution, its step runs and its tasks (pure)."""
 
 from __future__ import annotations
 

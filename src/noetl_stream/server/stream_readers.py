@@ -1,7 +1,7 @@
 """Reads the streams of triggers on NATS whose partitions this server owns, and hands what it reads to the loop.
 
-A message is acknowledged when it is folded and committed: what a server that dies has read, the next one reads again.
-How far a stream is folded stands in the state of its trigger, so a message that comes twice starts nothing twice.
+A message is acknowledged once it is folded and committed: what a dying server has read, the next one reads again. The
+state of its trigger says how far a stream is folded, so a message that comes twice starts nothing twice.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ MOST_RETRY_S: Final = 15.0
 """How long it waits after an error: twice as long each time."""
 
 SWEEP_S: Final = 300.0
-"""How often consumers are looked for whose triggers are gone."""
+"""How often consumers of triggers that are gone are sought."""
 
 
 class StreamInput(NamedTuple):
-    """What was read of the stream of a trigger, or found out about it. ``path`` is the trigger's, ``size`` that of the
-    message in bytes.
+    """What was read from a trigger's stream, or found out about it. ``path`` is the trigger's, ``size`` the message's
+    in bytes.
     """
 
     aggregate_id: str
@@ -107,7 +107,7 @@ class StreamReaders:
         return sum(bool(one.reading.trouble) for one in self._readers.values())
 
     def refresh(self, states: Mapping[str, TriggerState], *, sweeps: bool) -> None:
-        """Reads for those of these triggers that are this server's, by id: they are all that there are on NATS.
+        """Reads for this server's triggers among these, by id, which are all there are on NATS.
 
         Args:
             sweeps: Whether this server looks for consumers whose triggers are gone.
@@ -141,8 +141,8 @@ class StreamReaders:
         task.cancel()
 
     def offered(self) -> list[StreamInput]:
-        """What waits to be folded, up to :data:`MOST_AT_ONCE` and about :data:`MOST_BYTES`, those of a trigger in
-        order; again each time, until it is :meth:`folded`.
+        """What waits to be folded, up to :data:`MOST_AT_ONCE` and about :data:`MOST_BYTES`, each trigger's in order;
+        the same again until it is :meth:`folded`.
         """
         found: list[StreamInput] = []
         size = 0
@@ -189,8 +189,8 @@ class StreamReaders:
             log.warning("consumer %s of stream %s stays for now: %s", consumer.name, consumer.stream, error)
 
     async def _sweep(self) -> None:
-        """Finds consumers. The next but one :meth:`refresh` is told of all triggers that these can be of: the next may
-        have read them before.
+        """Finds consumers. Only the next :meth:`refresh` but one surely knows all their triggers: the next may have
+        read them before.
         """
         for stream in self._allowed:
             try:
@@ -298,8 +298,8 @@ class StreamReader:
             await consumer.close()
 
     async def _take(self, consumer: StreamConsumer, batch: Sequence[ReadMessage]) -> None:
-        """Has a batch folded, and acknowledges it. What is folded already is left out: it would be
-        suspected of what the next message does.
+        """Has a batch folded, and acknowledges it. What is folded already is left out: it would be blamed for what the
+        next message does.
         """
         places = {one.message.sequence: self._place(consumer, one) for one in batch}
         new = [one for one in batch if not self._state.has_folded(places[one.message.sequence])]

@@ -1,4 +1,4 @@
-"""What stands in memory for an execution whose journal is not read: servers may have died of that (PROTOCOL §5)."""
+"""The stub of an execution whose journal is not read: servers may have died reading it (PROTOCOL §5)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Purges commands of executions that have ended from the queue (PROTOCOL §5 *Retention*).
 
-A nats-server that is killed may forget what it had deleted: acknowledged commands are in the stream again, and no
-consumer gives them out any more. A withdrawal is lost with the server that should have made it.
+A nats-server that is killed may forget deletions: acknowledged commands are in the stream again, but no consumer
+delivers them. A withdrawal is lost with the server that should have made it.
 """
 
 from __future__ import annotations

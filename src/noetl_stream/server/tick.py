@@ -167,9 +167,9 @@ class PendingTick:
     """Collects rows and messages; makes no decisions of its own.
 
     Attributes:
-        encode_command: Gives a command the form in which its worker gets it.
+        encode_command: Encodes a command for its worker.
         format: That of what is sent.
-        claims: Who claims a command, by the subject of the answer, which the state gives once it is committed.
+        claims: Who claims a command, by the subject of the answer, which comes from the committed state.
         drops: Claims that are refused whatever the state, by the subject of the answer.
     """
 

@@ -1,7 +1,7 @@
 """Makes spans of what is committed, beside the loop that commits it.
 
-Law: a commit costs a copy of references, and only for executions that are sampled. What waits is bounded; what is above
-is dropped and counted. A span is made of the journal alone, so whichever server makes it, it is the same.
+Law: a commit costs a copy of references, and only for executions that are sampled. What waits is bounded; the excess is
+dropped and counted. A span is made from the journal alone, so it is the same whichever server makes it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ServerTraces:
             self._readings.drop(execution.execution_id)
 
     async def _reading_before(self, execution: TracedExecution, position: int) -> JournalReading:
-        """The journal read up to the fact before ``position``: again, if what another server or a bound left out."""
+        """The journal read up to the fact before ``position``: anew if another server or a bound left facts out."""
         execution_id = execution.execution_id
         reading = self._readings.get(execution_id)
         if reading is not None and reading.position == position - 1:
@@ -128,7 +128,7 @@ class ServerTraces:
         return reading
 
     async def _links(self, execution: TracedExecution) -> Sequence[SpanLink]:
-        """What it reruns, in the trace of that."""
+        """The original of a rerun, in its trace."""
         row = await self._store.execution(execution.rerun_of) if execution.rerun_of else None
         if row is None:
             return ()

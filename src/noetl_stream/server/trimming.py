@@ -1,7 +1,7 @@
-"""Trims EVENTS: only servers do, below every cursor, and never the facts of executions that live (PROTOCOL §5).
+"""Trims EVENTS: only servers do this, below every cursor, and never facts of living executions (PROTOCOL §5).
 
-A living execution whose messages would go is first written to EVENTS again, its whole journal, as checkpoint records.
-Their cost is bounded: nothing is trimmed that would not free twice as much.
+The whole journal of a living execution whose messages would go is first written to EVENTS again, as checkpoint records.
+Their cost is bounded: a trim must free twice as much.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 ENTRIES_AT_ONCE: Final = 100
 KEPT_MS: Final = 2 * MARGIN_MS
-"""Younger messages always stay, and what was not folded so long ago: a lost tail is repaired from them, and a Postgres
-that is put back to an older state.
+"""Messages stored or folded within this time always stay: a lost tail is repaired from them, and so is a Postgres that
+is put back to an older state.
 """
 
 
@@ -33,7 +33,7 @@ class Trimmer:
     """Trims EVENTS: above a bound to half of it. Several at once do no harm: one of them moves the floor.
 
     Args:
-        kept_ms: Younger messages stay, and what was not folded so long ago.
+        kept_ms: Messages stored or folded within this time stay.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Trimmer:
         return through
 
     def _folded_long_ago(self, folded: int) -> int:
-        """Up to which sequence all partitions are folded, and were ``kept_ms`` ago; 0 if that is not known.
+        """The sequence up to which all partitions are folded, and were ``kept_ms`` ago; 0 if unknown.
 
         Args:
             folded: Up to which they are now.

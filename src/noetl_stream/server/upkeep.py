@@ -1,4 +1,4 @@
-"""What a server does beside its loop, so that the stores do not grow for ever: nothing of it changes an execution."""
+"""What a server does beside its loop to keep the stores from growing for ever: none of it changes an execution."""
 
 from __future__ import annotations
 

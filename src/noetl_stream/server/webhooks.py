@@ -1,4 +1,4 @@
-"""Deliveries to webhooks, verified: gateways look at no secret, they ask a server (LANGUAGE §15 *Trigger*).
+"""Verifies deliveries to webhooks: gateways see no secret, they ask a server (LANGUAGE §15 *Trigger*).
 
 To a stranger an unknown webhook and a wrong signature look alike, in words and in time: the same work is done for both.
 """
@@ -31,11 +31,11 @@ UNSAID: Final = frozenset(
         *("stripe-signature", "x-slack-signature"),
     }
 )
-"""Headers that no event has: by them a reader of the event could pass for its sender."""
+"""Headers left out of events: with them, a reader of the event could pose as its sender."""
 
 
 class Webhooks:
-    """Says whether deliveries are believed. Without ``secrets`` only those are that need none."""
+    """Verifies deliveries. Without ``secrets``, only those that need none are believed."""
 
     def __init__(self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock) -> None:
         self._store = store

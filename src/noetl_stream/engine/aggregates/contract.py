@@ -1,7 +1,7 @@
 """The contract of a kind of aggregate: a fold of its own over what it is asked and told.
 
-The rule is the engine's: a fact that changes nothing has no consequence, and time is a part of the input. What a fold
-must know of the catalog and of rights it names beforehand (:meth:`AggregateKind.lookups`), and is handed in.
+As in the engine, a fact that changes nothing has no consequence, and time is a part of the input. A fold names
+beforehand what it must know of the catalog and of rights (:meth:`AggregateKind.lookups`), and is given it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LimitSlots(Protocol):
         ...
 
     def of(self, holder: str) -> LimitSlot | None:
-        """The slot of who is named in the input."""
+        """The slot of this holder."""
         ...
 
     def waiting(self) -> Iterator[LimitSlot]:
@@ -61,7 +61,7 @@ class LimitSlots(Protocol):
 
 
 class NoSlots:
-    """Those of what is no limit."""
+    """For kinds other than limits."""
 
     has_more: Final = False
 
@@ -81,8 +81,8 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     """An input of an aggregate. ``at_ms``: when it was stored in EVENTS, else the database's time.
 
     ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit;
-    ``streams`` are those that triggers may read. ``is_catching_up``: who else holds slots is not all known,
-    since Postgres was put back.
+    ``streams`` are those that triggers may read. ``is_catching_up``: not all holders of slots are known, since Postgres
+    was put back.
     """
 
     aggregate_id: str
@@ -109,10 +109,10 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
-    """What follows from an input. Handing back the very state it was given says that nothing has changed.
+    """What follows from an input. Returning the very state it was given means that nothing has changed.
 
     Attributes:
-        state: ``None``: there is no such aggregate, or no more.
+        state: ``None``: there is no such aggregate, or no longer.
         messages: To executions and other aggregates, sent with the tick.
         history: Entries that are new or say something else now.
         answer: To a request: what its client is told, or why it is refused.

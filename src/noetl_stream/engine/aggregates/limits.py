@@ -1,7 +1,7 @@
 """A limit by key: who gets a slot, and when (LANGUAGE §15). Pure, as the engine is: no change, no consequence.
 
-A key may have ten thousand waiting, so its state holds counts, and each slot is a row of its own: what folds an input
-sees the rows that the input names, and the first of those that wait. A grant costs the same however long the queue is.
+A key may have ten thousand waiting, so its state holds counts, and each slot is a row of its own: a fold sees the rows
+that its input names, and the first that wait. A grant costs the same however long the queue is.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 US_PER_MS: Final = 1000
 
 IDLE_MS: Final = 60_000
-"""A key that nobody holds or waits for is forgotten after so long: what uses it again and again finds it."""
+"""A key that nobody holds or waits for is forgotten after this long: frequent users still find it."""
 
 CATCHING_UP_MS: Final = 500
-"""How long a limit waits before it looks again whether all who hold it are known."""
+"""How long a limit waits before it checks again whether all its holders are known."""
 
 TIMER: Final = "limit"
 
@@ -88,9 +88,9 @@ def fold_limit(
     """The limit after an input.
 
     Args:
-        fact: What it is told; ``None`` if the time has come at which it wanted to be woken.
+        fact: What it is told; ``None`` if it is woken at the time it asked for.
         at_ms: The time of the fact; the limit's own never goes back.
-        is_catching_up: Nothing is given out: who holds slots is not all known. All who ask wait, also with ``reject``.
+        is_catching_up: Nothing is given out: not all holders are known. All who ask wait, even with ``reject``.
     """
     if isinstance(fact, SlotAsked):
         return _asked(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
@@ -143,7 +143,7 @@ def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *,
 
 
 def _limited(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
-    """The state with what the newest that asks says of the key; what it does not say stays."""
+    """The state with what the newest request says of the key; the rest stays."""
     concurrency = state.concurrency if fact.concurrency is None else fact.concurrency
     rate = state.rate if fact.rate is None else fact.rate
     if (concurrency, rate) == (state.concurrency, state.rate):
@@ -239,7 +239,7 @@ class _Folding:
         return 0 if rate is None else self.state.free_us - (rate.burst - 1) * _interval_us(rate)
 
     def _end_oldest(self, newer: LimitSlot) -> None:
-        """Has the oldest execution end, holding or waiting, so that no more go on than may."""
+        """Has the oldest execution, holding or waiting, end, to stay within the limit."""
         oldest = next((slot for slot in self._slots.may_be_ended() if slot.holder not in self._changed), None)
         if oldest is None:
             return

@@ -40,22 +40,20 @@ AT_ONCE: Final = 50
 """How many occurrences one fold decides about; if more are due, its timer is due again at once."""
 
 ON_TIME_MS: Final = 60_000
-"""Up to so late, an occurrence is not missed."""
+"""An occurrence up to this late is not missed."""
 
 MAX_RUNNING: Final = 1_000
 MAX_WAITING: Final = 100
 MAX_BACKFILL: Final = 10_000
 
 AHEAD_MS: Final = 300_000
-"""A range that ends so far in the future ends now."""
+"""A range that ends up to this far ahead ends now."""
 
 MAX_KNOWN: Final = 1_000
-"""How many executions are remembered that were started before Postgres was put back, until their occurrences are due
-again.
-"""
+"""How many executions started before Postgres was put back are remembered, until their occurrences are due again."""
 
 MAX_MISSED: Final = 200
-"""How many of the last missed occurrences are remembered: a server may yet say that they were started."""
+"""How many of the last missed occurrences are remembered: a server may yet report that they started."""
 
 REMEMBERED_MS: Final = 600_000
 """How long both are remembered: until all partitions have caught up from EVENTS."""
@@ -93,14 +91,14 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     Attributes:
         path: Where it is registered.
         by: Who has registered it: it acts with their rights.
-        created_ms: When there was none at its path before; ids of what it starts derive from it.
+        created_ms: When it was first registered; ids of what it starts derive from it.
         next_ms: The next time of the timetable; ``None`` if there is none any more.
         decided_ms: The last time of the timetable that was decided about.
         paused: Why it starts nothing; empty if it does.
         failures: Executions that failed since the last that did not.
         known: Executions that were started before Postgres was put back to an earlier state, by id, as long as their
             occurrences are not due again; each with its end, if it is over.
-        missed: The occurrences that were missed last; ``recalled_ms``: when one of both was added.
+        missed: The occurrences that were missed last; ``recalled_ms``: when either was last added.
     """
 
     path: str
@@ -277,7 +275,7 @@ def _next_due(turn: _Turn) -> None:
 
 
 def _missed(terms: ScheduleTerms, late_ms: int, *, is_last: bool) -> str:
-    """Why an occurrence that is so late is not made up for; empty if it is."""
+    """Why an occurrence this late is not made up for; empty if it is."""
     if late_ms <= ON_TIME_MS:
         return ""
     text = f"no server ran when it was due, {late_ms // 1000} s ago"
@@ -301,7 +299,7 @@ def _backfill_due(turn: _Turn) -> None:
 
 
 def _holds_back(state: ScheduleState, backfill: Backfill) -> bool:
-    """Whether the next occurrence of a backfill is left to later, rather than to the bounds of what waits or runs."""
+    """Whether the next occurrence of a backfill is postponed, rather than left to the bounds of what waits or runs."""
     if backfill.overlap == "queue_all":
         return bool(state.running or state.waiting)
     return backfill.overlap == "allow" and len(state.running) >= MAX_RUNNING
@@ -339,7 +337,7 @@ class _Turn:
         state, number = self.state, self.state.number + 1
         self.state = replace(state, number=number)
         due_ms = _due_ms(state, at_ms) if cause == "timetable" else at_ms
-        # Neither its number nor when it is decided about are in the id: both may be others after Postgres is put back.
+        # The id has neither its number nor the time of the decision: both may differ after Postgres is put back.
         own = derive(self.given.aggregate_id, state.created_ms, cause, request_id, at_ms)
         return DueOccurrence(number, at_ms, due_ms, uuid7(asked_ms or due_ms, bytes.fromhex(own)), cause)
 
@@ -375,7 +373,7 @@ class _Turn:
         return one.number
 
     def start(self, one: DueOccurrence) -> None:
-        """Starts an occurrence, unless it cannot be."""
+        """Starts an occurrence, if possible."""
         found, state = self.found, self.state
         if found.forbidden:
             self.skip(one, found.forbidden)
@@ -391,7 +389,7 @@ class _Turn:
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:
-        """Takes note that an execution is over, and starts what has waited for it."""
+        """Notes that an execution is over, and starts what was waiting for it."""
         state = self.state
         one = next((one for one in state.running if one.execution_id == fact.execution_id), None)
         if one is None:
@@ -422,12 +420,12 @@ class _Turn:
                 self._take_back(one)
 
     def forget(self) -> None:
-        """Forgets what no partition that catches up will speak of any more."""
+        """Forgets what partitions that catch up will no longer mention."""
         if self.state.recalled_ms and self.at_ms - self.state.recalled_ms > REMEMBERED_MS:
             self.state = replace(self.state, known={}, missed=(), recalled_ms=0)
 
     def _take_back(self, one: DueOccurrence) -> None:
-        """An occurrence that was started before: it has its execution, and the end of that."""
+        """An occurrence that was started before: it has its execution, and its end."""
         known = dict(self.state.known)
         end = known.pop(one.own_id)
         started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)

@@ -43,16 +43,16 @@ MAX_DEPTH: Final = 10
 """How many triggers may lead to an execution one after another, by the ends of executions."""
 
 MAX_KEYS: Final = 500
-"""So many keys are remembered, those that came last."""
+"""How many keys, the latest, are remembered."""
 
 MAX_KNOWN: Final = 1_000
-"""So many executions are remembered that were started before Postgres was put back."""
+"""How many executions started before Postgres was put back are remembered."""
 
 KNOWN_MS: Final = 600_000
 """How long they are: until all partitions have caught up from EVENTS, and have decided again what EVENTS lacks."""
 
 MAX_RUNNING: Final = 500
-"""So many executions that messages of a stream have started run at once, about: then it is not read on."""
+"""About how many executions started by messages of a stream run at once: then reading it pauses."""
 
 
 class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -79,7 +79,7 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     Attributes:
         path: Where it is registered.
         by: Who has registered it: it acts with their rights.
-        created_ms: When there was none at its path before; ids of what it starts derive from it.
+        created_ms: When it was first registered; ids of what it starts derive from it.
         number: Of the last event.
         paused: Why it starts nothing; empty if it does.
         keys: The executions started for the keys that came last, by a digest of the key, oldest first.
@@ -159,7 +159,7 @@ class TriggerKind:
                 return _arrived(state, given, event, execution_id, {"resent": resent} if resent else {})
             case ExecutionEnded(ended=ended, ended_ms=ended_ms, depth=depth):
                 if given.found[_watching(ended.path, state.by)].forbidden:
-                    return Folded(state)  # nobody is told that it ended who may not see it
+                    return Folded(state)  # those who may not see it do not learn of its end
                 state = _forgetting(state, given.at_ms)
                 execution_id = _execution_of(state, given, ended_ms, "ended", ended.execution_id)
                 execution_id = state.known.get(_event_in(execution_id), execution_id)
@@ -224,8 +224,8 @@ def _kept(state: TriggerState | None, stream: str, at_ms: int) -> StreamReading:
 
 
 def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | StreamSeen) -> Folded[TriggerState]:
-    """Folds what the owner has read, unless it did not know yet what the trigger is now. A message that is not folded
-    stays in its stream.
+    """Folds what the owner has read, unless it did not know the present trigger yet. A message that is not folded stays
+    in its stream.
     """
     nats, reading = state.terms.nats, state.reading
     if nats is None or fact.consumer != state.consumer:
@@ -283,7 +283,7 @@ def _event_in(execution_id: str) -> str:
 
 
 def _forgetting(state: TriggerState, at_ms: int) -> TriggerState:
-    """Without what no partition that catches up will speak of any more."""
+    """Without what partitions that catch up will no longer mention."""
     is_past = state.recalled_ms and at_ms - state.recalled_ms > KNOWN_MS
     return replace(state, known={}, recalled_ms=0) if is_past else state
 
@@ -350,7 +350,7 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
 
 
 def _told(state: TriggerState, entry: HistoryEntry) -> dict[str, Any]:
-    """What the client is told of an event. ``started``: its execution, for the id of the aggregate stands beside it."""
+    """What the client is told of an event. ``started``: its execution, since the id of the aggregate is beside it."""
     reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
     started = {"execution_id": entry.execution_id} if entry.execution_id else {}
     return {"path": state.path, "number": entry.number, "status": entry.status, **started, **reason}

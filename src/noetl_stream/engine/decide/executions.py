@@ -99,8 +99,8 @@ def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """What follows from a task's patch, or another change of ``ctx``: what is to be said about its keys; failure if
-    ``ctx`` is too large.
+    """What follows from a task's patch, or another change of ``ctx``: notices about its keys; failure if ``ctx`` is too
+    large.
     """
     if state.ending:
         return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
@@ -145,7 +145,7 @@ def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Seque
 
 
 def _playbook_resolved(plan: Plan, state: Execution, fact: events.ReferenceResolved) -> Sequence[Fact]:
-    """A start that waited for its playbook goes on; a result by reference is read by what is decided again."""
+    """A start that waited for its playbook goes on; a result by reference is read as decisions are made again."""
     return () if state.request is None else _requested(plan, state, state.request)
 
 
@@ -166,7 +166,7 @@ class _Pinned(NamedTuple):
 
 
 def _priority_of(plan: Plan, request: events.ExecutionRequested) -> int:
-    """What the request says, then the playbook; of a call the caller's comes last (LANGUAGE §15)."""
+    """What the request says, then the playbook; for a call, the caller's comes last (LANGUAGE §15)."""
     said = (request.priority, plan.priority) if request.parent is None else (plan.priority, request.priority)
     return next((priority for priority in said if priority is not None), DEFAULT_PRIORITY)
 

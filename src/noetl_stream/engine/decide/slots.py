@@ -1,6 +1,6 @@
 """Slots of limits by key: what begins only with one asks for it, and gives it back at its end (LANGUAGE §15).
 
-The key of a task is computed by its worker, which comes to it; all others are computed here.
+A worker computes the key of a task when it reaches it; all others are computed here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
     """The request of an execution that begins only with a slot; ``None`` if it begins at once.
 
     Raises:
-        ExpressionError: its key is none.
+        ExpressionError: its key is invalid.
     """
     if plan.concurrency is None:
         return None
@@ -38,7 +38,7 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
 def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) -> Sequence[Fact] | None:
     """The request of a step run that begins only with a slot, nothing while it waits for it; ``None`` if it may begin.
 
-    What an execution or its caller holds, its steps share: they would wait for each other.
+    Steps share what their execution or its caller holds, or they would wait for each other.
 
     Raises:
         ReferenceNeeded: the key reads a result that must be loaded first.
@@ -57,8 +57,8 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
 
 
 def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:
-    """The request of a task that a worker has come to. One that is not in the playbook, or has no limit there, asks
-    for nothing that it would not get at once.
+    """The request of a task that a worker has reached. One that is not in the playbook, or has no limit there, asks for
+    what it gets at once.
     """
     step_run_id, key = suspended.step_run_id, wait.key
     assert key is not None
@@ -91,7 +91,7 @@ def key_of(limit: LimitPlan, scope: Scope) -> str:
     """The key of a limit.
 
     Raises:
-        ExpressionError: it is none.
+        ExpressionError: it is invalid.
         OverBudget: it costs more than the scope may spend.
         ReferenceNeeded: it reads a result that must be loaded first.
     """

@@ -66,7 +66,7 @@ def end_iteration(
     *,
     unattended: int = 0,
 ) -> Execution:
-    """The state after the iteration ``path`` of a running level; ``unattended`` is that of the step run from now on."""
+    """The state after the iteration ``path`` of a running level; ``unattended`` is the step run's from now on."""
     loop, index = loop_at(run.loop, path[:-1]), path[-1]
     assert loop is not None
     failed_leaves = 0

@@ -13,7 +13,7 @@ from noetl_stream.model import events
 from noetl_stream.model.outcome import ErrorInfo
 
 LIMIT_REACHED: Final = "limit_reached"
-"""The kind of error of an execution that found no slot, and was not to wait for one."""
+"""The error kind of an execution that found no slot and was not to wait for one."""
 
 
 def _requested(state: Execution, fact: events.SlotRequested) -> Execution:

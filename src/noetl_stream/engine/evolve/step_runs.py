@@ -24,7 +24,7 @@ from noetl_stream.template import ExpressionError
 
 
 def end_slots(state: Execution, step_run_id: str, path: Path) -> Execution:
-    """The tasks in this iteration, and in those inside it, need the slots of their limits no more."""
+    """The tasks in this iteration, and in those inside it, no longer need the slots of their limits."""
     over = {
         holder: replace(slot, over=True)
         for holder, slot in state.slots.items()

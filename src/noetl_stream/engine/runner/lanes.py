@@ -13,7 +13,7 @@ Work: TypeAlias = "Generator[Action | list[Work[bool]], Any, T]"
 """A generator that yields an action, is sent what completes it, and returns a ``T``.
 
 It may also yield a list of generators to run side by side, and continues when they have ended. One that returns true
-ends the others. What is sent are the ids of the actions that were under way for those: they are to be withdrawn.
+ends the others. It is sent the ids of the actions that were under way for those, which must be withdrawn.
 """
 
 

@@ -59,7 +59,7 @@ def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]]
     """The items page by page, if they must be paged out; or why they cannot be.
 
     Args:
-        paging: Whether they must be in any case, and not only if they are too many for an event.
+        paging: Whether they must be in any case, not only if they are too many for an event.
     """
     size = len(codec.encode(opened.items))
     if not paging and size <= most_inline(limits):
@@ -122,7 +122,7 @@ class Level:
         return (index for index in range(self.before.low, self.opened.total) if index not in above)
 
     def fail_leaf(self) -> None:
-        """Counts an iteration that failed, and not because of an inner one, here and in the levels around this one."""
+        """Counts an iteration that failed, but not because of an inner one, here and in the levels around it."""
         level: Level | None = self
         while level is not None:
             level.failed_leaves += 1

@@ -31,8 +31,8 @@ The law
 4. **Each action is completed once**, in any order, unless a :class:`Withdraw` names it. Only parallel loops have
    several under way at once, and never more tasks than the windows of their levels allow.
 
-5. **An illegal input changes nothing.** To begin twice, to complete what is not under way, or with what its action does
-   not accept, raises ``IllegalInput``; the run then continues as if it had not been tried.
+5. **An illegal input changes nothing.** Beginning twice, or completing what is not under way, or with what its action
+   does not accept, raises ``IllegalInput``; the run then continues as if nothing had happened.
 
 6. **The same inputs give the same outputs.** The inputs are the arguments of the runner, the order of completions with
    what they bring, and :meth:`CommandRunner.pause`.
@@ -82,7 +82,7 @@ from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, 
 from noetl_stream.template.runtime.scope import References
 
 MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
-"""How large what one command waits for may be together, args of called playbooks included: it is one event."""
+"""The most that one command's waits may take together, args of called playbooks included: it is one event."""
 
 T = TypeVar("T")
 
@@ -235,7 +235,7 @@ class CommandRunner:
         return None
 
     def _take_turns(self, level: Level, left: Iterator[int]) -> Work[bool]:
-        """One iteration after the other until none is left, or one has to wait: it stays in flight.
+        """One iteration after another until none is left, or one has to wait: it stays in flight.
 
         Returns:
             Whether a failure has ended the level, and so all that runs beside it.

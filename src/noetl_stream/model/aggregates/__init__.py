@@ -1,4 +1,4 @@
-"""Facts about aggregates: state of its own beside executions, folded in the partition of its id (PROTOCOL §1).
+"""Facts about aggregates: state beside executions, folded in the partition of its id (PROTOCOL §1).
 
 To add a kind, define its requests and messages in a module of this folder, with ``of`` the kind's name, and add them to
 the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
@@ -17,4 +17,4 @@ RequestedFact = ScheduleFact | TriggerFact
 """What clients ask of aggregates."""
 
 SentFact = StartedEnded | StartedBefore | ExecutionEnded | EventReceived | SlotAsked | SlotHeld | SlotReturned
-"""What executions, and other aggregates, tell aggregates; an event that was a dead letter, if it is put back."""
+"""Messages from executions and other aggregates to aggregates; also an event put back from a dead letter."""

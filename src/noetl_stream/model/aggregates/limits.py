@@ -1,4 +1,4 @@
-"""What executions say to a limit by key, and how it keeps who holds and who waits (LANGUAGE §15)."""
+"""Messages of executions to a limit by key, and how it stores who holds and waits (LANGUAGE §15)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
 
 
 class LimitFact(AggregateFact, frozen=True):
-    """Base of what a limit is told. ``step_run_id`` is empty where the whole execution asks, ``slot_id`` unless a task
+    """Base of messages to a limit. ``step_run_id`` is empty if the whole execution asks, ``slot_id`` unless a task
     does.
     """
 
@@ -64,13 +64,13 @@ class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
 
 
 def holder_of(execution_id: str, step_run_id: str, slot_id: str) -> str:
-    """What a slot is held by, as one id."""
+    """The holder of a slot, as one id."""
     return slot_id or step_run_id or execution_id
 
 
 class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A slot that is held since ``granted_ms``, or waited for while that is 0. ``number`` is its place in the queue of
-    all there were. ``is_ending``: its execution was told to end, for a newer one.
+    """A slot held since ``granted_ms``, or waited for while that is 0. ``number`` counts slots in the order of asking.
+    ``is_ending``: its execution was told to end, for a newer one.
     """
 
     number: int

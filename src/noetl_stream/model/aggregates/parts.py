@@ -17,7 +17,7 @@ _BEGINNINGS: Final = tuple(f"{family}-" for family in FAMILIES)
 
 
 def aggregate_id(family: Family, key: str) -> str:
-    """The id of the aggregate with this key, a path or the value of a key. It says that it is none of an execution."""
+    """The id of the aggregate with this key, a path or the value of a key. It shows that it is not an execution's."""
     return f"{family}-{derive(family, key)}"
 
 
@@ -56,8 +56,8 @@ class AggregateRequested(AggregateFact, frozen=True):
 
 
 class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
-    """An execution that an aggregate has started is over. ``number`` is that of its entry in the history, ``error`` the
-    kind of its error.
+    """An execution that an aggregate has started is over. ``number`` is its entry's in the history, ``error`` the kind
+    of its error.
     """
 
     execution_id: str
@@ -67,7 +67,7 @@ class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
 
 
 class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
-    """An execution that an aggregate has started is there: EVENTS has it, and Postgres was put back to before that."""
+    """An execution that an aggregate has started exists: EVENTS has it, and Postgres was put back to before that."""
 
     execution_id: str
 

@@ -1,4 +1,4 @@
-"""What schedules are asked: see :mod:`noetl_stream.engine.aggregates.schedules`."""
+"""Requests to schedules: see :mod:`noetl_stream.engine.aggregates.schedules`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         zone: The IANA name of the zone of its days and times.
-        cron: Expressions of five fields, or of six with seconds in front; due is what any of them names.
+        cron: Expressions of five fields, or of six with seconds in front; any of them makes it due.
         every_s: Whole days are calendar days from the first of 1970, each at midnight. Anything else is elapsed time
             from the midnight that begins that day, so the distance of two occurrences never changes.
         at_ms: Instants, ascending.
         from_ms: The first instant that may be one.
-        before_ms: The first instant that is too late; 0: as late as any may be.
+        before_ms: The first instant that is too late; 0: none.
         exclude: Days without an occurrence.
     """
 
@@ -41,8 +41,8 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a schedule starts, and when: a registered document, read. Durations are in seconds.
 
-    ``version`` is the version of the playbook, ``None`` for the one registered last. Without ``missed_within_s`` an
-    occurrence is never missed for too long. ``pause_after_failures`` 0: it is never paused for them.
+    ``version`` is the version of the playbook, ``None`` for the one registered last. Without ``missed_within_s`` no
+    occurrence is too late to make up for. ``pause_after_failures`` 0: failures never pause it.
     """
 
     playbook: str

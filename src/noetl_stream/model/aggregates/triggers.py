@@ -1,4 +1,4 @@
-"""What triggers are asked and told: see :mod:`noetl_stream.engine.aggregates.triggers`."""
+"""Requests and messages to triggers: see :mod:`noetl_stream.engine.aggregates.triggers`."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of an execution, as triggers see it. ``error`` is ``{kind}`` of a failed one: what else it says, only
-    readers of the execution are shown.
+    """The end of an execution, as triggers see it. ``error`` is ``{kind}`` if it failed: only readers of the execution
+    see the rest.
     """
 
     execution_id: str
@@ -143,7 +143,7 @@ class TriggerDeleted(AggregateRequested, frozen=True, tag="trigger.deleted"):
 
 
 class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
-    """An execution has ended that the trigger waits for. ``depth``: how many triggers led to it, one after another;
+    """An execution that the trigger waits for has ended. ``depth``: how many triggers led to it, one after another;
     ``ended_ms``: when it ended, by its journal.
     """
 
@@ -155,7 +155,7 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
 
 
 class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A place in a stream. One that was deleted and made again is another, by the time ``made`` of its creation."""
+    """A place in a stream. ``made``, its time of creation, tells it from an earlier stream of that name."""
 
     stream: str
     made: str
@@ -166,10 +166,10 @@ class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read
     """The owner of the trigger's partition has read a message of its stream. Like a timer, it is not sent.
 
     Attributes:
-        consumer: Of which trigger it was read: one that was deleted and made again has another.
+        consumer: The trigger's consumer: a trigger that was deleted and made again has another.
         subject: The pattern by which it was read.
         pending: How many messages were left to read behind it.
-        at_ms: When the stream has stored it.
+        at_ms: When the stream stored it.
         unfoldable: Why the event cannot be folded; empty if it can.
     """
 
@@ -185,7 +185,7 @@ class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read
 
 
 class StreamSeen(AggregateFact, frozen=True, tag="trigger.stream_seen"):
-    """What the owner of the trigger's partition has found its stream to be.
+    """How the owner of the trigger's partition has found its stream.
 
     Attributes:
         pending: How many messages are left to read; ``None``: not known.

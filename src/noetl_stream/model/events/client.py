@@ -28,7 +28,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
-    ``priority``: before the playbook's own; of a call the caller's, after the playbook's own.
+    ``priority`` overrides the playbook's own; for a call, it is the caller's and does not.
     ``shared_keys`` are the keys whose slots the calling execution holds, which it shares (LANGUAGE §15).
     """
 

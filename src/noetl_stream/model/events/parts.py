@@ -86,7 +86,7 @@ class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a choice came to: the values of its guards, in order, as far as they were evaluated, and what was rendered
     for those that hold. ``error`` is why one of them cannot be evaluated. ``waits_for`` are the keys of ``ctx`` that
-    guards do not hold without yet, by the index of the guard.
+    guards still lack, by the index of the guard.
     """
 
     guards: list[bool] = []

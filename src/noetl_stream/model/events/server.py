@@ -232,8 +232,8 @@ class ChildFinished(Fact, frozen=True, tag="child.finished"):
 class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     """A slot of ``key`` is asked for: for the step run, or for the whole execution if there is none.
 
-    ``concurrency`` and ``rate`` are what its playbook says of the key. Nothing of it begins before ``slot.granted``.
-    With a ``slot_id`` it is for the next attempt of ``task`` in the iteration ``path`` of the step run.
+    ``concurrency`` and ``rate`` are what its playbook says of the key. Nothing begins before ``slot.granted``. With a
+    ``slot_id`` it is for the next attempt of ``task`` in the iteration ``path`` of the step run.
     """
 
     kind: ClassVar = Kind("workflow", "paused", bounded=True)
@@ -249,7 +249,7 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
 
 
 class SlotGranted(Fact, frozen=True, tag="slot.granted"):
-    """A server input: the key has given a slot. ``warning``: what is to be said of its limit."""
+    """A server input: the key has given a slot. ``warning``: what to say about its limit."""
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
 
@@ -270,8 +270,8 @@ class SlotRefused(Fact, frozen=True, tag="slot.refused"):
 
 
 class SlotReleased(Fact, frozen=True, tag="slot.released"):
-    """A step run, or with a ``slot_id`` a task, gives its slot back, or no longer waits for one. That of an execution
-    goes with its end.
+    """A step run, or with a ``slot_id`` a task, gives its slot back, or no longer waits for one. An execution's goes
+    with its end.
     """
 
     kind: ClassVar = Kind("workflow", "success", bounded=True)

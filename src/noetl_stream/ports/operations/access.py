@@ -17,7 +17,7 @@ MOST_SEARCHED: Final = 10_000
 
 class NewToken(msgspec.Struct, frozen=True, gc=False):
     """Attributes:
-    name: Stands in events and audit as ``token:<name>``; no two that are not revoked have the same.
+    name: Shown in events and audit as ``token:<name>``; unique among tokens that are not revoked.
     paths: Playbook paths that the token may see and touch, with all below them; empty: all. An admin's has none.
     expires_ms: ms since the epoch; ``None`` for never.
     """
@@ -107,8 +107,8 @@ class Access(Protocol):
 
     @http("DELETE", "/tokens/{token_id}")
     async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
-        """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing. ``reason`` stands
-        in the audit.
+        """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing. ``reason`` goes
+        into the audit.
 
         Raises:
             NotFound: no token has that id.
@@ -126,7 +126,7 @@ class Access(Protocol):
         target: str | None = None,
         refused: bool | None = None,
     ) -> AuditPage:
-        """Every call of a gateway that changed something, or was refused; those that all that is given is true of.
+        """The calls of a gateway that changed something or were refused, and that match all given arguments.
 
         A page ends after :data:`MOST_SEARCHED` entries, so it may be short or empty and still have a ``next``.
 

@@ -109,13 +109,13 @@ class DeadLetterPage(DocumentPage[DeadLetterDocument], frozen=True):
 
 class Cluster(Protocol):
     """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away; with a letter's id
-    :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` stands in the audit.
+    :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` goes into the audit.
     """
 
     @http("GET", "/workers")
     async def workers(self) -> list[WorkerDocument]:
-        """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names not more than
-        a bounded number of them.
+        """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
+        number of them.
         """
         ...
 

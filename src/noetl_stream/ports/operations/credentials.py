@@ -36,7 +36,7 @@ class RotatedDocument(Document, frozen=True):
 
 
 class CredentialStore(Protocol):
-    """No method ever returns a value. ``reason`` stands in the audit."""
+    """No method ever returns a value. ``reason`` goes into the audit."""
 
     @http("PUT", "/credentials/{name}")
     async def put(

@@ -10,7 +10,7 @@ from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.executions import GuardDocument, WaitingOnDocument
 
 VALUES_SHOWN: Final = 50
-"""Of one comparison of values: of the other differences only the number is told."""
+"""Differences that one comparison of values shows; the others are only counted."""
 
 MAX_ROWS: Final = 200
 """Rows of one answer."""
@@ -57,8 +57,8 @@ class ValueDifferencesDocument(Document, frozen=True):
 class DivergenceSideDocument(Document, frozen=True):
     """What one execution did there; ``position`` and what follows are null if it did nothing.
 
-    ``guards`` are those that were evaluated, with what they read: only where the executions part first. ``place`` is
-    where the token of an execution stands that is not so far yet, as a state says it, and ``waiting_on`` what it needs.
+    ``guards`` are those that were evaluated, with what they read: only where the executions part first. If an execution
+    is not that far yet, ``place`` is where its token is, as in a state, and ``waiting_on`` what it needs.
     """
 
     position: int | None
@@ -72,8 +72,8 @@ class DivergenceSideDocument(Document, frozen=True):
 
 class DivergenceDocument(Document, frozen=True):
     """A place where two executions part. ``text`` says it in a sentence, ``differences`` are those of what was recorded
-    there: outcome and patches of a task, arguments of a token, and so on. ``step`` is null where it
-    is of the execution as a whole.
+    there: outcome and patches of a task, arguments of a token, and so on. ``step`` is null if it is about the execution
+    as a whole.
     """
 
     kind: DivergenceKind
@@ -126,7 +126,7 @@ class DiffRowDocument(Document, frozen=True):
 
 
 class ComparedStepDocument(Document, frozen=True):
-    """The runs of a step, side by side. The durations are those of the runs that have ended in both, in all."""
+    """The runs of a step, side by side. The durations are totals of the runs that have ended in both."""
 
     step: str
     same: int

@@ -1,6 +1,6 @@
 """Answers of operations: structs that HTTP carries as JSON, field by field, and the OpenAPI document describes.
 
-A struct stands beside the protocol that returns it. The OpenAPI document calls it by its name without ``Document``.
+A struct is next to the protocol that returns it. The OpenAPI document calls it by its name without ``Document``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Next = Annotated[str | None, msgspec.Meta(description="The `cursor` of the page 
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Base of answers. Times are ISO 8601 in UTC, with milliseconds; ``None`` is ``null``, and stands in the JSON."""
+    """Base of answers. Times are ISO 8601 in UTC, with milliseconds; ``None`` is ``null``, present in the JSON."""
 
 
 class OpenDocument(Document, frozen=True):

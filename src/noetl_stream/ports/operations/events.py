@@ -19,7 +19,7 @@ EventField = Literal[
 """Those of :class:`~noetl_stream.model.envelope.EventDocument`, and the step, if it is of one."""
 
 EVENT_FIELDS: Final[tuple[EventField, ...]] = tuple(name for name in get_args(EventField) if name != "step")
-"""What is shown where nothing is chosen: to name the step, the journal up to there must have been read."""
+"""What is shown by default: naming the step requires having read the journal up to there."""
 
 MAX_TEXT: Final = 256
 """Characters of a text to search for."""
@@ -47,13 +47,13 @@ class EventFilter(NamedTuple):
 
     @property
     def names_steps(self) -> bool:
-        """Whether it must be known which event is of which step."""
+        """Whether the step of each event must be known."""
         return self.step is not None or "step" in self.fields
 
 
 class ListedEventDocument(Document, frozen=True):
-    """An event, or those of its fields that were asked for. They are those of
-    :class:`~noetl_stream.model.envelope.EventDocument`; and ``step``, only where it was asked for.
+    """An event, or the requested ones of its fields: those of :class:`~noetl_stream.model.envelope.EventDocument`, and
+    ``step`` only if requested.
     """
 
     event_id: str | UnsetType = UNSET

@@ -18,7 +18,7 @@ from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):
-    """Ids of a new execution and of its request, drawn before: asking again with them starts nothing twice.
+    """Ids of a new execution and its request, drawn beforehand: asking again with them starts nothing twice.
 
     Attributes:
         seed: Random bytes of which a secret is made: asking again with them makes the same one.
@@ -32,7 +32,7 @@ class RequestIds(msgspec.Struct, frozen=True, gc=False):
 class Start(msgspec.Struct, frozen=True, gc=False):
     """What to run: exactly one of ``playbook`` (its YAML text), ``digest``, and ``path`` with an optional version.
 
-    ``priority`` comes before that of the playbook.
+    ``priority`` overrides the playbook's.
     ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
     """
 
@@ -199,7 +199,7 @@ class ExpectedKeyDocument(Document, frozen=True, omit_defaults=True):
 class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
     """What would end a wait; only what applies is there. ``ctx`` and ``steps`` are the keys and steps that the guards
     read, ``commands`` the commands that have to end, ``request`` what someone has to ask for, ``choices`` the tokens
-    and step runs whose templates are evaluated by another process. ``why`` alone has ``expects``, the answers that the
+    and step runs whose templates are evaluated by another process. Only ``why`` has ``expects``, the answers that the
     playbook knows, and ``schema``, the JSON Schema of a signal's payload. ``slot`` is that of a key.
     """
 
@@ -284,7 +284,7 @@ class ResultDocument(Document, frozen=True):
 
 
 class StepRunResultDocument(Document, frozen=True):
-    """What the last task of a step run has given, whole. A result over 16 MiB stays ``{"$reference": …}``."""
+    """The whole result of the last task of a step run. A result over 16 MiB stays ``{"$reference": …}``."""
 
     execution_id: str
     step_run_id: str
@@ -293,7 +293,7 @@ class StepRunResultDocument(Document, frozen=True):
 
 
 class TokenDocument(Document, frozen=True):
-    """What has brought a step to run. ``lineage``: by join step, the last firing that it descends from."""
+    """The token that made a step run. ``lineage``: by join step, the last firing that it descends from."""
 
     token_id: str
     cause: Literal["start", "arc", "join", "injected", "rerun"]
@@ -434,7 +434,7 @@ class WhyDocument(Document, frozen=True):
 
 
 class Executions(Protocol):
-    """``by`` is the principal that acts: it stands in the events.
+    """``by`` is the principal that acts, as shown in the events.
 
     Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away; with an execution id
     :class:`~noetl_stream.errors.NotFound` if there is no such execution.

@@ -77,8 +77,8 @@ class StepActivityDocument(Document, frozen=True):
 
 
 class ArcDecisionDocument(Document, frozen=True):
-    """The last time that the arcs of a step were chosen. ``held`` is null for a guard that was not asked. ``guard`` has
-    what it read then; null without a guard, or if too much would have to be read for it.
+    """The last time that the arcs of a step were chosen. ``held`` is null for a guard not evaluated. ``guard`` has what
+    it read then; null without a guard, or if too much would have to be read for it.
     """
 
     position: int

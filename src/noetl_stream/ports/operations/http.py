@@ -23,8 +23,8 @@ def http(method: Method, path: str) -> Callable[[Verb], Verb]:
     """Gives a verb its address.
 
     Args:
-        path: Below :data:`API`. What it does not name of the verb's parameters stands in the query of a GET or
-            DELETE, in a JSON object otherwise; ``by`` comes from the token, ``reason`` from the header ``X-Reason``.
+        path: Below :data:`API`. Parameters of the verb that it does not name are in the query of a GET or DELETE,
+            otherwise in a JSON object; ``by`` comes from the token, ``reason`` from the header ``X-Reason``.
     """
 
     def addressed(verb: Verb) -> Verb:

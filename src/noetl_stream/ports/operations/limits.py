@@ -63,8 +63,8 @@ class LimitPage(DocumentPage[LimitDocument], frozen=True):
 
 
 class AwaitedSlotDocument(Document, frozen=True, omit_defaults=True):
-    """A slot that is waited for. ``why`` alone knows the rest beside ``key``: its ``place`` among those that wait, how
-    many these are, how many hold the key, and the first of them.
+    """A slot that is waited for. Only ``why`` gives more than ``key``: its ``place`` among those that wait, how many
+    these are, how many hold the key, and the first of them.
     """
 
     key: str

@@ -18,7 +18,7 @@ from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 class PlaybookDocument(Document, frozen=True, kw_only=True):
     """A registered version of a playbook, or of a document of another ``kind``.
 
-    ``known_as`` is what stands after the ``@``: its version, or its revision if it has none.
+    ``known_as`` is what follows the ``@``: its version, or its revision if it has none.
     """
 
     path: str
@@ -175,7 +175,7 @@ class Playbooks(Protocol):
 
     @http("GET", "/playbooks/{path}/graph")
     async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
-        """Its steps and arcs, in the order they stand in the playbook.
+        """Its steps and arcs, in the order of the playbook.
 
         Args:
             digest: Of a text of this path that was registered or run, in place of a version.

@@ -31,7 +31,7 @@ class PauseDocument(Document, frozen=True):
 
 
 class BackfillDocument(Document, frozen=True):
-    """A backfill under way. ``next``: the time of the occurrence that it comes to next; ``left`` are to come."""
+    """A backfill under way. ``next``: the time of its next occurrence; ``left`` are to come."""
 
     next: Time
     before: Time
@@ -112,7 +112,7 @@ class UpcomingOccurrencesDocument(Document, frozen=True):
 
 
 class BackfilledDocument(Document, frozen=True):
-    """``occurrences`` are in the range; each stands in the history once it has been come to."""
+    """``occurrences`` are in the range; each is in the history once it is reached."""
 
     path: str
     occurrences: int
@@ -158,7 +158,7 @@ class Schedules(Protocol):
         """From now on it starts again; what was due meanwhile is not made up for.
 
         Raises:
-            Conflict: who has registered it may not start the playbook any more.
+            Conflict: whoever registered it may no longer start the playbook.
         """
         ...
 
@@ -182,7 +182,7 @@ class Schedules(Protocol):
 
         Args:
             from_ms: The first instant of the range, ms since the epoch.
-            before_ms: The first instant behind it.
+            before_ms: The first instant after it.
 
         Raises:
             Conflict: it is paused, or another backfill is under way.

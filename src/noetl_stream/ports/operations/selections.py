@@ -29,7 +29,7 @@ APPLIES_TO: Final[Mapping[BulkVerb, Sequence[ExecutionStatus]]] = {
     "rerun": ENDED,
     "delete": ENDED,
 }
-"""The statuses of executions that a verb is for: of those that a filter without statuses selects."""
+"""The statuses of executions that a verb is for: a filter without statuses selects these."""
 
 BulkOutcome = Literal["would", "skipped", "done", "already", "refused", "left"]
 
@@ -68,9 +68,9 @@ class BulkOrder(msgspec.Struct, frozen=True, gc=False):
 
 class BulkItemDocument(Document, frozen=True, omit_defaults=True):
     """What became of one execution. ``outcome``: it ``would`` be done to it or would be ``skipped`` (a dry run); it is
-    ``done``, was so ``already``, was ``refused``, or is ``left``, since the time was over. ``path`` and ``status`` are
-    those it had before, ``position`` is where its journal has the request, ``made`` the new execution of a retry or
-    rerun, ``detail`` why not, ``hint`` what to do about it.
+    ``done``, was so ``already``, was ``refused``, or is ``left``, since time ran out. ``path`` and ``status`` are those
+    it had before, ``position`` is where its journal has the request, ``made`` the new execution of a retry or rerun,
+    ``detail`` why not, ``hint`` what to do about it.
     """
 
     execution_id: str
@@ -92,9 +92,9 @@ class BulkDocument(Document, frozen=True):
 
 
 class ExecutionHistogramDocument(Document, frozen=True):
-    """When executions were started, by the times in their ids, from ``since`` to ``until``: of each status how many in
-    each of the bars, ``bar_s`` seconds long, of which the first begins at ``first``. ``counts`` are those of all bars.
-    Not ``complete``: of a status with very many only the newest are counted.
+    """When executions were started, by the times in their ids, from ``since`` to ``until``: how many of each status are
+    in each bar. Bars are ``bar_s`` seconds long; the first begins at ``first``. ``counts`` are totals. Not
+    ``complete``: of a status with very many only the newest are counted.
     """
 
     since: Time
@@ -124,19 +124,19 @@ class ExecutionGroupsDocument(Document, frozen=True):
 
 
 class Selections(Protocol):
-    """``by`` is the principal that acts: it stands in the events, or in the audit of deletions."""
+    """``by`` is the principal that acts, as shown in the events, or in the audit of deletions."""
 
     async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
         """Asked again with the same ``ids``, nothing is done twice.
 
         Raises:
-            UsageError: too many ids, a filter that is none, or a rerun without a step.
-            Unreachable, NotReady: none of the others could be done either. Some may be done.
+            UsageError: too many ids, an empty filter, or a rerun without a step.
+            Unreachable, NotReady: the others could not be done either. Some may be done.
         """
         ...
 
     async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
-        """In at most so many bars. Without times: of the last 24 hours."""
+        """In at most this many bars. Without times: of the last 24 hours."""
         ...
 
     async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:

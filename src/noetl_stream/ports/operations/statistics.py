@@ -47,7 +47,7 @@ class PlaybookStatisticsDocument(Document, frozen=True):
         failure_rate: Failed ones among those that completed or failed, from 0 to 1; null if there are none.
         duration: Of those that completed; null if there are none.
         buckets: The same over time, in stretches of one length.
-        sampled_executions: Of how many of the newest that have ended, journals were read for ``steps``.
+        sampled_executions: How many journals, of the newest that have ended, were read for ``steps``.
         steps: In the order in which they first ran in the newest of them.
     """
 

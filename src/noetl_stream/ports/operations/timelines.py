@@ -20,7 +20,7 @@ RowKind = Literal[
     "step", "iterations", "task", "held", "admission", "join", "queued", "signal", "child", "retry", "timer",
     "suspended", "next", "paused",
 ]  # fmt: skip
-"""Of what a row of a timeline is: runs of a step, iterations of its outermost loop, attempts of a task; else a wait, in
+"""What a row of a timeline shows: runs of a step, iterations of its outermost loop, attempts of a task; else a wait, in
 the words of ``why``.
 """
 
@@ -47,15 +47,15 @@ class SpanDocument(Document, frozen=True):
 
 
 class ActivityDocument(Document, frozen=True):
-    """How many with this status were going on, as ``[column, columns, count]`` wherever it was any."""
+    """How many with this status were going on, as ``[column, columns, count]`` wherever any were."""
 
     status: SpanStatus
     columns: list[list[int]]
 
 
 class TimelineRowDocument(Document, frozen=True):
-    """What is of a kind (:data:`RowKind`) at a step, or a task of it: ``count`` of them in the range, as ``spans``
-    where they are few, else as ``activity``. Of iterations there is only ``activity``.
+    """What a step, or a task of it, has of a kind (:data:`RowKind`): ``count`` in the range, as ``spans`` if they are
+    few, else as ``activity``. Iterations have only ``activity``.
     """
 
     kind: str

@@ -34,9 +34,9 @@ class TriggerStreamDocument(Document, frozen=True, kw_only=True):
 class TriggerStateDocument(Document, frozen=True, kw_only=True):
     """A trigger as it is now.
 
-    `on`: what it is on, as registered. `address`: where its events are sent, of a webhook. `paused`: why it starts
-    nothing; null if it does. `events`: how many there were. `stream`: how far it is read, of one on NATS. It acts with
-    the rights of `registered_by`.
+    `on`: what it is on, as registered. `address`: where a webhook's events are sent. `paused`: why it starts nothing;
+    null if it does. `events`: how many there were. `stream`: on NATS, how far it is read. It acts with the rights of
+    `registered_by`.
     """
 
     path: str
@@ -82,7 +82,7 @@ class TriggerEventPage(DocumentPage[TriggerEventDocument], frozen=True):
 
 
 class DeliveredDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
-    """What its sender is told of an event. `challenge` is all that an answer to a challenge has."""
+    """The answer to the sender of an event. An answer to a challenge has only `challenge`."""
 
     number: int | None = None
     status: EventStatus | None = None

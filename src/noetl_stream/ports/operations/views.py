@@ -112,7 +112,7 @@ class ExecutionStateDocument(Document, frozen=True):
 
 
 class Views(Protocol):
-    """Each verb is of one execution, its first argument. None answers with a whole history.
+    """Each verb is about one execution, its first argument. None answers with a whole history.
 
     Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away;
     :class:`~noetl_stream.errors.NotFound` if there is no such execution.
@@ -123,7 +123,7 @@ class Views(Protocol):
         """Its state after the event at ``position``; ``None``: as it is.
 
         Raises:
-            NotFound: its journal does not go so far.
+            NotFound: its journal is shorter.
         """
         ...
 
@@ -132,7 +132,7 @@ class Views(Protocol):
         """The graph of its playbook with what happened at each step and arc.
 
         Args:
-            so_far: With what is read of a long journal by now: ``position`` says how far. It is read on meanwhile.
+            so_far: With what has been read of a long journal so far: ``position`` says how far. Reading goes on.
 
         Raises:
             PlaybookRefused: its playbook does not compile here.
@@ -150,7 +150,7 @@ class Views(Protocol):
     async def strip(
         self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
     ) -> LoopStripDocument:
-        """The iterations of a loop by status, in at most so many buckets; ``chosen.status`` is not used.
+        """The iterations of a loop by status, in at most this many buckets; ``chosen.status`` is not used.
 
         Raises:
             NotFound: it has no such loop.
@@ -179,7 +179,7 @@ class Views(Protocol):
         """It (A) and another (B) side by side: where they part first, and what differs. A page has at most 200 rows.
 
         Raises:
-            NotFound: there is no such execution as one of the two.
+            NotFound: one of the two executions does not exist.
         """
         ...
 
