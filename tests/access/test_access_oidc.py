@@ -322,9 +322,9 @@ NO_ACCESS_TOKENS: dict[str, tuple[Callable[[Issuer], str], str]] = {
     "nonce": (lambda issuer: issuer.token(nonce="n"), "is an ID token"),
     "at_hash": (lambda issuer: issuer.token(at_hash="h"), "is an ID token"),
     "its audience is its client": (lambda issuer: issuer.token(azp=AUDIENCE), "is an ID token"),
-    "claim typ ID": (lambda issuer: issuer.token(typ="ID"), r"no access token \(typ\)"),
-    "claim typ Refresh": (lambda issuer: issuer.token(typ="Refresh"), r"no access token \(typ\)"),
-    "header typ": (lambda issuer: issuer.token(headers={"typ": "logout+jwt"}), r"no access token \(typ\)"),
+    "claim typ ID": (lambda issuer: issuer.token(typ="ID"), r"not an access token \(typ\)"),
+    "claim typ Refresh": (lambda issuer: issuer.token(typ="Refresh"), r"not an access token \(typ\)"),
+    "header typ": (lambda issuer: issuer.token(headers={"typ": "logout+jwt"}), r"not an access token \(typ\)"),
 }
 
 
