@@ -47,10 +47,14 @@ LONGEST_FIRST = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A worker runs a whole group at a time. The group of a test without a mark is its file."""
+    """A worker runs a whole group at a time. The group of a test without a mark is its file. Only what the gate runs is
+    bounded in time.
+    """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        if item.get_closest_marker("verify") or item.get_closest_marker("containers"):
+            item.add_marker(pytest.mark.timeout(0))
     items.sort(key=_start_order)
 
 

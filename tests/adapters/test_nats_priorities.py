@@ -9,12 +9,16 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from nats_proxy import LossyProxy
 
 from nats_process import NatsServer
+from noetl_stream.adapters.nats import priority_requests
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.pool_consumer import consumer_of
+from noetl_stream.adapters.nats.priority_requests import PriorityRequests
+from noetl_stream.adapters.nats.protocol import Status
 from noetl_stream.ports.command_queue import CommandSource, Delivery
 from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
 from noetl_stream.testing.conformance.command_queue import command, expect_present, issue, source_of, take, waiting
@@ -147,17 +151,59 @@ async def test_a_consumer_that_was_deleted_is_made_again(
         await connection.api(f"CONSUMER.DELETE.{COMMANDS}.{name}")
     await issue(queue, command("after", priority=9), command("beside"))
     came: dict[str, int] = {}
-    while came.keys() != {"after", "beside"}:
-        # NATS may refuse a new consumer while it removes the folder of the old one; servers reconcile again and again.
-        await queue.present()
-        with contextlib.suppress(TimeoutError):
-            delivery = await asyncio.wait_for(source.next(), 0.2)
-            name = delivery.subject.rpartition(".")[2]
-            # What one consumer has delivered another may deliver again, or itself after its lease: it is claimed.
-            assert name not in came or delivery.num_delivered > 1 or delivery.stored_ms < source.connected_ms
-            came[name] = delivery.num_delivered
-            source.request(1)
+    async with asyncio.timeout(TIMEOUT_S):
+        while came.keys() != {"after", "beside"}:
+            # NATS may refuse a new consumer while it removes the folder of the old; servers reconcile again and again.
+            await queue.present()
+            with contextlib.suppress(TimeoutError):
+                delivery = await asyncio.wait_for(source.next(), 0.2)
+                name = delivery.subject.rpartition(".")[2]
+                # What one consumer has delivered another may deliver again, or itself after its lease: it is claimed.
+                assert name not in came or delivery.num_delivered > 1 or delivery.stored_ms < source.connected_ms
+                came[name] = delivery.num_delivered
+                source.request(1)
     await source.close()
+
+
+async def test_a_request_whose_end_is_lost_keeps_no_priority_from_the_worker(
+    proxy: LossyProxy, through_proxy: NatsConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that to a consumer which is deleted before it has read it."""
+    queue = await NatsCommandQueue.open(through_proxy)
+    await issue(queue, *waiting(9, 1), *waiting(5, 1))
+    source = await source_of(queue, "default")
+    await take(source, 2)
+    source.request(4)
+    proxy.loses = lambda frame: frame.startswith(b"HMSG _INBOX") and b".9 " in frame.partition(b"\r\n")[0]
+    async with asyncio.timeout(TIMEOUT_S):
+        await proxy.lost.wait()
+    proxy.loses = lambda frame: False
+    monkeypatch.setattr(priority_requests, "LOST_S", 0.2)
+    await issue(queue, *waiting(9, 1, first=1))
+    assert [one.body for one in await next_of(source)] == [b"9.1"]
+    await source.close()
+    await queue.close()
+
+
+async def test_a_worker_has_one_request_at_a_time_with_each_priority(connection: NatsConnection) -> None:
+    """What comes does not say which request it answers: of two, one might count as open for ever."""
+    requests = PriorityRequests(connection, {9: "pool-x=9", 5: "pool-x"}, "inbox", lambda: 0.0)
+
+    def ask(count: int) -> int:
+        assert requests.ask(count, 0, 1 << 40)
+        return requests.credit
+
+    def deliver(left: int) -> None:
+        requests.arrived(f"$JS.ACK.{COMMANDS}.pool-x=9.1.1.1.1.{left}".encode(), 10)
+
+    nothing = Status(404, "No Messages", {})
+    assert ask(8) == 8 and requests.ended(b"inbox.9", nothing)  # nothing waits there,
+    assert ask(8) == 8 and requests.ended(b"inbox.5", nothing)  # nor here:
+    assert ask(8) == 2 + 2  # two are left with each.
+    deliver(left=9)
+    assert ask(7) == 1 + 2
+    deliver(left=8)
+    assert ask(6) == 4 + 2
 
 
 async def test_priorities_outlive_a_restart_of_the_server(own_nats: NatsServer, own_connection: NatsConnection) -> None:

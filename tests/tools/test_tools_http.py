@@ -68,8 +68,7 @@ async def send(make_call: Any) -> AsyncIterator[Callable[..., Awaitable[ToolResu
     async def send(knobs: Any = None, timeouts: Any = None, credentials: Any = None, **inputs: Any) -> ToolResult:
         return await tool.run(make_call(inputs, knobs=knobs, timeouts=timeouts, credentials=credentials))
 
-    async with asyncio.timeout(30):
-        yield send
+    yield send
     await tool.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -40,8 +39,7 @@ async def start() -> AsyncIterator[Start]:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
         return runner.addresses[0][1], seen
 
-    async with asyncio.timeout(30):
-        yield start
+    yield start
     for runner in runners:
         await runner.cleanup()
 

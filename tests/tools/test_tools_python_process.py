@@ -61,9 +61,8 @@ async def home() -> AsyncIterator[Home]:
 @pytest.fixture
 async def tool() -> AsyncIterator[PythonTool]:
     tool = PythonTool(max_children=2)
-    async with asyncio.timeout(30):
-        yield tool
-        await tool.close()
+    yield tool
+    await tool.close()
 
 
 @pytest.fixture

@@ -36,9 +36,8 @@ async def run(make_call: Any, tool: ShellTool) -> AsyncIterator[Run]:
     async def run(command: Any, knobs: Any = None, **inputs: Any) -> ToolResult:
         return await tool.run(make_call({"command": command, **inputs}, knobs=knobs))
 
-    async with asyncio.timeout(30):
-        yield run
-        await tool.close()
+    yield run
+    await tool.close()
 
 
 async def failure(running: Awaitable[ToolResult]) -> ToolFailure:

@@ -50,10 +50,9 @@ class Written:
 async def tools(tmp_path: Path) -> AsyncIterator[dict[str, Tool]]:
     settings = ChildSettings(user="worker", paths=(str(tmp_path),))
     made: dict[str, Tool] = {"python": PythonTool(settings, max_children=1), "shell": ShellTool(settings)}
-    async with asyncio.timeout(60):
-        yield made
-        for tool in made.values():
-            await tool.close()
+    yield made
+    for tool in made.values():
+        await tool.close()
 
 
 @pytest.mark.parametrize("kind", WRITES_AND_WAITS)

@@ -27,34 +27,59 @@ LEFT_S: Final = 0.5
 LEFT_SHORT_S: Final = 0.1
 """The same, for a worker with fewer free slots than priorities: it looks at them in turn."""
 
-_LEFT, _TAKEN = "left", "taken"
-"""Where the status of a request arrives: ``<inbox>.<word>-<priority>``."""
+LOST_S: Final = 5.0
+"""Without a sign of its end for this long, a request is lost: a consumer that is deleted drops what it has not read."""
 
 
 class _Line:
-    """One priority. ``left`` is what was left with it, ``taken`` what is taken now; ``waiting`` the commands there
-    besides what is requested, ``None`` if that is not known.
+    """One priority, with one request at a time: an answer does not say what it answers. Its status arrives at
+    ``<inbox>.<priority>``.
+
+    Attributes:
+        pull: What is requested.
+        is_left: Whether the request was left there, though nothing waited.
+        waiting: The commands there besides what is requested; ``None`` if that is not known.
+        emptied_s: When ``waiting`` was learned.
+        heard_s: When the request was sent or last answered.
     """
 
-    __slots__ = ("emptied_s", "left", "taken", "waiting")
+    __slots__ = ("emptied_s", "heard_s", "is_left", "pull", "waiting")
 
     def __init__(self, connection: NatsConnection, consumer: str, inbox: str, priority: int) -> None:
-        self.left = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=f"{_LEFT}-{priority}")
-        self.taken = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=f"{_TAKEN}-{priority}")
+        self.pull = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=str(priority))
+        self.is_left = False
         self.waiting: float | None = None
-        self.emptied_s = -inf
+        self.emptied_s = self.heard_s = -inf
 
     @property
     def credit(self) -> int:
-        return self.left.credit + self.taken.credit
+        return self.pull.credit
 
     @property
     def may_wait(self) -> bool:
-        return self.waiting != 0 or self.taken.credit > 0
+        return self.waiting != 0 or (self.credit > 0 and not self.is_left)
+
+    def take(self, count: int, now_s: float) -> None:
+        """Requests so many of those that wait."""
+        self.is_left, self.heard_s = False, now_s
+        if self.waiting is not None:
+            self.waiting -= count
+        self.pull.take(count)
+
+    def leave(self, count: int, expires_s: float, now_s: float) -> None:
+        """Leaves a request for so many that may come."""
+        self.is_left, self.heard_s = True, now_s
+        self.pull.expires_s = expires_s
+        self.pull.request(count, self.pull.largest_bytes)
 
     def learn(self, waiting: float, now_s: float) -> None:
         self.waiting = waiting
-        self.emptied_s = now_s
+        self.emptied_s = self.heard_s = now_s
+
+    def forget(self) -> None:
+        """Counts on no answer any more."""
+        self.pull.credit = self.pull.credit_bytes = 0
+        self.waiting = None
 
 
 class PriorityRequests:
@@ -100,30 +125,32 @@ class PriorityRequests:
         return sum(line.credit for line in self._lines.values())
 
     def look_again(self) -> None:
-        """The next requests look where nothing waited a while ago."""
-        before_s = self._now_s() - self._look_again_s
+        """The next requests look where nothing waited a while ago, and where a request was lost."""
+        now_s = self._now_s()
         for line in self._lines.values():
-            if line.waiting == 0 and not line.credit and line.emptied_s <= before_s:
+            if line.credit and line.heard_s <= now_s - LOST_S:
+                line.forget()
+            elif line.waiting == 0 and not line.credit and line.emptied_s <= now_s - self._look_again_s:
                 line.waiting = None
 
     def ask(self, count: int, held_bytes: int, most_bytes: int) -> bool:
         """Requests up to ``count``, with those requested before. Returns whether the byte limit allows it."""
-        free, room = count - self.credit, self._room(held_bytes, most_bytes)
+        free, room, now_s = count - self.credit, self._room(held_bytes, most_bytes), self._now_s()
         if free <= 0:
             return True
         waiting = {
             priority: inf if line.waiting is None else line.waiting
             for priority, line in self._lines.items()
-            if line.waiting != 0 and not line.taken.credit
+            if line.waiting != 0 and (line.is_left or not line.credit)
         }
         for priority, wanted in self._turns.planned(free, waiting).items():
+            line = self._lines[priority]
+            free -= wanted
+            if line.credit:
+                continue  # the slots are kept until what was left there is used
             if not next(room):
                 return False
-            line = self._lines[priority]
-            if line.waiting is not None:
-                line.waiting -= wanted
-            line.taken.take(wanted)
-            free -= wanted
+            line.take(wanted, now_s)
         silent = [line for line in self._lines.values() if not line.credit]
         share = max(1, count // (2 * len(self._lines)))
         left_s = LEFT_S if count >= len(self._lines) else LEFT_SHORT_S
@@ -132,8 +159,7 @@ class PriorityRequests:
                 break
             if not next(room):
                 return False
-            line.left.expires_s = left_s
-            line.left.request(min(share, free), line.left.largest_bytes)
+            line.leave(min(share, free), left_s, now_s)
             free -= share
         return True
 
@@ -144,27 +170,27 @@ class PriorityRequests:
         if priority is None:
             return
         line = self._lines[priority]
-        (line.left if line.left.credit else line.taken).arrived(size)
+        line.pull.arrived(size)
         self._turns.took(priority, [one for one, other in self._lines.items() if other.may_wait])
         line.learn(max(0, pending - line.credit), self._now_s())
 
     def ended(self, subject: bytes, status: Status) -> bool:
         """Whether this status only ends a request: it expired, or there was nothing more."""
-        kind, _, priority = subject.rpartition(b".")[2].decode().partition("-")
+        priority = subject.rpartition(b".")[2].decode()
         line = self._lines.get(int(priority)) if priority.isdecimal() else None
         if line is None:  # of the one that was left before the pool had several priorities
             return True
-        if not (line.left if kind == _LEFT else line.taken).ended(status):
+        if not line.pull.ended(status):
             return False
         if not line.credit:
             line.learn(0, self._now_s())
-        if kind == _LEFT:
+        if line.is_left:
             self.look_again()
         return True
 
     def _room(self, held_bytes: int, most_bytes: int) -> Iterator[bool]:
         """Whether there is room for one more request, and one more, …"""
-        pulls = [pull for line in self._lines.values() for pull in (line.left, line.taken)]
+        pulls = [line.pull for line in self._lines.values()]
         for pull in pulls:
             if not pull.credit:
                 pull.credit_bytes = 0  # left over from requests whose end was missed

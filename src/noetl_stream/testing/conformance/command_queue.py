@@ -44,6 +44,19 @@ async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
     await asyncio.wait_for(queue.issue(commands, {}), TIMEOUT_S)
 
 
+async def issue_and_see(queue: CommandQueue, *commands: QueuedCommand) -> None:
+    """Issues commands, and returns once consumers count them: JetStream acknowledges a message before its consumers
+    hear of it, and one that is asked meanwhile has nothing.
+    """
+
+    async def queued() -> int:
+        return sum(pool.queued for pool in await queue.pools())
+
+    expected = await queued() + len(commands)
+    await issue(queue, *commands)
+    await until_it_is(expected, queued)
+
+
 async def take(source: CommandSource, count: int) -> list[Delivery]:
     """Requests and returns the next ``count`` deliveries."""
     source.request(count)
@@ -89,7 +102,8 @@ class CommandQueueConformance:
         await source.close()
 
     async def test_the_highest_priority_comes_first_and_each_in_order(self, queue: CommandQueue) -> None:
-        await issue(queue, *waiting(2, 3), *waiting(8, 3), *waiting(5, 3))
+        await queue.add_pool("default")
+        await issue_and_see(queue, *waiting(2, 3), *waiting(8, 3), *waiting(5, 3))
         source = await source_of(queue, "default")
         came = [(await take(source, 1))[0].body.decode() for _ in range(9)]
         assert came == [f"{priority}.{n}" for priority in (8, 5, 2) for n in range(3)]
@@ -97,15 +111,15 @@ class CommandQueueConformance:
 
     async def test_one_of_a_higher_priority_overtakes_a_hundred(self, queue: CommandQueue) -> None:
         first, second = waiting(8, 2)
-        await issue(queue, *waiting(2, 100), first)
+        await issue_and_see(queue, *waiting(2, 100), first)
         source = await source_of(queue, "default")
         assert [(await take(source, 1))[0].body for _ in range(2)] == [b"8.0", b"2.0"]
-        await issue(queue, second)
+        await issue_and_see(queue, second)
         assert [(await take(source, 1))[0].body for _ in range(2)] == [b"8.1", b"2.1"]
         await source.close()
 
     async def test_the_lowest_priorities_still_move_under_endless_high_ones(self, queue: CommandQueue) -> None:
-        await issue(queue, *waiting(9, 60), *waiting(1, 5), *waiting(0, 5))
+        await issue_and_see(queue, *waiting(9, 60), *waiting(1, 5), *waiting(0, 5))
         source = await source_of(queue, "default")
         came = [int((await take(source, 1))[0].body.split(b".")[0]) for _ in range(60)]
         assert came == [9] + ([9] * (PASSED_OVER - 1) + [1, 0]) * 5 + [9] * 9
@@ -131,8 +145,8 @@ class CommandQueueConformance:
         assert set(await queue.present()) == {"p9-1", "p1-0"}
 
     async def test_pools_say_how_many_wait_at_each_priority(self, queue: CommandQueue) -> None:
-        await issue(queue, *waiting(2, 3), *waiting(8, 2))
-        await until_it_is([QueuedPool("default", 5, 0, 0, {8: 2, 2: 3})], queue.pools)
+        await issue_and_see(queue, *waiting(2, 3), *waiting(8, 2))
+        assert await queue.pools() == [QueuedPool("default", 5, 0, 0, {8: 2, 2: 3})]
         source = await source_of(queue, "default")
         (first,) = await take(source, 1)
         await until_it_is([QueuedPool("default", 4, 1, 0, {8: 1, 2: 3})], queue.pools)
