@@ -21,7 +21,15 @@ from noetl_stream.adapters.nats.priority_requests import PriorityRequests
 from noetl_stream.adapters.nats.protocol import Status
 from noetl_stream.ports.command_queue import CommandSource, Delivery
 from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
-from noetl_stream.testing.conformance.command_queue import command, expect_present, issue, source_of, take, waiting
+from noetl_stream.testing.conformance.command_queue import (
+    command,
+    expect_present,
+    issue,
+    issue_and_see,
+    source_of,
+    take,
+    waiting,
+)
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
 
 
@@ -112,7 +120,8 @@ async def test_a_command_stored_before_its_priority_was_found_is_older_than_the_
 
 
 async def test_a_worker_with_one_slot_is_given_one_at_a_time(queue: NatsCommandQueue) -> None:
-    await issue(queue, *(one for priority in range(10) for one in waiting(priority, 3)))
+    await queue.add_pool("default")
+    await issue_and_see(queue, *(one for priority in range(10) for one in waiting(priority, 3)))
     source = await source_of(queue, "default")
     for left in reversed(range(30)):
         (delivery,) = await take(source, 1)
