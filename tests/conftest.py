@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from cli_program import NOETL, environment, noetl
-from effort import times
+from effort import EFFORT, times
 from homes import folder_for_home, shared_files
 from noetl_stream.local.processes import choose_port
 
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
-        if item.get_closest_marker("verify") or item.get_closest_marker("containers"):
+        if EFFORT > 1 or item.get_closest_marker("verify") or item.get_closest_marker("containers"):
             item.add_marker(pytest.mark.timeout(0))
     items.sort(key=_start_order)
 
