@@ -131,9 +131,13 @@ def test_a_worker_confines_its_tasks_by_landlock_in_a_container(stack: ComposeSt
         assert " yes " in held[measure]
 
 
-def has_owners(stack: ComposeStack, count: int) -> bool:
-    """Partitions on their way to another server have none."""
-    return len(set(re.findall(r"server-\S+", noetl(stack, "partition", "list")))) == count
+async def expect_owners(stack: ComposeStack, count: int) -> None:
+    """Waits until so many servers own partitions; those on their way to another server have no owner."""
+
+    def are_owners() -> bool:
+        return len(set(re.findall(r"server-\S+", noetl(stack, "partition", "list")))) == count
+
+    await asyncio.to_thread(until, are_owners, f"{count} servers that own partitions")
 
 
 async def test_scaled_up_the_parts_share_the_work(stack: ComposeStack) -> None:
@@ -144,7 +148,7 @@ async def test_scaled_up_the_parts_share_the_work(stack: ComposeStack) -> None:
         )
         await asyncio.to_thread(until, lambda: noetl(stack, "worker", "list").count("worker-") == 3, "three workers")
         await load.more()
-        await asyncio.to_thread(until, lambda: has_owners(stack, 3), "three servers that own partitions")
+        await expect_owners(stack, 3)
 
 
 async def test_an_upgrade_loses_nothing(stack: ComposeStack, images: Images) -> None:
