@@ -39,17 +39,16 @@ class _Line:
         pull: What is requested.
         is_left: Whether the request was left there, though nothing waited.
         waiting: The commands there besides what is requested; ``None`` if that is not known.
-        emptied_s: When ``waiting`` was learned.
-        heard_s: When the request was sent or last answered.
+        heard_s: When the request was sent, or something was last heard of the priority.
     """
 
-    __slots__ = ("emptied_s", "heard_s", "is_left", "pull", "waiting")
+    __slots__ = ("heard_s", "is_left", "pull", "waiting")
 
     def __init__(self, connection: NatsConnection, consumer: str, inbox: str, priority: int) -> None:
         self.pull = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=str(priority))
         self.is_left = False
         self.waiting: float | None = None
-        self.emptied_s = self.heard_s = -inf
+        self.heard_s = -inf
 
     @property
     def credit(self) -> int:
@@ -74,7 +73,7 @@ class _Line:
 
     def learn(self, waiting: float, now_s: float) -> None:
         self.waiting = waiting
-        self.emptied_s = self.heard_s = now_s
+        self.heard_s = now_s
 
     def forget(self) -> None:
         """Counts on no answer any more."""
@@ -130,7 +129,7 @@ class PriorityRequests:
         for line in self._lines.values():
             if line.credit and line.heard_s <= now_s - LOST_S:
                 line.forget()
-            elif line.waiting == 0 and not line.credit and line.emptied_s <= now_s - self._look_again_s:
+            elif line.waiting == 0 and not line.credit and line.heard_s <= now_s - self._look_again_s:
                 line.waiting = None
 
     def ask(self, count: int, held_bytes: int, most_bytes: int) -> bool:
