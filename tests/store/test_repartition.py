@@ -161,7 +161,7 @@ async def test_a_postgres_that_is_lost_later_is_rebuilt_with_the_new_number(stac
 
 async def test_nothing_is_changed_while_servers_live_or_commands_wait(stack: RealStack) -> None:
     async with stack.running() as connected:
-        await stack.submit(connected)
+        await begun(stack, connected, 1)
         with pytest.raises(Conflict, match="servers live"):
             await maintenance.repartition(stack.endpoint, 64)
     connected = await connect(stack.endpoint, name="test")
