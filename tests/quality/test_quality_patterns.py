@@ -7,10 +7,14 @@ time for another reason are listed with it. Users cannot write patterns: no filt
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
+from pathlib import Path
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final
@@ -42,19 +46,39 @@ LINEAR: Final[dict[str, str]] = {
 }
 """Patterns that the rule refuses, by where they are, and why they take linear time all the same."""
 
+FUNCTIONS: Final = frozenset({"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"})
+"""Those of ``re`` that take the text of a pattern."""
+
 Chars = frozenset[str]
 
 
 def patterns() -> dict[str, re.Pattern[str]]:
-    """Every compiled pattern of the package, by module and name."""
+    """Every pattern of the package, by module and name; one without a name by its text."""
     found: dict[str, re.Pattern[str]] = {}
-    for module in pkgutil.walk_packages(noetl_stream.__path__, "noetl_stream."):
-        if module.name.endswith("__main__"):
+    for info in pkgutil.walk_packages(noetl_stream.__path__, "noetl_stream."):
+        if info.name.endswith("__main__"):
             continue
-        for name, value in vars(importlib.import_module(module.name)).items():
+        module = importlib.import_module(info.name)
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        for name, value in (*vars(module).items(), *called_with(source, vars(module))):
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
-                found[f"{module.name.removeprefix('noetl_stream.')}.{name}"] = value
+                found[f"{info.name.removeprefix('noetl_stream.')}.{name}"] = value
     return found
+
+
+def called_with(source: str, names: Mapping[str, Any]) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """The patterns that functions of ``re`` are called with as a text, or as the name of one in ``names``."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name("re"), attr=function), args=[first, *others]):
+                given = (*others, *(keyword.value for keyword in node.keywords))
+                flags = [
+                    getattr(re, one.attr) for one in given if isinstance(one, ast.Attribute) and one.attr.isupper()
+                ]
+                name = first.id if isinstance(first, ast.Name) else getattr(first, "value", None)
+                text = names.get(str(name)) if isinstance(first, ast.Name) else name
+                if function in FUNCTIONS and isinstance(text, str):
+                    yield str(name), re.compile(text, reduce(or_, flags, 0))
 
 
 def chars_of(op: Any, argument: Any, flags: int) -> Chars:
@@ -104,6 +128,8 @@ def first_of(items: list[Any], flags: int) -> tuple[Chars, bool]:
         elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
             chars, empty = first_of(list(argument[2]), flags)
             empty = empty or argument[0] == 0
+        elif op is sre.GROUPREF:
+            chars, empty = ALPHABET, True  # whatever the group was
         else:
             chars, empty = chars_of(op, argument, flags), False
         found |= chars
@@ -143,6 +169,15 @@ def test_no_pattern_can_try_a_text_in_many_ways(name: str) -> None:
 
 def test_the_listed_patterns_exist() -> None:
     assert set(LINEAR) <= set(PATTERNS)
+
+
+def test_patterns_are_found_wherever_they_are_written() -> None:
+    source = 're.sub(r"a+", "", text)\nre.search(NAMED, text, re.DOTALL)\nre.match(f"{name}+", text)\nother.sub("b")'
+    found = dict(called_with(source, {"NAMED": "c.+"}))
+    assert {name: (one.pattern, one.flags) for name, one in found.items()} == {
+        "a+": ("a+", re.UNICODE),
+        "NAMED": ("c.+", re.UNICODE | re.DOTALL),
+    }
 
 
 @pytest.mark.parametrize("pattern", [r"(?:a+)+b", r"a*a*b", r"\w+\d+x", r"(?:ab*)*b", r"[#0]*[0-9]{1,9}?d"])

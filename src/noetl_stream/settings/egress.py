@@ -24,8 +24,8 @@ WORDS: Final = {
 MAX_PORT: Final = 65_535
 NATS_PORT: Final = 4222
 
-_NAME: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\.?")
-_WITH_PORT: Final = re.compile(r"(?:\[(?P<in_brackets>[^\]]+)\]|(?P<plain>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
+_NAME: Final = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\.?"
+_WITH_PORT: Final = r"(?:\[(?P<in_brackets>[^\]]+)\]|(?P<plain>[^:\[\]]+)):(?P<port>[0-9]{1,5})"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -131,7 +131,7 @@ def _targets(entry: str, variable: str, *, names: bool) -> list[Destination]:
         with suppress(ValueError):
             return [Destination(ipaddress.ip_network(place), port)]
         # Digits alone are a mistyped network, not a host name.
-        if names and _NAME.fullmatch(place) is not None and not place.replace(".", "").isdecimal():
+        if names and re.fullmatch(_NAME, place) is not None and not place.replace(".", "").isdecimal():
             return [Destination(place.rstrip("."), port)]
     known = "loopback, private, none, an address or a network such as 10.1.0.0/16"
     more = ", a host name, each with or without :port, or a folder of sockets" if names else ", with or without :port"
@@ -139,7 +139,7 @@ def _targets(entry: str, variable: str, *, names: bool) -> list[Destination]:
 
 
 def _place_and_port(entry: str) -> tuple[str, int | None]:
-    found = _WITH_PORT.fullmatch(entry)
+    found = re.fullmatch(_WITH_PORT, entry)
     if found is None:
         return entry, None
     return found["in_brackets"] or found["plain"], int(found["port"])

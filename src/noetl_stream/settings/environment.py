@@ -105,7 +105,7 @@ MAX_SLOTS = 10_000
 DEFAULT_WORKER_DRAIN_S = 30
 MAX_DRAIN_S = 3600
 MAX_DUCKDB_THREADS = 1_024
-POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 """A pool is a token of a NATS subject and part of a consumer's name."""
 
 CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
@@ -138,7 +138,7 @@ Each may be in a file instead, which the variable of this name with ``_FILE`` na
 
 WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
 
-USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
+USER_SEED = r"SU[A-Z2-7]{56}"
 
 PROCESSES = Path("/proc")
 """Holds the environment of every process, on Linux."""
@@ -178,7 +178,7 @@ def _check_renamed(given: Given) -> None:
 
 def _read_seed(variable: str, given: Given) -> str | None:
     value = given.get(variable)
-    if value is not None and USER_SEED.fullmatch(value) is None:
+    if value is not None and re.fullmatch(USER_SEED, value) is None:
         raise UsageError(f"{variable} is not the seed of a NATS user", hint="it is 58 characters and begins with SU")
     return value
 
@@ -211,7 +211,7 @@ def _own(folder: str) -> Path | None:
 
 def _read_pool(variable: str, given: Given) -> str:
     value = given.get(variable, DEFAULT_POOL)
-    if POOL_NAME.fullmatch(value) is None:
+    if re.fullmatch(POOL_NAME, value) is None:
         raise UsageError(f"invalid {variable} {value!r}", hint="use 1 to 64 letters, digits, _ and -")
     return value
 

@@ -15,7 +15,7 @@ GATEWAY_PREFIX: Final = "NOETL_GATEWAY_"
 
 IpNetwork: TypeAlias = IPv4Network | IPv6Network
 
-HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+HOST_NAME: Final = r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*"
 
 
 AgentAccess = Literal["off", "read", "changes"]
@@ -63,7 +63,7 @@ def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:
     """
     names = _parts(variable, given)
     for name in names:
-        if HOST_NAME.fullmatch(name.lower()) is None:
+        if re.fullmatch(HOST_NAME, name.lower()) is None:
             hint = "use host names separated by commas, without scheme and port: noetl.example.com"
             raise UsageError(f"invalid host name {name!r} in {variable}", hint=hint)
     return frozenset(name.lower() for name in names)

@@ -15,9 +15,9 @@ from noetl_stream.errors import UsageError
 SCHEMES: Final = ("s3", "gs", "az")
 ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
-_PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9!_.*'()=-]{1,255}")
+_SCHEME: Final = r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)"
+_BUCKET: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}"
+_PART: Final = r"(?!\.{1,2}$)[A-Za-z0-9!_.*'()=-]{1,255}"
 
 
 class ObjectAddress(msgspec.Struct, frozen=True, gc=False):
@@ -43,14 +43,14 @@ def read_place(name: str, text: str) -> Place:
     Raises:
         UsageError: it is an address, but not one of object storage.
     """
-    found = _SCHEME.fullmatch(text)
+    found = re.fullmatch(_SCHEME, text, re.DOTALL)
     if found is None:
         return Path(text)
     scheme, (bucket, *parts) = found[1], found[2].rstrip("/").split("/")
     if scheme not in SCHEMES:
         known = ", ".join(f"{one}://" for one in SCHEMES)
         raise UsageError(f"invalid {name}: no object storage has the scheme {scheme}://", hint=f"use {known}")
-    if not _BUCKET.fullmatch(bucket) or not all(_PART.fullmatch(part) for part in parts):
+    if not re.fullmatch(_BUCKET, bucket) or not all(re.fullmatch(_PART, part) for part in parts):
         raise UsageError(
             f"invalid {name}: it is not {scheme}://BUCKET/PREFIX",
             hint="leave out credentials and endpoints: they come from the environment",

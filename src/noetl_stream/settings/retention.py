@@ -32,8 +32,8 @@ LEAST_STREAM_AGE_S: Final = 600.0
 LEAST_STREAM_BYTES: Final = 1024 * 1024
 MAX_RULES: Final = 100
 
-_NEWEST: Final = re.compile(r"newest +([1-9][0-9]{0,5})")
-_AGE: Final = re.compile(r"([0-9]{1,6})([mhdw])")
+_NEWEST: Final = r"newest +([1-9][0-9]{0,5})"
+_AGE: Final = r"([0-9]{1,6})([mhdw])"
 _SECONDS: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -145,7 +145,7 @@ def _stream_age_s(variable: str, text: str) -> float:
 def _rule(variable: str, text: str) -> RetentionRule:
     which, _, age = text.rpartition("=")
     path, colon, status = which.partition(":")
-    count = _NEWEST.fullmatch(age.strip())
+    count = re.fullmatch(_NEWEST, age.strip())
     newest = int(count[1]) if count is not None else None
     keep_s = LEAST_KEPT_S if newest is not None else None if age == NEVER else _age_s(age)
     if age != NEVER and (keep_s is None or keep_s < LEAST_KEPT_S):
@@ -164,5 +164,5 @@ def _age_text(age_s: float | None) -> str:
 
 
 def _age_s(text: str) -> float | None:
-    found = _AGE.fullmatch(text.strip())
+    found = re.fullmatch(_AGE, text.strip())
     return float(found[1]) * _SECONDS[found[2]] if found is not None else None

@@ -18,7 +18,7 @@ MAX_REPLICAS: Final = 5
 
 MAX_TRIGGER_STREAMS: Final = 100
 
-_TAG: Final = re.compile(r"[A-Za-z0-9_:./=-]{1,64}")
+_TAG: Final = r"[A-Za-z0-9_:./=-]{1,64}"
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
     """
     tags = tuple(tag.strip() for tag in given.get(variable, "").split(",") if tag.strip())
     for tag in tags:
-        if _TAG.fullmatch(tag) is None:
+        if re.fullmatch(_TAG, tag) is None:
             hint = "write what nats-servers have as server_tags, with commas between: region:eu,disk:ssd"
             raise UsageError(f"invalid tag {tag!r} in {variable}", hint=hint)
     return tags

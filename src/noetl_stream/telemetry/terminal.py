@@ -6,11 +6,10 @@ ones make text look like another. Data comes from anybody who can start an execu
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final
 
-UNSAFE: Final = re.compile(
+UNSAFE: Final = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line feed, delete, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional
     "\u2028\u2029\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"  # separators, annotations, surrogates, tags
@@ -19,14 +18,22 @@ UNSAFE: Final = re.compile(
 
 def shown(text: str) -> str:
     """The text, with each unsafe character as Python writes it: ``\\x1b``. Tabs and line feeds stay."""
-    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    if text.isprintable():  # as nearly all is: short commands notice the expression
+        return text
+    return re.sub(UNSAFE, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def shown_json(text: str) -> str:
     """JSON with the same meaning and no unsafe characters."""
-    return UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return re.sub(UNSAFE, lambda found: _json(found[0])[1:-1], text)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Plain values as JSON without unsafe characters; others stay as they are."""
-    return shown_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+    return shown_json(_json(value, ensure_ascii=False, indent=indent, default=str))
+
+
+def _json(value: Any, **form: Any) -> str:
+    import json  # tables contain none
+
+    return json.dumps(value, **form)

@@ -6,6 +6,7 @@ All output of commands goes through here, so that no character of it is an order
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -105,7 +106,7 @@ def print_yaml(value: Any) -> None:
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     text = io.StringIO()
     yaml.dump(plain(value), text)
-    if UNSAFE.search(text.getvalue()):
+    if re.search(UNSAFE, text.getvalue()):
         yaml.allow_unicode = False  # escapes them, and with them all that is not ASCII
         text = io.StringIO()
         yaml.dump(plain(value), text)
