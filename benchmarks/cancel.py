@@ -25,9 +25,9 @@ import psutil
 from aiohttp import ClientSession, web
 
 from bench_stack import access_to, running, until
-from noetl_stream.hosting import StackAccess, open_stack, prepare_embedded
 from noetl_stream.local.processes import LOOPBACK, choose_port
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.stack import StackAccess, open_stack, prepare_embedded
 
 LONG_S: Final = 3600
 QUERIES: Final = (

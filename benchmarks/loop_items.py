@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from bench_stack import running, until
 from noetl_stream.client.executions.submit import Submission
-from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
 
 ROUNDS: Final = 3

@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
-from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.ports.permissions import SERVER
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 
 RUNS: Final = 30
 BEAT_S: Final = 0.001

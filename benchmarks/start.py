@@ -27,7 +27,7 @@ import psutil
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 HELLO: Final = ROOT / "playbooks" / "hello.yaml"
-PROGRAM: Final = (sys.executable, "-m", "noetl_stream")
+PROGRAM: Final = (str(Path(sys.executable).with_name("noetl-stream")),)
 ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 ROUNDS: Final = 7
 BARE: Final = "bare interpreter"

@@ -34,13 +34,13 @@ import asyncpg
 
 from bench_stack import running, until
 from noetl_stream.bench import chain_playbook
-from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.permissions import ADMIN, SERVER
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
 
 EXECUTIONS: Final = 1_000

@@ -26,7 +26,6 @@ import psutil
 from bench_stack import running, until
 from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.client.playbooks import entry_of
-from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.model.events import ExecutionRequested, SignalReceived, StepSuspended, TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
@@ -35,6 +34,7 @@ from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.registry import kinds_of
 from noetl_stream.wiring.operations import installed_kinds, make_client
+from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
 
 RUNS = 200

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from noetl_stream.concurrency import end_tasks, ended
 from noetl_stream.endpoint import process_prefix
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import StackAccess, connected_to, load, open_stack, prepare_embedded, run_server
+from noetl_stream.hosting import load, run_server
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
@@ -21,6 +21,7 @@ from noetl_stream.processes import Forked, Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
 
 if TYPE_CHECKING:

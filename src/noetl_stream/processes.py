@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.hosting import StackAccess
 from noetl_stream.local.background import command_line
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.environment import (
@@ -26,6 +25,7 @@ from noetl_stream.settings.environment import (
 )
 from noetl_stream.settings.initial_memory import show_arguments
 from noetl_stream.settings.status import STATUS_VARIABLE
+from noetl_stream.wiring.stack import StackAccess
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ import pytest
 from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
 from effort import first_in_gate
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import connected_to, open_stack, ports_of_command, prepare_once
 from noetl_stream.local.background import WAITING
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.permissions import ADMIN
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.stack import connected_to, open_stack, ports_of_command, prepare_once
 
 pytestmark = pytest.mark.xdist_group("own_stacks")
 

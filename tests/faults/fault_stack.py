@@ -20,7 +20,6 @@ from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NoetlError
-from noetl_stream.hosting import StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.local.gateway import ensure_token
 from noetl_stream.local.processes import listen
 from noetl_stream.local.stack import EmbeddedStack
@@ -28,6 +27,7 @@ from noetl_stream.ports.operations.executions import AcceptedDocument, Execution
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.settings.environment import Settings, identity_environment
+from noetl_stream.wiring.stack import StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.wiring.stores import Connected, connect, ensure_all_streams
 from slow_line import SlowLine
 

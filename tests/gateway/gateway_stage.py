@@ -26,7 +26,7 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.access import AuditRecord, DirectAccess, OnRecord, unrecorded
+from noetl_stream.client.access import AuditRecord, DirectAccess
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.doctor.doctor import DirectDiagnosis
@@ -40,6 +40,7 @@ from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
 from noetl_stream.client.starters import Starters
 from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
@@ -145,7 +146,7 @@ class GatewayStage:
             cluster,
             DirectAccess(self.tokens, self.audit, clock, recorded),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
-            DirectViews(store, checking, secrets, self.indexes),
+            DirectViews(store, checking, secrets, lambda: self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),
             schedules,
             triggers,

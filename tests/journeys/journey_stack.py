@@ -16,11 +16,11 @@ import pytest
 
 from homes import copy_home, folder_for_home
 from noetl_stream.endpoint import Endpoint
-from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.stack import embedded_endpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 NOETL = (sys.executable, "-m", "noetl_stream")

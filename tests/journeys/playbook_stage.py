@@ -21,12 +21,12 @@ from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.client.executions.step_runs import summarize
 from noetl_stream.client.executions.submit import Client, Submission
-from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
 
 sys.path.insert(0, str(ROOT / "playbooks"))

@@ -15,7 +15,7 @@ from journey_stack import NOETL
 from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import embedded_endpoint, run_worker
+from noetl_stream.hosting import run_worker
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.permissions import GATEWAY, SERVER
@@ -24,6 +24,7 @@ from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.roles import make_worker
+from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
 
 pytestmark = pytest.mark.xdist_group("stack")

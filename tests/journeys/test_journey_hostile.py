@@ -22,7 +22,6 @@ from hostile_messages import requests_to
 from hostile_storm import Storm
 from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import ReaderBroken
-from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.model.ids import PARTITIONS, digest_of
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.permissions import SERVER
@@ -30,6 +29,7 @@ from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, Settings
 from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
 
 pytestmark = [pytest.mark.verify, pytest.mark.xdist_group("journeys")]

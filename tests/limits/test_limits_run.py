@@ -17,7 +17,6 @@ from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.cli.playbook.group import playbook as commands
 from noetl_stream.endpoint import Endpoint
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.hosting import open_stack
 from noetl_stream.model import codec
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import Limits
@@ -32,6 +31,7 @@ from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.stack import open_stack
 from noetl_stream.wiring.stores import OperatorPorts
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient

@@ -15,7 +15,6 @@ from rolling_load import EFFECTS, Ledger, Load, playbook
 from rolling_stack import Program, RollingStack
 
 from homes import folder_for_home
-from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.journal import events_of
@@ -23,6 +22,7 @@ from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring.operations import DirectOperations
+from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect
 
 pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]

@@ -48,6 +48,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "living_owners": EVERYONE,
     "migration_table_exists": EVERYONE,
     "partition_count": EVERYONE,
+    "schema_version": EVERYONE,
     "record_grants": OWNER,
     "working_backends": EVERYONE,
     "executions_after": PEOPLE,

@@ -17,13 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
-from noetl_stream.hosting import StackAccess, host_worker
+from noetl_stream.hosting import host_worker
 from noetl_stream.local.processes import choose_port
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry import status
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
 from noetl_stream.telemetry.status import StatusAnswers, open_status
+from noetl_stream.wiring.stack import StackAccess
 
 TASKS = Metric("histogram", "noetl_test_task_duration_seconds", "Tasks.", ("kind",))
 DONE = Metric("counter", "noetl_test_done", "Done.")

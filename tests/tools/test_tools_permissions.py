@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.hosting import open_stack
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
 from noetl_stream.settings.environment import Settings
@@ -25,6 +24,7 @@ from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.registry import create_tools
 from noetl_stream.tools.shell import ShellTool
+from noetl_stream.wiring.stack import open_stack
 from warm_program import noetl
 
 OFF = frozenset({"shell"})

@@ -199,7 +199,7 @@ def migrate(roles: bool, home: Path | None) -> None:
     Safe to repeat. `run` and `dev` do this for the embedded Postgres. For your own, you choose when. --roles needs a
     user that may create roles.
     """
-    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import migrate_schema
 
     with open_stack(settings_for(home)) as stack:
@@ -219,8 +219,8 @@ def verify(ctx: click.Context, home: Path | None) -> None:
     It names partitions whose Postgres is behind EVENTS, messages that were folded and are lost, and executions that
     wait for nothing. Servers may run meanwhile.
     """
-    from noetl_stream.hosting import open_stack
     from noetl_stream.maintenance import compare_stores
+    from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
         found = run_async(compare_stores(stack.endpoint_of(ADMIN)))
@@ -240,8 +240,8 @@ def repartition(count: int, home: Path | None) -> None:
     Nothing may wait in a pool or be unfolded; executions may wait for anything else. EVENTS begins anew. Afterwards,
     set NOETL_PARTITIONS to COUNT for every process.
     """
-    from noetl_stream.hosting import open_stack
     from noetl_stream.maintenance import repartition as change
+    from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
         moved = run_async(change(stack.endpoint_of(ADMIN), count))
@@ -260,8 +260,8 @@ def rebuild(home: Path | None) -> None:
     settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters. So are
     schedules and triggers: they are listed, to be registered again.
     """
-    from noetl_stream.hosting import open_stack
     from noetl_stream.maintenance import rebuild_database
+    from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
         restored = run_async(rebuild_database(stack.endpoint_of(SERVER)))
@@ -305,7 +305,7 @@ def ensure(replicas: int | None, placement_tags: str | None, home: Path | None) 
     `run` and `dev` do this for the embedded NATS. For your own, you choose when. Servers may run meanwhile. Copies are
     added, and moved where the tags are; none is taken away.
     """
-    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import ensure_all_streams
 
     with open_stack(settings_for(home)) as stack:
@@ -331,7 +331,7 @@ def list_all_streams(output: str, home: Path | None) -> None:
 
     CURRENT names the nats-servers whose copies have everything besides the leader's, BEHIND those that do not.
     """
-    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import list_streams
 
     with open_stack(settings_for(home)) as stack:
@@ -358,8 +358,8 @@ def reconcile(home: Path | None) -> None:
     executions that they do not know. This repairs it all the same: partitions whose last folded message is gone are
     read again from the newest one that is sure to be folded.
     """
-    from noetl_stream.hosting import open_stack
     from noetl_stream.maintenance import reconcile_stream
+    from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
         repairs = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))

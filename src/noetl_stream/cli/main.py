@@ -7,7 +7,7 @@ import io
 import os
 import signal
 import sys
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
@@ -15,54 +15,45 @@ from noetl_stream.cli.base.exit_codes import ExitCode, code_for
 from noetl_stream.cli.base.lazy import LazyGroup
 from noetl_stream.errors import NoetlError
 
-
-class Listed(NamedTuple):
-    """A command in the list of commands: its module below ``noetl_stream.cli``, and its line in the list.
-
-    The line is here so that the list imports no command.
-    """
-
-    module: str
-    line: str
-
-
 COMMANDS: Final = {
-    "init": Listed("examples", "Create a project from an example playbook."),
-    "example": Listed("examples", "List and show example playbooks."),
-    "run": Listed("execution.start", "Run a playbook and wait for its end."),
-    "execution": Listed("execution.group", "Start, watch, explain, control and rerun executions."),
-    "playbook": Listed("playbook.group", "Check, test, register, find and compare playbooks."),
-    "lsp": Listed("lsp", "Serve an editor: the language server of playbooks."),
-    "schedule": Listed("schedule", "Start executions on time, by schedules."),
-    "trigger": Listed("trigger", "Start executions on events."),
-    "tool": Listed("tool.group", "List the installed tool kinds, and make new ones."),
-    "credential": Listed("credential", "Store encrypted credentials for playbooks."),
-    "dev": Listed("processes", "Run a whole stack in the foreground."),
-    "server": Listed("processes", "Run a server."),
-    "worker": Listed("processes", "Run a worker, or list the running workers."),
-    "gateway": Listed("processes", "Run a gateway: all operations over HTTP."),
-    "mcp": Listed("mcp", "Serve tools to an agent: to look, and if allowed to act."),
-    "storage": Listed("cluster", "Show what streams and tables take on disk."),
-    "doctor": Listed("doctor", "Find what is wrong with a running system."),
-    "pool": Listed("cluster", "List worker pools with their queued and running commands."),
-    "limit": Listed("cluster", "List limits by key with who holds them and who waits."),
-    "partition": Listed("cluster", "List partitions with their servers and backlog."),
-    "dead-letter": Listed("cluster", "List, show, requeue and discard undeliverable messages."),
-    "token": Listed("access", "Create, list and revoke API tokens of the gateway."),
-    "grant": Listed("grant", "Check what the operator's grants let playbooks use."),
-    "sign-in": Listed("access", "Print a link that signs a browser in."),
-    "audit": Listed("access", "List changes and refused calls."),
-    "context": Listed("context", "Name gateways, and choose which one commands use."),
-    "database": Listed("cluster", "Prepare the Postgres database."),
-    "stream": Listed("cluster", "Prepare the JetStream streams."),
-    "backup": Listed("backup", "Back up, check and restore the database and its objects."),
-    "retention": Listed("retention", "Show and delete what nobody wants kept any longer."),
-    "nats": Listed("nats", "Prepare the accounts of your own NATS."),
-    "bench": Listed("processes", "Measure performance on this machine."),
-    "completion": Listed("program", "Print a script for completion in bash, zsh or fish."),
-    "version": Listed("program", "Print the versions of noetl-stream and its dependencies."),
+    "init": ("examples", "Create a project from an example playbook."),
+    "example": ("examples", "List and show example playbooks."),
+    "run": ("execution.start", "Run a playbook and wait for its end."),
+    "execution": ("execution.group", "Start, watch, explain, control and rerun executions."),
+    "playbook": ("playbook.group", "Check, test, register, find and compare playbooks."),
+    "lsp": ("lsp", "Serve an editor: the language server of playbooks."),
+    "schedule": ("schedule", "Start executions on time, by schedules."),
+    "trigger": ("trigger", "Start executions on events."),
+    "tool": ("tool.group", "List the installed tool kinds, and make new ones."),
+    "credential": ("credential", "Store encrypted credentials for playbooks."),
+    "dev": ("processes", "Run a whole stack in the foreground."),
+    "server": ("processes", "Run a server."),
+    "worker": ("processes", "Run a worker, or list the running workers."),
+    "gateway": ("processes", "Run a gateway: all operations over HTTP."),
+    "mcp": ("mcp", "Serve tools to an agent: to look, and if allowed to act."),
+    "storage": ("cluster", "Show what streams and tables take on disk."),
+    "doctor": ("doctor", "Find what is wrong with a running system."),
+    "pool": ("cluster", "List worker pools with their queued and running commands."),
+    "limit": ("cluster", "List limits by key with who holds them and who waits."),
+    "partition": ("cluster", "List partitions with their servers and backlog."),
+    "dead-letter": ("cluster", "List, show, requeue and discard undeliverable messages."),
+    "token": ("access", "Create, list and revoke API tokens of the gateway."),
+    "grant": ("grant", "Check what the operator's grants let playbooks use."),
+    "sign-in": ("access", "Print a link that signs a browser in."),
+    "audit": ("access", "List changes and refused calls."),
+    "context": ("context", "Name gateways, and choose which one commands use."),
+    "database": ("cluster", "Prepare the Postgres database."),
+    "stream": ("cluster", "Prepare the JetStream streams."),
+    "backup": ("backup", "Back up, check and restore the database and its objects."),
+    "retention": ("retention", "Show and delete what nobody wants kept any longer."),
+    "nats": ("nats", "Prepare the accounts of your own NATS."),
+    "bench": ("processes", "Measure performance on this machine."),
+    "completion": ("program", "Print a script for completion in bash, zsh or fish."),
+    "version": ("program", "Print the versions of noetl-stream and its dependencies."),
 }
-HIDDEN_COMMANDS: Final = {"background": Listed("processes", "")}
+"""By name: the module of a command below ``noetl_stream.cli``, and its line in the list, which imports no command."""
+
+HIDDEN_COMMANDS: Final = {"background": ("processes", "")}
 
 
 class TopLevel(LazyGroup):
@@ -73,12 +64,12 @@ class TopLevel(LazyGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, listed.line) for name, listed in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(
     cls=TopLevel,
-    modules={name: listed.module for name, listed in {**COMMANDS, **HIDDEN_COMMANDS}.items()},
+    modules={name: module for name, (module, _) in {**COMMANDS, **HIDDEN_COMMANDS}.items()},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def noetl_stream() -> None:

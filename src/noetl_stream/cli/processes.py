@@ -142,7 +142,8 @@ def server(status_address: StatusAddress | None, home: Path | None) -> None:
     take over its partitions as soon as its lease expires: after 6 s, or 20 round trips to NATS or Postgres. SIGTERM or
     Ctrl-C stops a server gracefully.
     """
-    from noetl_stream.hosting import host_server, open_stack
+    from noetl_stream.hosting import host_server
+    from noetl_stream.wiring.stack import open_stack
 
     with open_stack(_logged(home, status_address=status_address)) as stack:
         run_role(host_server(stack))
@@ -175,8 +176,9 @@ def worker(
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
-    from noetl_stream.hosting import host_worker, open_stack
+    from noetl_stream.hosting import host_worker
     from noetl_stream.tools.children.measures import log_isolation
+    from noetl_stream.wiring.stack import open_stack
 
     if isolation == SHOW:
         _show_isolation(settings_for(home))
@@ -216,7 +218,8 @@ def gateway(
     it; on other servers create the first with `noetl-stream token create`. Any number of gateways can run. SIGTERM or
     Ctrl-C stops a gateway after it has answered the requests in progress.
     """
-    from noetl_stream.hosting import host_gateway, open_stack
+    from noetl_stream.hosting import host_gateway
+    from noetl_stream.wiring.stack import open_stack
 
     settings = _logged(home, status_address=status_address)
     accepting = None if descriptor is None else socket.socket(fileno=descriptor)
@@ -259,7 +262,7 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     simulated: every step is a command, a report and a commit.
     """
     from noetl_stream.bench import Bench, Figures, Load
-    from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
+    from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 
     async def measure() -> Figures:
         await prepare_embedded(stack)

@@ -66,8 +66,8 @@ def retention() -> None:
 @form_option()
 def plan(settings: Settings, output: str) -> None:
     """Show how many executions each rule would delete. Deletes nothing."""
-    from noetl_stream.hosting import open_stack, prepare_once
     from noetl_stream.maintenance import plan_retention
+    from noetl_stream.wiring.stack import open_stack, prepare_once
 
     with open_stack(settings) as stack:
 
@@ -85,8 +85,8 @@ def plan(settings: Settings, output: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def apply(settings: Settings, yes: bool) -> None:
     """Archive and delete what the rules do not keep."""
-    from noetl_stream.hosting import open_stack, prepare_once
     from noetl_stream.maintenance import apply_retention
+    from noetl_stream.wiring.stack import open_stack, prepare_once
 
     if not yes:
         where = f"after archiving them in {settings.archive}" if settings.archive else "without an archive"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import asdict
 
 from noetl_stream.client.paging import cursor_of, page_of, page_size, read_cursor
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
@@ -54,20 +55,6 @@ WITHOUT_ANSWER: Final = ("delete", "discard", "revoke")
 
 
 log = logging.getLogger(__name__)
-
-
-class OnRecord(Protocol):
-    """Puts an operation on record."""
-
-    def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
-        """A context to run an operation in, given its id in the OpenAPI document, its target, who acts and why."""
-        ...
-
-
-@asynccontextmanager
-async def unrecorded(operation: str, target: str, by: str, reason: str = "") -> AsyncIterator[None]:
-    """For a gateway, which records its calls itself."""
-    yield
 
 
 class DirectAccess:

@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
-from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.answers import workers_of
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.limits import limit_page, limit_with_slots
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady
 from noetl_stream.model import codec

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from noetl_stream.client.access import OnRecord, unrecorded
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets
@@ -110,7 +110,8 @@ class DirectCredentials:
         problems: dict[str, None] = {}
         page = await self._credentials.read_former(0, FORMER_AT_ONCE)
         while page:
-            for number, (name, version, key_id, sealed) in page:
+            for former in page:
+                name, version, key_id, sealed = former.value
                 if key_id == keys.current.id:
                     continue
                 try:
@@ -118,7 +119,7 @@ class DirectCredentials:
                 except CannotDecrypt as problem:
                     problems[f"a former value: {problem}"] = None
                     continue
-                await self._credentials.reencrypt_former(number, *encrypt(keys, name, version, plain))
+                await self._credentials.reencrypt_former(former.number, *encrypt(keys, name, version, plain))
             page = await self._credentials.read_former(page[-1].number, FORMER_AT_ONCE)
         return problems
 

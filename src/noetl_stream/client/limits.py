@@ -74,13 +74,14 @@ async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, Awaited
     pages = await asyncio.gather(*(store.limit_slots_page(id, True, HOLDERS_NAMED) for id in limits))
     holders = dict(zip(limits, pages, strict=True))
     found = {}
-    for row, place in placed:
+    for one in placed:
+        row = one.row
         limit = limits.get(row.limit_id)
         if limit is not None:
             slot, document = codec.decode_as(LimitSlot, row.body), _document(limit)
             found[slot.slot_id or slot.step_run_id] = AwaitedSlotDocument(
                 key=document.key,
-                place=place,
+                place=one.place,
                 queued=document.queued,
                 held=document.held,
                 concurrency=document.concurrency,

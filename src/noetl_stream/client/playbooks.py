@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.client.statistics import PlaybookStatistics
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model import codec

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.submit import RequestRefused, Requests, Unanswered, ask_aggregate, patience
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.engine.aggregates.schedules import ScheduleKind, ScheduleState
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model import codec

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.submit import RequestRefused, Requests, ask_aggregate
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.playbooks import entry_of
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (

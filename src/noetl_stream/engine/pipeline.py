@@ -20,11 +20,11 @@ from noetl_stream.model.ids import derive
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.plan import Backoff, RulePlan, SharedPlan, StepPlan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ExpressionError, Scope
 
 if TYPE_CHECKING:
+    from noetl_stream.playbook.plan import Backoff, RulePlan, SharedPlan, StepPlan, TaskPlan
     from noetl_stream.template import Template
 
 DEFAULT_RULE: Final = -1

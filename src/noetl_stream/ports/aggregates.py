@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -46,18 +46,18 @@ class HistoryRow(Row, frozen=True, kw_only=True):
     body: Json
 
 
-class AggregateKey(NamedTuple):
+class AggregateKey(Row, frozen=True, gc=False):
     id: str
 
 
-class HistoryTrim(NamedTuple):
+class HistoryTrim(Row, frozen=True, gc=False):
     """Entries of a history to delete: those up to a number."""
 
     aggregate_id: str
     through: int
 
 
-class RequestTrim(NamedTuple):
+class RequestTrim(Row, frozen=True, gc=False):
     """Answers to an aggregate's requests to delete: to those that changed it up to a position, or did not change it."""
 
     execution_id: str

@@ -66,7 +66,7 @@ def giver_of(name: str) -> str:
     return giver if slash else ""
 
 
-class FormerCredential(NamedTuple):
+class FormerCredential(msgspec.Struct, frozen=True, gc=False):
     """A value that executions were given and no credential has: it was replaced or deleted, or came from elsewhere.
     ``number`` is its own and rises.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from noetl_stream.ports.rows import Json, Row
 
@@ -29,12 +31,12 @@ class LimitSlotRow(Row, frozen=True, kw_only=True):
     body: Json
 
 
-class LimitSlotKey(NamedTuple):
+class LimitSlotKey(Row, frozen=True, gc=False):
     limit_id: str
     holder: str
 
 
-class WantedSlots(NamedTuple):
+class WantedSlots(msgspec.Struct, frozen=True, gc=False):
     """What folding inputs of a limit must see: its slots of these ``holders``, the first that wait, up to ``waiting``,
     and the first that may have to yield, up to ``yielding``.
     """
@@ -45,7 +47,7 @@ class WantedSlots(NamedTuple):
     yielding: int = 0
 
 
-class PlacedSlot(NamedTuple):
+class PlacedSlot(msgspec.Struct, frozen=True, gc=False):
     """A slot and its place in the queue, from 1; 0 if it is held."""
 
     row: LimitSlotRow

@@ -72,8 +72,8 @@ def json_columns(row_type: type[Row]) -> tuple[str, ...]:
 
 
 def columns(row_type: type[Any]) -> tuple[str, ...]:
-    """The columns of a struct or of a ``NamedTuple``, in order."""
-    found: tuple[str, ...] = row_type.__struct_fields__ if issubclass(row_type, msgspec.Struct) else row_type._fields
+    """The columns of a struct, in order."""
+    found: tuple[str, ...] = row_type.__struct_fields__
     return found
 
 

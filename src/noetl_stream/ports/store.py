@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -134,7 +134,7 @@ class TimerRow(Row, frozen=True, kw_only=True):
     purpose: str
 
 
-class TimerKey(NamedTuple):
+class TimerKey(Row, frozen=True, gc=False):
     execution_id: str
     timer_id: str
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +15,6 @@ from noetl_stream.wiring.stores import OperatorPorts
 
 if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.adapters.postgres.store import PostgresStore
-    from noetl_stream.client.access import OnRecord
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
     from noetl_stream.client.schedules import DirectSchedules
@@ -179,13 +179,14 @@ class DirectOperations:
     def views(self) -> Views:
         from noetl_stream.client.views.direct import DirectViews, RedactedViews
 
-        direct = DirectViews(self._connected.store, self._checking, self._secrets, self.indexes)
+        direct = DirectViews(self._connected.store, self._checking, self._secrets, lambda: self.indexes)
         return cast("Views", RedactedViews(direct, self._secrets))
 
     @cached_property
     def selections(self) -> Selections:
-        from noetl_stream.client.access import AuditRecord, unrecorded
+        from noetl_stream.client.access import AuditRecord
         from noetl_stream.client.executions.selections import DirectSelections
+        from noetl_stream.client.recording import unrecorded
 
         store, clock = self._connected.store, self._connected.clock
         # A gateway records the call, but not who deleted which execution.
@@ -224,11 +225,13 @@ class DirectOperations:
         off = self._endpoint.tools.kinds_off
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
-    @cached_property
-    def _recorded(self) -> OnRecord:
-        from noetl_stream.client.access import AuditRecord, unrecorded
+    def _recorded(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
+        """An :class:`~noetl_stream.client.recording.OnRecord`."""
+        from noetl_stream.client.access import AuditRecord
+        from noetl_stream.client.recording import unrecorded
 
-        return AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
+        audit = AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
+        return audit(operation, target, by, reason)
 
     @cached_property
     def _secrets(self) -> UsedSecrets:

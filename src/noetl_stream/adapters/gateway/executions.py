@@ -66,7 +66,7 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
 
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
-        query = [(name, str(value)) for name, value in wanted._asdict().items() if value is not None]
+        query = [(name, str(value)) for name, value in asdict(wanted).items() if value is not None]
         return await self._connection.get(StepRunsDocument, "executions", execution_id, "steps", query=query)
 
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:

@@ -35,11 +35,11 @@ class GatewayVerbs:
 
 
 def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    address, signature = address_of(verb), inspect.signature(verb)
+    (method, path), signature = address_of(verb), inspect.signature(verb)
     answer = get_type_hints(verb)["return"]
     is_list = get_origin(answer) is list
     kind: Any = _Items[get_args(answer)] if is_list else answer  # type: ignore[misc]
-    template = address.path.removeprefix(API + "/").split("/")
+    template = path.removeprefix(API + "/").split("/")
 
     async def ask(self: GatewayVerbs, *args: Any, **options: Any) -> Any:
         bound = signature.bind(self, *args, **options)
@@ -48,9 +48,7 @@ def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         reason, ids = given.pop("reason", ""), given.pop("ids", None)
         headers = reason_headers(reason)
         parts = tuple(str(given.pop(part[1:-1])) if part.startswith("{") else part for part in template)
-        answered = await self._connection.ask(
-            _request(self._connection, address.method, parts, given, headers, ids), kind
-        )
+        answered = await self._connection.ask(_request(self._connection, method, parts, given, headers, ids), kind)
         return answered.items if is_list else answered
 
     return ask

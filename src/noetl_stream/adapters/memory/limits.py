@@ -27,7 +27,7 @@ class LimitTables:
             before = self.rows.get(key)
             self.rows[key] = row if before is None else row.over(before)
         for gone in tick.limit_slots_gone:
-            self.rows.pop(gone, None)
+            self.rows.pop((gone.limit_id, gone.holder), None)
 
     def askers(self, inbox: Iterable[InboxRow]) -> set[str]:
         """The executions that hold or wait, and those whose messages to limits are not folded yet."""

@@ -189,14 +189,16 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         self.tables.limits.write(tick)
         for trimmed in tick.requests_gone:
             requests = self.tables.requests
-            for key in [key for key, row in requests.items() if key[0] == trimmed[0] and row.position <= trimmed[1]]:
-                del requests[key]
+            answered = [key for key, row in requests.items() if row.position <= trimmed.through]
+            for key in answered:
+                if key[0] == trimmed.execution_id:
+                    del requests[key]
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
         tables = self.tables
         for gone in tick.timers_gone:
-            tables.timers.pop(gone, None)
+            tables.timers.pop((gone.execution_id, gone.timer_id), None)
         tables.timers.update(((timer.execution_id, timer.timer_id), timer) for timer in tick.timers)
         for seq in tick.inbox_folded:
             tables.inbox.pop(seq, None)

@@ -98,7 +98,7 @@ def statement(name: str) -> Statement:
 def sequences() -> Mapping[str, type[Any]]:
     """The row types of a tick, by its fields: the source of ``rows``."""
     kinds = {name: get_args(hint) for name, hint in get_type_hints(Tick).items()}
-    return {name: kind[0] for name, kind in kinds.items() if kind and issubclass(kind[0], (Row, tuple))}
+    return {name: kind[0] for name, kind in kinds.items() if kind and issubclass(kind[0], Row)}
 
 
 @cache
@@ -189,9 +189,8 @@ class _Compilation:
     def _parameters(self, name: str, row_type: type[Any]) -> list[str]:
         names = columns(row_type)
         if name not in SINGLE_ROWS:
-            as_tuple = astuple if issubclass(row_type, Row) else tuple
             is_single = name in self._single
-            spread = partial(_only, as_tuple) if is_single else partial(_arrays, len(names), as_tuple)
+            spread = _only if is_single else partial(_arrays, len(names))
             first = self._first_number(name, len(names), spread)
             suffix = "" if is_single else "[]"
             types = [_SQL_TYPES[kind] for kind in column_types(row_type).values()]
@@ -224,9 +223,9 @@ def _one(value: Any) -> tuple[Any]:
     return (value,)
 
 
-def _only(as_tuple: Callable[[Any], tuple[Any, ...]], rows: Sequence[Any]) -> tuple[Any, ...]:
-    return as_tuple(rows[0])
+def _only(rows: Sequence[Row]) -> tuple[Any, ...]:
+    return astuple(rows[0])
 
 
-def _arrays(width: int, as_tuple: Callable[[Any], tuple[Any, ...]], rows: Sequence[Any]) -> list[tuple[Any, ...]]:
-    return list(zip(*map(as_tuple, rows), strict=True)) or [()] * width
+def _arrays(width: int, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    return list(zip(*map(astuple, rows), strict=True)) or [()] * width

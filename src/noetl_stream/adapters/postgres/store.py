@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import starmap
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -20,12 +21,10 @@ from noetl_stream.adapters.postgres.aggregates import PostgresAggregates
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.limits import PostgresLimits
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema, require_texts
-from noetl_stream.adapters.postgres.retention import PostgresRetention
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import Fenced, NotReady
@@ -55,6 +54,10 @@ from noetl_stream.ports.store import (
 )
 from noetl_stream.settings.environment import EMBEDDED_CLUSTER
 
+if TYPE_CHECKING:  # commands that read start faster without them
+    from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
+    from noetl_stream.adapters.postgres.retention import PostgresRetention
+
 ENTRIES_AT_ONCE: Final = 500
 """How many entries of a journal are looked through at once for events of certain names."""
 
@@ -78,12 +81,22 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         self.audit = PostgresAudit(database)
         self.feed = PostgresFeed(database)
         self.cursors = PostgresCursors(database)
-        self.retention = PostgresRetention(database)
-        self.diagnosis = PostgresDiagnosis(database)
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
         self._leases = Leases(database, self._writer.connection)
+
+    @cached_property
+    def diagnosis(self) -> PostgresDiagnosis:
+        from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
+
+        return PostgresDiagnosis(self._database)
+
+    @cached_property
+    def retention(self) -> PostgresRetention:
+        from noetl_stream.adapters.postgres.retention import PostgresRetention
+
+        return PostgresRetention(self._database)
 
     @classmethod
     async def open(
@@ -111,11 +124,15 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
             What was applied.
         """
         address = self._database.address
-        exists = (await self._database.fetch("migration_table_exists"))[0][0]
-        rows = await self._database.fetch("applied_migrations") if exists else []
-        applied = [AppliedMigration(*row) for row in rows]
+        try:
+            rows = await self._database.fetch("schema_version")
+        except NotReady:
+            if (await self._database.fetch("migration_table_exists"))[0][0]:
+                raise
+            rows = []
+        applied = [AppliedMigration(row["number"], row["name"], row["checksum"]) for row in rows]
         require_schema(applied, address)
-        partitions = (await self._database.fetch("partition_count"))[0][0]
+        partitions = rows[0]["partitions"]
         if partitions != partition_count():
             raise NotReady(
                 f"the database at {address} has {partitions} partitions, this process {partition_count()}",

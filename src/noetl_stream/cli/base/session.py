@@ -85,9 +85,9 @@ def _directly(
     background: Background | None,
     checked: Sequence[CheckedText],
 ) -> Value:
-    from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.local.background import Background
     from noetl_stream.wiring.operations import DirectOperations, make_client
+    from noetl_stream.wiring.stack import open_stack, ports_of_command
 
     async def connected_work() -> Value:
         async with ports_of_command(stack, "noetl-cli", publishes=publishes) as ports:

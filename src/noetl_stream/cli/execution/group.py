@@ -15,18 +15,18 @@ from noetl_stream.cli.execution.selection import EVERYTHING, Filter, filter_opti
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.client.paging import cursor_of
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.changes import KeyChangeDocument
-from noetl_stream.ports.operations.events import EventFilter, ListedEventDocument
-from noetl_stream.ports.operations.executions import (
-    CtxChangeDocument,
-    CtxDocument,
-    IterationDocument,
-    ResultDocument,
-    StepRunDocument,
-)
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.archive import ParquetArchive
+    from noetl_stream.ports.operations.changes import KeyChangeDocument
+    from noetl_stream.ports.operations.events import ListedEventDocument
+    from noetl_stream.ports.operations.executions import (
+        CtxChangeDocument,
+        CtxDocument,
+        IterationDocument,
+        ResultDocument,
+        StepRunDocument,
+    )
     from noetl_stream.settings.places import Place
 
 MODULES: Final = {
@@ -178,6 +178,7 @@ def events(
     **chosen: Any,
 ) -> None:
     """List the events of an execution, oldest first."""
+    from noetl_stream.ports.operations.events import EventFilter  # other verbs start faster without it
 
     async def read(session: Session) -> list[ListedEventDocument]:
         found: list[ListedEventDocument] = []

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
 
 from noetl_stream.cli.base.output import DOCUMENTS, Columns, Fields, print_documents, print_result, print_table, say
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import (
-    ExecutionDocument,
-    ListedExecutionDocument,
-    ReasonDocument,
-    WaitDocument,
-    WhyDocument,
-)
-from noetl_stream.ports.operations.views import ExecutionStateDocument
+
+if TYPE_CHECKING:  # what is shown is there already
+    from noetl_stream.ports.operations.executions import (
+        ExecutionDocument,
+        ListedExecutionDocument,
+        ReasonDocument,
+        WaitDocument,
+        WhyDocument,
+    )
+    from noetl_stream.ports.operations.views import ExecutionStateDocument
 
 COLUMNS: Final[Columns] = {
     "execution": "execution_id",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.documents import (
     START_EVENTS,
     error_of,
@@ -21,6 +20,7 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.known import known_plan, known_row
+from noetl_stream.client.executions.listing import listing_of
 from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.notices import (
     Notices,
@@ -29,13 +29,12 @@ from noetl_stream.client.executions.notices import (
     read_notices,
     undeclared_workload,
 )
-from noetl_stream.client.executions.objects import delete_by_server
 from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.client.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
-from noetl_stream.client.executions.tallies import listing_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -50,13 +49,10 @@ from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import FORMAT, Request
-from noetl_stream.model.traces import read_traceparent
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.deletion import delete_execution
-from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
@@ -81,6 +77,7 @@ from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 if TYPE_CHECKING:
     from noetl_stream.client.why.journal import JournalHistories
     from noetl_stream.playbook.plan import Plan
+    from noetl_stream.ports.operations.cluster import Cluster
 
 FIRST_EVENTS: Final = 10
 """A rejected rerun says so within its first events."""
@@ -149,6 +146,8 @@ class DirectExecutions:
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         """A playbook that is known only as checked is not compiled for the answer, which then has no ``waits``."""
+        from noetl_stream.model.traces import read_traceparent  # verbs that read start faster without it
+
         found = await find_playbook(wanted, self._store, self._ports.catalog)
         digest, stored = digest_of(found.source), found.stored
         checked = self._checking.checked(digest)
@@ -325,6 +324,9 @@ class DirectExecutions:
             return await asyncio.to_thread(explain, execution_id, history, plan, around)
 
     async def delete(self, execution_id: str, by: str) -> None:
+        from noetl_stream.client.executions.objects import delete_by_server  # most verbs start faster without it
+        from noetl_stream.ports.deletion import delete_execution
+
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)
             await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)

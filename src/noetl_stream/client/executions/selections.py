@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.tallies import groups_of, histogram_of
+from noetl_stream.client.recording import OnRecord, unrecorded
 from noetl_stream.concurrency import each
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRequested, ResumeRequested

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -198,7 +198,7 @@ async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[Step
     return [run.document(trace_id) for run in reading.runs.values()]
 
 
-class StepTime(NamedTuple):
+class StepTime(msgspec.Struct, frozen=True, gc=False):
     """How long a step run took that ended ``done``, or ``failed``."""
 
     step: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Final
 
+from noetl_stream.client.executions.listing import listing_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import first_uuid7
-from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES, ExecutionStatus
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.selections import (
@@ -18,7 +18,7 @@ from noetl_stream.ports.operations.selections import (
     ExecutionGroupsDocument,
     ExecutionHistogramDocument,
 )
-from noetl_stream.ports.store import ListingFilter, Store
+from noetl_stream.ports.store import Store
 from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
 MOST_BY_INDEX: Final = 4_000_000
@@ -35,27 +35,6 @@ BAR_S: Final = (
     *(7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000),
 )
 """How long bars may be: bars stay where they are while time goes on."""
-
-
-def listing_of(chosen: ExecutionFilter) -> ListingFilter:
-    """A filter as the store takes it.
-
-    Raises:
-        UsageError: one of its conditions is impossible.
-    """
-    unknown = set(chosen.status) - set(STATUSES)
-    if unknown:
-        raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
-    words = word_terms(chosen.error or "")
-    if chosen.error is not None and not words:
-        raise UsageError(f"{chosen.error!r} contains no word to search errors for")
-    return ListingFilter(
-        chosen.status,
-        None if chosen.path is None else chosen.path.strip("/"),
-        sorted(label_terms(chosen.labels) | words),
-        chosen.started_from_ms,
-        chosen.started_before_ms,
-    )
 
 
 async def histogram_of(store: Store, chosen: ExecutionFilter, bars: int, now_ms: int) -> ExecutionHistogramDocument:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from noetl_stream.client.executions.known import known_plan, known_row
@@ -11,25 +12,24 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.paging import page_size, read_cursor
 from noetl_stream.client.views.events import EventPages
-from noetl_stream.client.views.index import ExecutionIndex, ExecutionIndexes
-from noetl_stream.client.views.timeline import iterations, strip, timeline
 from noetl_stream.errors import NotFound
-from noetl_stream.ports.operations.changes import KeyChangePage
-from noetl_stream.ports.operations.diffs import ExecutionDiffDocument, RowChoice
-from noetl_stream.ports.operations.events import EventFilter, EventPage
-from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
-from noetl_stream.ports.operations.timelines import (
-    IterationRange,
-    IterationSummariesDocument,
-    LoopStripDocument,
-    TimelineDocument,
-    TimeRange,
-)
-from noetl_stream.ports.operations.views import ExecutionStateDocument, Views
 from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
     from noetl_stream.client.diff.executions import ExecutionDiffs
+    from noetl_stream.client.views.index import ExecutionIndex, ExecutionIndexes
+    from noetl_stream.ports.operations.changes import KeyChangePage
+    from noetl_stream.ports.operations.diffs import ExecutionDiffDocument, RowChoice
+    from noetl_stream.ports.operations.events import EventFilter, EventPage
+    from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
+    from noetl_stream.ports.operations.timelines import (
+        IterationRange,
+        IterationSummariesDocument,
+        LoopStripDocument,
+        TimelineDocument,
+        TimeRange,
+    )
+    from noetl_stream.ports.operations.views import ExecutionStateDocument, Views
 
 Answer = TypeVar("Answer")
 
@@ -40,22 +40,34 @@ READ_FOR_COUNTS: Final = 2_000
 class DirectViews:
     """:class:`~noetl_stream.ports.operations.views.Views`, where each method is described.
 
+    What a verb needs is imported when it is first called: lists of events need neither engine nor index.
+
     Args:
         secrets: Hides the values that an execution was given, before its events are searched and its values cut off.
     """
 
     def __init__(
-        self, store: Store, checking: PlaybookChecker, secrets: UsedSecrets, indexes: ExecutionIndexes | None = None
+        self,
+        store: Store,
+        checking: PlaybookChecker,
+        secrets: UsedSecrets,
+        indexes: Callable[[], ExecutionIndexes] | None = None,
     ) -> None:
         self._store = store
         self._secrets = secrets
         self._pages = EventPages(store, secrets)
         self._checking = checking
-        self._indexes = indexes or ExecutionIndexes(store)
+        self._given_indexes = indexes
         self._diffs: ExecutionDiffs | None = None
 
+    @cached_property
+    def _indexes(self) -> ExecutionIndexes:
+        from noetl_stream.client.views.index import ExecutionIndexes
+
+        return ExecutionIndexes(self._store) if self._given_indexes is None else self._given_indexes()
+
     async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
-        from noetl_stream.client.executions.states import state_at  # lists of events need no engine
+        from noetl_stream.client.executions.states import state_at
         from noetl_stream.client.views.state import state_document
 
         row = await known_row(self._store, execution_id)
@@ -88,16 +100,22 @@ class DirectViews:
             return await execution_graph(self._store, index, state, plan)
 
     async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
+        from noetl_stream.client.views.timeline import timeline
+
         return await self._answered(execution_id, lambda index: timeline(index, wanted), so_far)
 
     async def strip(
         self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
     ) -> LoopStripDocument:
+        from noetl_stream.client.views.timeline import strip
+
         return await self._answered(execution_id, lambda index: strip(index, step_run_id, chosen, buckets))
 
     async def iterations(
         self, execution_id: str, step_run_id: str, chosen: IterationRange, limit: int
     ) -> IterationSummariesDocument:
+        from noetl_stream.client.views.timeline import iterations
+
         size = page_size(limit)
         return await self._answered(execution_id, lambda index: iterations(index, step_run_id, chosen, size))
 

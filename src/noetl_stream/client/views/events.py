@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from noetl_stream.client.executions.documents import event_document
 from noetl_stream.client.executions.redacted import UsedSecrets, hidden
 from noetl_stream.client.executions.run_workers import RunWorkers
-from noetl_stream.client.views.index import ExecutionIndex
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.ids import step_run_of
 from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+if TYPE_CHECKING:  # most lists need no index
+    from noetl_stream.client.views.index import ExecutionIndex
 
 SEARCHED: Final = 10_000
 """How many events are searched for one page. A page may be short, or empty, and not the last."""
@@ -40,7 +44,7 @@ class EventPages:
             index: Needed for a filter by step, and to name steps.
         """
         if chosen.before is not None:
-            chosen = chosen._replace(before=min(chosen.before, row.position + 1))
+            chosen = replace(chosen, before=min(chosen.before, row.position + 1))
         backwards = chosen.before is not None and not chosen.after
         redactor = (await self._secrets.redactors((row.execution_id,))).get(row.execution_id)
         fields = tuple(chosen.fields) or EVENT_FIELDS

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.client.limits import awaited_slots
 from noetl_stream.client.why.ended import why_ended
 from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment, reason
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model.envelope import iso
-from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
 from noetl_stream.ports.store import ExecutionRow, Store
 from noetl_stream.template import Budget
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.ports.operations.cluster import Cluster
 
 REASONS_SHOWN: Final = 50
 
@@ -89,6 +90,8 @@ async def observe(
     cluster: Cluster, store: Store, row: ExecutionRow, called: Collection[str], now_ms: int
 ) -> Environment:
     """The environment of an execution: workers, queues, its partition, and the executions that it ``called``."""
+    from noetl_stream.client.limits import awaited_slots  # what has ended waits for none
+
     try:
         workers, pools, partitions, children, awaited = await asyncio.gather(
             cluster.workers(),

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from noetl_stream.client.executions.tolerated import tolerated_text
-from noetl_stream.client.waiting_on import guard_document
 from noetl_stream.client.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.client.why.reason import reason, values_text
-from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import CancelRequested, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.plan import Plan, TaskPlan
 
 
 def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[ReasonDocument]:
@@ -129,6 +129,9 @@ def _rule(rule: int, unmatched: bool, error: ErrorInfo | None, task: TaskPlan | 
 
 def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[ReasonDocument]:
     """The arcs that did not catch the failure, or fire before the time was over."""
+    from noetl_stream.client.waiting_on import guard_document  # what completed is explained without expressions
+    from noetl_stream.engine.scope import arc_scope
+
     run = routed.before.runs[routed.fact.step_run_id]
     scope = arc_scope(plan, replace(routed.before, budget=state.budget), run)
     for arc in plan.steps[step].arcs:

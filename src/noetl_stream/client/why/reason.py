@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from noetl_stream.errors import StoreMissing
 from noetl_stream.model.envelope import iso, iso_or_none
-from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument, WaitingOnDocument
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
+
+if TYPE_CHECKING:  # what has ended is explained by its journal alone
+    from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 
 SHOWN_CHARS: Final = 160
 
 
-class Environment(NamedTuple):
+class Environment(msgspec.Struct, frozen=True):
     """What ``why`` reads besides the journal.
 
     Attributes:
@@ -75,6 +78,8 @@ def reason(
 
 def shown(value: Any) -> str:
     """A value in a sentence: JSON, truncated if long."""
+    import json
+
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 

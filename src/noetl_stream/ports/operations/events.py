@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, get_args
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from noetl_stream.model.envelope import Time
@@ -25,7 +26,7 @@ MAX_TEXT: Final = 256
 """Characters of a text to search for."""
 
 
-class EventFilter(NamedTuple):
+class EventFilter(msgspec.Struct, frozen=True, gc=False):
     """Which events: all of these hold.
 
     Attributes:

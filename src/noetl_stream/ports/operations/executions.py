@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -343,7 +343,7 @@ class StepRunsDocument(Document, frozen=True):
     next: int | None = None
 
 
-class StepRunRange(NamedTuple):
+class StepRunRange(msgspec.Struct, frozen=True, gc=False):
     """Step runs from the one at ``first`` on, in the order they began.
 
     Attributes:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
+HttpAddress = tuple[Method, str]
+"""A method and a whole path, with parameters in braces, named as the verb's own."""
+
 API: Final = "/api/v1"
 _ADDRESS: Final = "__http_address__"
-
-
-class HttpAddress(NamedTuple):
-    """``path`` is whole, with parameters in braces, named as the verb's own."""
-
-    method: Method
-    path: str
 
 
 def http(method: Method, path: str) -> Callable[[Verb], Verb]:
@@ -28,7 +24,7 @@ def http(method: Method, path: str) -> Callable[[Verb], Verb]:
     """
 
     def addressed(verb: Verb) -> Verb:
-        setattr(verb, _ADDRESS, HttpAddress(method, API + path))
+        setattr(verb, _ADDRESS, (method, API + path))
         return verb
 
     return addressed

@@ -1,0 +1,181 @@
+"""The stack of a process: the user's own or the embedded one, what each identity holds of it, and its ports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+
+from noetl_stream.endpoint import Endpoint
+from noetl_stream.errors import NotReady
+from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.model.ids import use_partitions
+from noetl_stream.model.limits import operator_limits
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.stores import (
+    COMMAND_WAIT_S,
+    Connected,
+    OperatorPorts,
+    connect,
+    connected_when_used,
+    ensure_all_streams,
+    migrate_schema,
+)
+
+log = logging.getLogger(__name__)
+
+POSTGRES_USER = {ADMIN: "noetl", SERVER: "noetl_server", GATEWAY: "noetl_gateway"}
+"""The embedded Postgres user of each identity. With own servers, the role that it should be a member of."""
+
+
+class StackAccess(msgspec.Struct):
+    """The stack of a command. ``embedded`` is its use of the embedded stack, if any; its ports may change."""
+
+    settings: Settings
+    embedded: EmbeddedStack | None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What this command itself holds, as the local operator."""
+        return self.endpoint_of(GATEWAY)
+
+    def endpoint_of(self, identity: str) -> Endpoint:
+        """What a process with the identity holds: ``admin``, ``server``, ``gateway``, or ``worker-<pool>``."""
+        if self.embedded is not None:
+            return embedded_endpoint(self.embedded, self.settings, identity)
+        return own_endpoint(self.settings, identity)
+
+
+@contextmanager
+def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAccess]:
+    """The NATS and Postgres of the settings: the user's own, or the embedded ones, started if necessary.
+
+    Args:
+        pool: The pool of a worker to run there; by default that of the settings.
+
+    Raises:
+        LocalStackError, UsageError: With a one-line message.
+    """
+    use_partitions(settings.partitions)
+    if settings.nats_url is not None:
+        yield StackAccess(settings, None)
+        return
+    with EmbeddedStack.join(settings.home, pool or settings.pool, settings.trigger_streams) as stack:
+        for notice in stack.notices:
+            log.warning("%s", notice)
+        yield StackAccess(settings, stack)
+
+
+def own_endpoint(settings: Settings, identity: str) -> Endpoint:
+    """The user's own servers, by the addresses, identity and keys of this process's environment."""
+    assert settings.nats_url is not None
+    everything = Endpoint(
+        settings.nats_url,
+        settings.postgres_dsn,
+        settings.credentials,
+        _credential_keys(settings),
+        settings.tools(settings.nats_url, embedded=False),
+        operator_limits(settings.limits),
+        nats_nkey=settings.nats_nkey,
+        server_keys=settings.server_keys,
+        access_keys=settings.access_keys,
+        grants_file=settings.grants_file,
+        trigger_streams=settings.trigger_streams,
+        retention=settings.retention,
+        max_state_bytes=settings.server_max_state_bytes,
+        traces=settings.traces,
+        spread=settings.spread,
+        postgres_read_dsn=settings.postgres_read_dsn,
+    )
+    return everything.only_for(identity)
+
+
+def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -> Endpoint:
+    """The embedded servers. Servers offer the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
+    address = stack.address
+    offered = {"local_postgres": address.playbooks_dsn} if identity == SERVER else {}
+    # The user's own key comes first; credentials stored before it was set can still be read.
+    keys = (*_credential_keys(settings), address.keys.credential)
+    everything = Endpoint(
+        address.nats_url,
+        address.dsns.get(POSTGRES_USER.get(identity, "")),
+        {**offered, **settings.credentials},
+        keys,
+        settings.tools(address.nats_url, embedded=True),
+        operator_limits(settings.limits),
+        nats_nkey=address.seeds[identity],
+        server_keys=(*settings.server_keys, address.keys.server),
+        access_keys=(*settings.access_keys, address.keys.access),
+        grants_file=settings.grants_file,
+        trigger_streams=settings.trigger_streams,
+        retention=settings.retention,
+        max_state_bytes=settings.server_max_state_bytes,
+        traces=settings.traces,
+    )
+    return everything.only_for(identity)
+
+
+def _credential_keys(settings: Settings) -> tuple[str, ...]:
+    return (settings.credential_key, *settings.credential_old_keys) if settings.credential_key else ()
+
+
+async def prepare_embedded(stack: StackAccess) -> None:
+    """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
+    from noetl_stream.adapters.postgres.migrate import schema_mark  # a worker knows no Postgres
+
+    if stack.embedded is not None:
+        admin = stack.endpoint_of(ADMIN)
+        await asyncio.gather(migrate_schema(admin), ensure_all_streams(admin))
+        stack.embedded.note_prepared(schema_mark())
+
+
+async def prepare_once(stack: StackAccess) -> None:
+    """Prepares an embedded stack unless a program that prepares the same has done so."""
+    from noetl_stream.adapters.postgres.migrate import schema_mark
+
+    if stack.embedded is not None and not stack.embedded.is_prepared(schema_mark()):
+        await prepare_embedded(stack)
+
+
+@asynccontextmanager
+async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[OperatorPorts]:
+    """The ports of a command, on a stack that is prepared: an embedded one once, for all commands of a version.
+
+    Args:
+        publishes: Whether it sends requests to executions, or follows them. Others connect to NATS on first use.
+
+    Raises:
+        NotReady: The user's own stack is not prepared.
+        Unreachable: Postgres or NATS does not answer.
+    """
+    await prepare_once(stack)
+    opening = connected_to(stack, name) if publishes else connected_when_used(stack.endpoint, name=name)
+    async with opening as ports:
+        try:
+            await _verify(ports, publishes)
+        except NotReady:  # its folders were changed since
+            await prepare_embedded(stack)
+            await _verify(ports, publishes)
+        yield ports
+
+
+async def _verify(ports: OperatorPorts, publishes: bool) -> None:
+    await ports.store.verify_version()
+    if publishes:
+        await ports.log.verify()
+
+
+@asynccontextmanager
+async def connected_to(
+    stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = COMMAND_WAIT_S
+) -> AsyncIterator[Connected]:
+    """Connects to the stack with an identity. Closed at the end of the block."""
+    connected = await connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)
+    try:
+        yield connected
+    finally:
+        await connected.close()
