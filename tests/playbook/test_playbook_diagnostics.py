@@ -16,9 +16,8 @@ from noetl_stream.playbook.diagnostics import (
     Position,
     Problems,
     TooManyProblems,
-    did_you_mean,
-    nearest,
 )
+from noetl_stream.playbook.suggestions import did_you_mean, nearest
 
 
 def diagnostic(line: int = 3, column: int = 5, hint: str | None = "try b") -> Diagnostic:

@@ -124,7 +124,7 @@ async def test_a_timer_is_a_row_until_the_tick_that_folds_its_firing(stage: Stag
 
     def look(tick: Any) -> NoetlError | None:
         if "timer.fired" in names_in(tick):
-            fired.append([key[0] for key in tick.timers_gone] == [EXECUTION] and not tick.timers)
+            fired.append([key.execution_id for key in tick.timers_gone] == [EXECUTION] and not tick.timers)
         return None
 
     stage.store.before_commit = look

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -16,10 +14,6 @@ Severity = Literal["error", "warning"]
 
 MAX_DIAGNOSTICS: Final = 100
 """Problems listed for one file. If there are more, a last entry says so."""
-MAX_COMPARED: Final = 500
-MAX_LISTED: Final = 20
-MISSPELT: Final = 0.8
-"""How alike a misspelt key and the known one are, from 0 to 1: ``knd`` and ``kind``, not ``args`` and ``arcs``."""
 
 
 OLDER_FORMS: Final = frozenset(
@@ -209,37 +203,3 @@ def _with_converter(found: list[Diagnostic]) -> list[Diagnostic]:
         hint = f"{found[first].hint or 'rewrite it'}; `noetl-stream playbook upgrade` rewrites older forms"
         found[first] = replace(found[first], hint=hint)
     return found
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """``did you mean `x`?`` for the closest known word, or ``None``."""
-    near = nearest(word, known)
-    return f"did you mean `{near}`?" if near else None
-
-
-def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """The known word closest to ``word``, or ``None``. Ignores case and treats ``-`` and ``_`` alike.
-
-    Compares the first :data:`MAX_COMPARED` known words only, to bound the cost.
-    """
-    return _nearest(word, tuple(islice(known, MAX_COMPARED)), likeness)
-
-
-def misspelt(word: str, known: Iterable[str]) -> str | None:
-    """The known word that ``word`` stands for, if they are so close that it is read in its place; or ``None``."""
-    return nearest(word, known, likeness=MISSPELT)
-
-
-@lru_cache(maxsize=MAX_DIAGNOSTICS)
-def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
-    from difflib import get_close_matches  # only for a mistake
-
-    folded = {name.lower().replace("-", "_"): name for name in known}
-    close = get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=likeness)
-    return folded[close[0]] if close else None
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names for a message: `` `a`, `b` ``, at most :data:`MAX_LISTED` of them."""
-    shown = [f"`{name}`" for name in names]
-    return ", ".join(shown[:MAX_LISTED]) + (f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else "")

@@ -12,10 +12,11 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check_document
-from noetl_stream.playbook.diagnostics import Diagnostic, Problems, TooManyProblems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Diagnostic, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, Kinds
 from noetl_stream.playbook.model.sections import entries, mistyped, pairs
 from noetl_stream.playbook.plan import Plan, TaskPlan
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
 from noetl_stream.playbook_tests.document import CatalogFile, Expected, PlaybookTest, Stub, Stubs, TestDocument

@@ -10,9 +10,10 @@ from typing import Any, Final, get_args
 
 from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.outcome import ERROR_KINDS, ErrorInfo
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.model.document import check_kind
 from noetl_stream.playbook.model.sections import entries, is_null, mistyped, pairs, read_section
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.playbook_tests import ENDING

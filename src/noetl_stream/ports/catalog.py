@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.playbook.diagnostics import listed, nearest
+from noetl_stream.playbook.suggestions import listed, nearest
 
 ADDRESS_FORM: Final = "PATH[@VERSION], as in `examples/airports@1.0`"
 MAX_PART_CHARACTERS: Final = 256

@@ -12,10 +12,11 @@ from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, I
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
-from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed, nearest
+from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
+from noetl_stream.playbook.suggestions import did_you_mean, listed, nearest
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.template import Guard, Template
 from noetl_stream.template.runtime.scope import HELPER_FIELDS

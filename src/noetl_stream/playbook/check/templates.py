@@ -11,7 +11,8 @@ import msgspec
 
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Location, Problems
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kind_of, texts_of, walk
 from noetl_stream.playbook.yaml.positions import InText

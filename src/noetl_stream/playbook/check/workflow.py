@@ -11,13 +11,14 @@ from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.templates import Templates
-from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, PolicyDraft, always_holds
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.vocabulary.names import name_in_file
 from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
 

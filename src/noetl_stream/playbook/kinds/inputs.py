@@ -9,8 +9,9 @@ from collections.abc import Collection
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import explain, sentence
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 

@@ -15,7 +15,7 @@ from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed, misspelt
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency
@@ -36,6 +36,7 @@ from noetl_stream.playbook.model.sections import (
     report_lost_indentation,
 )
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
+from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
 from noetl_stream.playbook.workload import WorkloadSchema, read_workload_schema

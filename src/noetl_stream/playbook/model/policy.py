@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 
 from noetl_stream.model.events import SharedOperation
-from noetl_stream.playbook.diagnostics import Location, Problems, listed
+from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.layering import read_seconds
 from noetl_stream.playbook.model.sections import (
     Part,
@@ -27,6 +27,7 @@ from noetl_stream.playbook.model.sections import (
     respelt,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
+from noetl_stream.playbook.suggestions import listed
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of

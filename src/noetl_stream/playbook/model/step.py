@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
+from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
@@ -39,6 +39,7 @@ from noetl_stream.playbook.model.task import (
 )
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Join, WaitPlan
+from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
-from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
+from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
@@ -29,6 +29,7 @@ from noetl_stream.playbook.model.sections import (
 )
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.results.schema import ResultSchema, read_result_schema
+from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, extend_pointer, holds_template

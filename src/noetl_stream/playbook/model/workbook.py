@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds, KindSpec
 from noetl_stream.playbook.model.layering import Layer, merged
@@ -29,6 +29,7 @@ from noetl_stream.playbook.model.sections import (
 )
 from noetl_stream.playbook.model.sugar import word_of
 from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, in_place, label_of_task, read_task, unlabelled
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template
 

@@ -13,13 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, reversed_arcs
-from noetl_stream.playbook.diagnostics import MAX_LISTED, Firing, Problems, listed
+from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
 from noetl_stream.playbook.net.exploring import Inquiry, firings
 from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.suggestions import MAX_LISTED, listed
 from noetl_stream.playbook.yaml.nodes import MappingKey
 
 

@@ -15,10 +15,11 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from noetl_stream.model.codec import encode
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import Required, Section, mistyped, read_section
 from noetl_stream.playbook.results.validator import InvalidSchema, Validator
 from noetl_stream.playbook.results.walk import SchemaRefused, Walk
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, descend, holds_template, node_at
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -15,10 +15,11 @@ from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timeta
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, misspelt
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_address, check_kind, read_metadata, read_workload
 from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
 from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_day, read_duration, read_time
+from noetl_stream.playbook.suggestions import misspelt
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
 from noetl_stream.schedule.recurrence import DAY_S, END_MS, InvalidCron, Recurrence, check_cron
 from noetl_stream.schedule.zones import zone_named, zone_names

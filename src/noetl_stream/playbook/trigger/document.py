@@ -26,11 +26,12 @@ from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.check.templates import TemplateRead, Templates
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import Label, check_address, check_kind, read_metadata, read_workload
 from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
 from noetl_stream.playbook.schedule.document import check_playbook
 from noetl_stream.playbook.schedule.times import read_duration
+from noetl_stream.playbook.suggestions import did_you_mean, listed
 from noetl_stream.playbook.trigger.notification import Notification, notify_path, read_notification
 from noetl_stream.playbook.trigger.stream import read_stream
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.template.runtime.scope import NAMESPACES
+
+if TYPE_CHECKING:  # the engine, which names results, reports no problems
+    from noetl_stream.playbook.diagnostics import Location, Problems
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAX_NAME_CHARS: Final = 128

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from noetl_stream.playbook.diagnostics import did_you_mean
 from noetl_stream.playbook.kinds.spec import CodeProblem
+from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.tools import sql
 from noetl_stream.tools.postgres.statements import leading_word, refusal, split_statements, unfinished
 
