@@ -2,6 +2,8 @@
 BIN := .venv/bin
 # Four workers on two cores: each waits for something, almost half of the time.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -q
+# What all but the tools of development need: packages, and the packed cluster of the embedded Postgres.
+READY := .venv/ready .venv/cluster
 EFFORT ?= 50
 SEEDS ?= 100000
 SEED ?= 1
@@ -16,34 +18,34 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
 
-demo: .venv/runtime  ## Run the demonstration: real servers, real data, injected failures, a result table
+demo: .venv/cluster  ## Run the demonstration: real servers, real data, injected failures, a result table
 	@$(BIN)/python playbooks/demo.py
 
-test: .venv/ready  ## Run the tests but the longest; 8 minutes on two cores
+test: $(READY)  ## Run the tests but the longest; 8 minutes on two cores
 	$(PYTEST)
 
 containers: .venv/ready  ## Build the image and run deploy/compose.yaml, where root can start a container engine
 	$(BIN)/python -m pytest -n 0 -q -m containers tests/deploy
 
-verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
+verify: $(READY)  ## Run all tests, the random ones with EFFORT times the cases; takes hours
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
 
-simulate: .venv/ready  ## Simulate SEEDS seeds of servers, workers and clients under faults; 100,000 take hours
+simulate: $(READY)  ## Simulate SEEDS seeds of servers, workers and clients under faults; 100,000 take hours
 	$(BIN)/python -m noetl_stream.testing.simulation --seeds $(SEEDS)
 
-hostile: .venv/ready  ## Write a million hostile messages into running servers, at EFFORT=50; takes a quarter of an hour
+hostile: $(READY)  ## Write a million hostile messages into running servers, at EFFORT=50; takes a quarter of an hour
 	NOETL_TEST_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n 0 -m "" -q tests/journeys/test_journey_hostile.py
 
-faults: .venv/ready  ## Break a real stack FAULTS times by the storm of SEED, and check its books against a ledger of effects
+faults: $(READY)  ## Break a real stack FAULTS times by the storm of SEED, and check its books against a ledger of effects
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_storm.py --seed $(SEED) --faults $(FAULTS)
 
-soak: .venv/ready  ## Run mixed load with faults for MINUTES, and judge whether memory, connections and sizes stay flat
+soak: $(READY)  ## Run mixed load with faults for MINUTES, and judge whether memory, connections and sizes stay flat
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_soak.py --seed $(SEED) --minutes $(MINUTES)
 
-upgrade: .venv/ready  ## Replace the roles of the previous release, or of FROM, by these and back, under load
+upgrade: $(READY)  ## Replace the roles of the previous release, or of FROM, by these and back, under load
 	NOETL_TEST_UPGRADE_FROM=$(FROM) $(BIN)/python -m pytest -n 0 -q -m '' tests/releases/test_rolling_upgrade.py
 
-bench: .venv/ready  ## Measure this beside Restate, which npm and pip install into build/peers
+bench: $(READY)  ## Measure this beside Restate, which npm and pip install into build/peers
 	$(BIN)/python benchmarks/peers/beside.py
 
 check: .venv/ready  ## Check format, style, types and imports
@@ -59,7 +61,7 @@ page: .venv/ready  ## Build the page from web/ into the package; needs Node 20.1
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
 	--custom-compile-command "make lock"
 
-wheel: .venv/ready  ## Build the wheels of a release into dist/: the program and its plugins
+wheel: $(READY)  ## Build the wheels of a release into dist/: the program and its plugins
 	for package in . plugins/*; do \
 		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
 	done
@@ -87,5 +89,10 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	@$(BIN)/python tests/deploy/helm.py
 	@touch .venv/runtime $@
 
+# Homes begin with it. It serves the Postgres of the environment, and holds the schema of these files.
+.venv/cluster: .venv/runtime $(wildcard src/noetl_stream/adapters/postgres/*/*.sql) src/noetl_stream/local/postgres_server.py
+	@$(BIN)/python scripts/pack_cluster.py
+	@touch $@
+
 clean:  ## Remove the environment, the wheels, the site and the data of the demonstration
-	rm -rf .venv .demo build dist
+	rm -rf .venv .demo build dist src/noetl_stream/local/cluster-*.bin

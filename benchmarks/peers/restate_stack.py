@@ -89,10 +89,12 @@ def running(words: list[str], settings: dict[str, str], folder: Path) -> Iterato
     process = subprocess.Popen(
         words, env=os.environ | settings, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
+    root = psutil.Process(process.pid)
     try:
-        yield psutil.Process(process.pid)
+        yield root
     finally:
-        process.kill()
+        for one in (*root.children(recursive=True), root):  # hypercorn's workers outlive it
+            one.kill()
         process.wait()
 
 

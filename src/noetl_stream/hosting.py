@@ -39,15 +39,18 @@ STOP_S = 20.0
 """How long a server that stops waits for its stores. Whoever stops it waits for 40 s."""
 
 
-_NATS_PORTS: Final = tuple(
-    f"adapters.nats.{port}" for port in ("blobs", "bus", "command_queue", "event_log", "task_logs")
+_NATS: Final = (
+    *(f".adapters.nats.{port}" for port in ("blobs", "bus", "command_queue", "event_log", "task_logs")),
+    "nkeys",  # by the NATS client when it connects
 )
+_POSTGRES: Final = (".adapters.postgres.migrate", ".adapters.postgres.store")
+_SEALING: Final = "cryptography.hazmat.primitives.ciphers.aead"
 
 LOADED: Final[Mapping[str, Sequence[str]]] = {
-    "server": (*_NATS_PORTS, "adapters.evaluation.pool", "adapters.traces", "server.server"),
-    "worker": (*_NATS_PORTS, "adapters.traces", "worker.worker"),
+    "server": (*_NATS, *_POSTGRES, _SEALING, ".adapters.evaluation.pool", ".adapters.traces", ".server.server"),
+    "worker": (*_NATS, ".adapters.traces", ".worker.worker"),
 }
-"""What the server and the worker of :mod:`noetl_stream.wiring` import."""
+"""What the server and the worker of :mod:`noetl_stream.wiring` import, our own modules with a dot."""
 
 
 def load(role: str) -> None:
@@ -57,8 +60,7 @@ def load(role: str) -> None:
     from noetl_stream.tools.registry import installed_tools
 
     for module in LOADED[role]:
-        import_module(f"noetl_stream.{module}")
-    import_module("nkeys")  # by the NATS client when it connects
+        import_module(module, "noetl_stream")
     installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 

@@ -9,13 +9,13 @@ import os
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from noetl_stream.local.background import command_line
+from noetl_stream.local.forks import Main, fork_command
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.environment import (
     holds_engine_variables,
@@ -23,7 +23,6 @@ from noetl_stream.settings.environment import (
     inherited_environment,
     set_environment,
 )
-from noetl_stream.settings.initial_memory import show_arguments
 from noetl_stream.settings.status import STATUS_VARIABLE
 from noetl_stream.wiring.stack import StackAccess
 
@@ -100,45 +99,25 @@ class Forked:
             os.kill(self.pid, number)
 
 
-def fork(main: Callable[[list[str]], object], *arguments: str) -> Forked | None:
+def fork(main: Main, *arguments: str) -> Forked | None:
     """A child that calls ``main`` with the arguments of a command, as a new process of this program would.
 
-    To be called before this process has an event loop, a connection or a key: the child has all of its memory, but none
-    of its files. ``None`` if there are threads, or variables that a child must not have, or no way to wait for it
-    (pidfd, Linux 5.3).
+    To be called before this process has an event loop, a connection or a key. ``None`` if the child would have more
+    than it may (variables of the engine), or there is no way to fork it or to wait for it (pidfd, Linux 5.3).
     """
+    if holds_engine_variables():
+        return None
     try:
         os.close(os.pidfd_open(os.getpid()))
-        threads = os.listdir("/proc/self/task")  # noqa: PTH208
     except (AttributeError, OSError):
         return None
-    if len(threads) > 1 or holds_engine_variables():
-        return None
     reading, writing = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(reading)
-        return Forked(pid, writing)
-    code: object = 1
-    try:
-        os.setsid()
-        os.dup2(reading, 0)
-        _close_all_but_standard()
-        show_arguments(command_line(*arguments, FOLLOWS_PARENT))
-        main([*arguments, FOLLOWS_PARENT])
-    except SystemExit as ended:
-        code = ended.code
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code if isinstance(code, int) else 1)
-
-
-def _close_all_but_standard() -> None:
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) > 2:
-            with contextlib.suppress(OSError):  # it was the list itself
-                os.close(int(name))
+    pid = fork_command(main, (*arguments, FOLLOWS_PARENT), (reading, 1, 2))
+    os.close(reading)
+    if pid is None:
+        os.close(writing)
+        return None
+    return Forked(pid, writing)
 
 
 class Supervised:

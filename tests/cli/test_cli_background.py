@@ -14,7 +14,6 @@ import pytest
 from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
 from effort import first_in_gate
 from noetl_stream.errors import Unreachable
-from noetl_stream.local.background import WAITING
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.permissions import ADMIN
 from noetl_stream.settings.environment import Settings
@@ -40,19 +39,20 @@ def test_a_run_on_a_new_home_leaves_nothing_running(fresh_home: Path, one_step: 
     assert all_gone(processes_of(fresh_home))
 
 
-def test_a_server_loads_while_a_playbook_is_checked_and_ends_when_that_is_refused(
+def test_what_a_run_begins_while_its_playbook_is_checked_is_undone_when_that_is_refused(
     fresh_home: Path, tmp_path: Path
 ) -> None:
     playbook = tmp_path / "refused.yaml"
     os.mkfifo(playbook)
     run = start("run", playbook, "--home", fresh_home)
     with playbook.open("w") as writer:  # once the run reads it
-        loading = [process for process in processes_of(fresh_home) if WAITING in process.cmdline()]
+        assert (fresh_home / "start.lock").exists()
+        begun = psutil.Process(run.pid).children(recursive=True)
         writer.write("kind: Playbook\n")
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 2, errors
-    assert len(loading) == 1
-    assert all_gone(loading)
+    assert all_gone(begun)
+    assert processes_of(fresh_home) == []
     assert not fresh_home.exists()
 
 

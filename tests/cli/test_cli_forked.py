@@ -1,4 +1,4 @@
-"""The first worker of ``run`` is its background process, forked: it holds no more than one that was started."""
+"""``run`` forks its background process, and that its first worker, which holds no more than one that was started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cli_program import PATIENCE_S, all_gone, environment, processes_of, start
-from noetl_stream.local.background import WAITING
+from noetl_stream.local.background import COMMAND
 
 pytestmark = [
     pytest.mark.xdist_group("own_stacks"),
@@ -54,7 +54,7 @@ def test_a_fork_has_a_session_and_arguments_of_its_own_and_no_file_of_its_parent
     assert found.returncode == 3, found.stderr
     about: dict[str, Any] = json.loads(found.stdout)
     assert about["words"] == ["worker", "--end-with-parent"]
-    assert about["command"][:5] == [sys.executable, "-m", "noetl_stream", *about["words"]]
+    assert about["command"][:3] == ["noetl-stream", *about["words"]]
     assert about["session"] == about["pid"]
     assert about["told"] == "hello"
     listing = max(about["files"])
@@ -78,6 +78,11 @@ def words_of(process: psutil.Process) -> list[str]:
         return []
 
 
+def files_in(process: psutil.Process) -> str:
+    """The paths of what is mapped into its memory."""
+    return " ".join(one.path for one in process.memory_maps())
+
+
 def test_a_forked_worker_is_replaced_when_it_is_killed_and_ends_with_its_parent(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(PATIENCE_S)
@@ -85,9 +90,13 @@ def test_a_forked_worker_is_replaced_when_it_is_killed_and_ends_with_its_parent(
         line, _ = gate.accept()
     run.send_signal(signal.SIGINT)  # it would start another background process
     run.communicate(timeout=PATIENCE_S)
-    [background] = [found for found in processes_of(own_home) if WAITING in found.cmdline()]
+    [background] = [found for found in processes_of(own_home) if COMMAND in found.cmdline()]
+    assert background.cmdline()[0] == "noetl-stream", "it was started, not forked"
     [forked] = [child for child in background.children() if "worker" in words_of(child)]
     assert "--pool" not in forked.cmdline(), "it was started, not forked"
+    if os.geteuid() == 0:  # roles are hidden from others of their user
+        assert "/asyncpg/" in files_in(background)
+        assert "/asyncpg/" not in files_in(forked), "a worker knows no Postgres"
     forked.kill()
     while not (started := [child for child in background.children() if "--pool" in words_of(child)]):
         assert background.is_running()

@@ -87,7 +87,7 @@ def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
     assert not {one for one in costly if "playbook" in one or "engine" in one} | costly & {"pydantic", "jinja2"}
 
 
-@pytest.mark.parametrize("loads", ["load('worker')", "import noetl_stream.background; load('worker'); load('server')"])
+@pytest.mark.parametrize("loads", ["load('worker')", "import noetl_stream.background; load('worker')"])
 def test_a_worker_imports_no_postgres_nor_what_it_may_be_forked_from(loads: str) -> None:
     """They need NATS alone."""
     shown = f"import sys; from noetl_stream.hosting import load; {loads}; print(*sys.modules)"

@@ -24,7 +24,9 @@ from noetl_stream.local import EmbeddedStack
 USER_PROGRAM = """
 import json, sys
 from pathlib import Path
-from noetl_stream.local import EmbeddedStack
+from noetl_stream.local import EmbeddedStack, cluster_archive
+if len(sys.argv) > 2:
+    cluster_archive.FOLDER = Path(sys.argv[2])
 stack = EmbeddedStack.join(Path(sys.argv[1]))
 print(json.dumps(stack.pids()), flush=True)
 sys.stdin.readline()
@@ -82,12 +84,14 @@ def fresh_home(place: Path) -> Path:
 
 
 @pytest.fixture
-def new_user() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
-    """Starts another process that joins a home, prints the pids, and leaves at a line on its stdin."""
+def new_user() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts another process that joins a home, prints the pids, and leaves at a line on its stdin. It may be given
+    another folder to look for archives of clusters in.
+    """
     started: list[subprocess.Popen[str]] = []
 
-    def start(folder: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", USER_PROGRAM, str(folder)]
+    def start(*folders: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", USER_PROGRAM, *map(str, folders)]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

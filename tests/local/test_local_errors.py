@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -265,6 +266,7 @@ def test_a_server_that_was_launched_has_its_command_line(tmp_path: Path, monkeyp
     empty: list[list[str]] = [[], []]
     monkeypatch.setattr(processes, "command_line", lambda pid: empty.pop() if empty else known(pid))
     with (tmp_path / "lock").open("w") as lock:
-        pid = processes.launch([sys.executable, "-c", "input()"], tmp_path / "log", lock.fileno())
+        pid = processes.launch(["sleep", "60"], tmp_path / "log", lock.fileno())
+    processes.send(pid, signal.SIGKILL)
     assert empty == []
     assert processes.wait_until_ended(pid, 30)

@@ -47,10 +47,20 @@ def test_a_stack_starts_on_the_folder_that_was_made(fresh_home: Path, servers_un
 
 def test_nothing_is_left_of_one_that_is_undone(fresh_home: Path) -> None:
     groundwork = begun(fresh_home)
-    until(lambda: (fresh_home / "postgres" / "data.new" / "base").exists())
+    until(lambda: any((fresh_home / "postgres" / name / "base").exists() for name in ("data.new", "data")))
     groundwork.undo()
     assert not fresh_home.exists()
     assert makers_of(fresh_home) == []
+
+
+def test_one_that_was_killed_is_made_by_who_joins(fresh_home: Path, servers_under: ServersUnder) -> None:
+    others = psutil.Process().children()
+    groundwork = begun(fresh_home)
+    [maker] = [child for child in psutil.Process().children() if child not in others]
+    maker.kill()
+    groundwork.keep()
+    with EmbeddedStack.join(fresh_home) as stack:
+        assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())
 
 
 def test_who_waited_for_a_home_that_is_undone_makes_it_anew(fresh_home: Path, servers_under: ServersUnder) -> None:

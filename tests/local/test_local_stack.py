@@ -34,7 +34,7 @@ from noetl_stream.ports.permissions import ADMIN, SERVER, inbox_prefix
 from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.settings.environment import DEFAULT_POOL
 
-NewUser = Callable[[Path], "subprocess.Popen[str]"]
+NewUser = Callable[..., "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]
 
 GONE_WITHIN_S = 20.0
@@ -358,11 +358,13 @@ def test_joining_while_the_last_user_stops_the_servers_gets_running_ones(
 
 
 @pytest.mark.verify
+@pytest.mark.parametrize("archives", [(), (Path("/nowhere"),)], ids=["unpacked", "from scratch"])
 def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
-    fresh_home: Path, new_user: NewUser, servers_under: ServersUnder
+    fresh_home: Path, new_user: NewUser, servers_under: ServersUnder, archives: tuple[Path, ...]
 ) -> None:
-    killed = new_user(fresh_home)
-    while not (fresh_home / "postgres" / "data.new" / "base").exists():
+    killed = new_user(fresh_home, *archives)
+    postgres = fresh_home / "postgres"
+    while not (postgres / "data.new" / "base").exists() and not (postgres / "data").exists():
         assert killed.poll() is None
     killed.kill()
     killed.wait()

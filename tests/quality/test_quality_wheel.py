@@ -49,7 +49,7 @@ def test_the_wheel_names_its_version_licence_commands_and_tools(contents: dict[s
 
 def test_the_program_has_the_version_of_the_project() -> None:
     assert noetl_stream.__version__ == PROJECT["version"]
-    assert not [path for path in sources("src") if PROJECT["version"] in path.read_text(encoding="utf-8")]
+    assert not [path for path in sources("src") if PROJECT["version"].encode() in path.read_bytes()]
 
 
 def test_the_changelog_begins_with_this_version() -> None:

