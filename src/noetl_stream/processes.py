@@ -112,7 +112,7 @@ def fork(main: Main, *arguments: str) -> Forked | None:
     except (AttributeError, OSError):
         return None
     reading, writing = os.pipe()
-    pid = fork_command(main, (*arguments, FOLLOWS_PARENT), (reading, 1, 2))
+    pid = fork_command(main, (*arguments, FOLLOWS_PARENT), given=reading)
     os.close(reading)
     if pid is None:
         os.close(writing)

@@ -6,6 +6,7 @@ that compiled code reads and writes. What is missing from the tables fails the t
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import FrameType
 from typing import Any, Final
@@ -222,11 +223,13 @@ def instructions(expression: str, size: int) -> tuple[int, int]:
     evaluate = guard.expression._evaluate  # noqa: SLF001  a value with counted numbers is no JSON
     meter.spend(guard.expression._cost)  # noqa: SLF001
     before = sys.gettrace()
+    gc.disable()  # it would count how the garbage of other tests ends
     sys.settrace(trace)
     try:
         value = evaluate(scope, meter)
     finally:
         sys.settrace(before)
+        gc.enable()
     is_given = any(value is one for one in scope.namespaces["ctx"].values())
     return count + INSTRUCTIONS_PER_OPERATION * (0 if is_given else size_of(value)), budget.spent
 

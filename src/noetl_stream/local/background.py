@@ -6,18 +6,21 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.diagnosis import system_errors_explained
-from noetl_stream.local.forks import Main, fork_command
-from noetl_stream.local.groundwork import Groundwork
 from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
 from noetl_stream.local.stack import is_running
 from noetl_stream.settings.environment import Settings
+
+if TYPE_CHECKING:  # most commands start nothing
+    from noetl_stream.local.forks import Main
+    from noetl_stream.local.groundwork import Groundwork
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,8 @@ class Background:
         with system_errors_explained(self._settings.home):
             if is_running(self._settings.home):
                 return
+            from noetl_stream.local.groundwork import Groundwork
+
             self._groundwork = Groundwork.begin(self._settings.home, self._settings.pool)
         self._is_stack_down = True
 
@@ -61,7 +66,7 @@ class Background:
         """:meth:`start`, if :meth:`prepare` has found no stack: nothing answers there. Errors: the same."""
         if self._is_stack_down:
             self._is_stack_down = False
-            self.start()
+            self._start(self._forked)
         if self._groundwork is not None:
             self._groundwork.keep()
             self._groundwork = None
@@ -78,6 +83,9 @@ class Background:
         Raises:
             LocalStackError: They cannot be started, or ended with an error.
         """
+        self._start(_spawned)
+
+    def _start(self, started: _Starting) -> None:
         if self._lacks_keys:
             if not self._has_said:
                 log.warning("no server answers: waiting until one is started with `noetl-stream server`")
@@ -92,19 +100,15 @@ class Background:
             hint = f"see {output}" if home is not None else "run `noetl-stream server` to see why"
             raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         words = [COMMAND] if home is None else [COMMAND, "--home", str(home)]
-        with Path(os.devnull).open("rb") as empty, os.fdopen(_opened(output), "ab") as sink:
-            self._process = self._started(words, empty.fileno(), sink.fileno())
+        with os.fdopen(_opened(output), "ab") as sink:
+            self._process = started(words, sink.fileno())
 
-    def _started(self, words: list[str], given: int, output: int) -> _Process:
-        pid = None if self._main is None else fork_command(self._main, words, (given, output, output))
-        if pid is not None:
-            return _Forked(pid)
-        try:
-            return subprocess.Popen(
-                command_line(*words), stdin=given, stdout=output, stderr=output, start_new_session=True
-            )
-        except OSError as error:
-            raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
+    def _forked(self, words: list[str], output: int) -> _Process:
+        """A copy of this process, where there can be one: before it has an event loop."""
+        from noetl_stream.local.forks import fork_command
+
+        pid = None if self._main is None else fork_command(self._main, words, output)
+        return _spawned(words, output) if pid is None else _Forked(pid)
 
     def _home(self) -> Path | None:
         """The home of the embedded stack, which exists from then on; ``None`` for own servers."""
@@ -118,6 +122,19 @@ class _Process(Protocol):
     def poll(self) -> int | None:
         """Its exit code once it has ended, as of :class:`subprocess.Popen`."""
         ...
+
+
+_Starting = Callable[[list[str], int], _Process]
+"""Starts a command of this program, given its words and the descriptor of its output."""
+
+
+def _spawned(words: list[str], output: int) -> _Process:
+    try:
+        return subprocess.Popen(
+            command_line(*words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    except OSError as error:
+        raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
 
 
 class _Forked(msgspec.Struct):

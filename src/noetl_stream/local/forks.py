@@ -17,14 +17,15 @@ Main = Callable[[list[str]], object]
 """Runs a command, given its words, and exits."""
 
 
-def fork_command(main: Main, words: Sequence[str], standard: tuple[int, int, int]) -> int | None:
+def fork_command(main: Main, words: Sequence[str], output: int | None = None, given: int | None = None) -> int | None:
     """The pid of a child that calls ``main(words)``, as a new process of this program would, in a session of its own.
 
     To be called before this process has an event loop or a connection: the child has all of its memory, but none of its
     files. ``None`` if there are threads, which a child would not have, or if that cannot be known.
 
     Args:
-        standard: Descriptors that are its stdin, stdout and stderr.
+        output: The descriptor that it writes to, in place of those of this process.
+        given: The descriptor that it reads; by default there is nothing to read.
     """
     try:
         threads = os.listdir("/proc/self/task")  # noqa: PTH208
@@ -40,7 +41,7 @@ def fork_command(main: Main, words: Sequence[str], standard: tuple[int, int, int
     code: object = 1
     try:
         os.setsid()
-        _keep_only(standard)
+        _keep_only(os.open(os.devnull, os.O_RDONLY) if given is None else given, output)
         show_arguments([PROGRAM, *words])
         main(list(words))
     except SystemExit as ended:
@@ -51,9 +52,10 @@ def fork_command(main: Main, words: Sequence[str], standard: tuple[int, int, int
         os._exit(code if isinstance(code, int) else 1)
 
 
-def _keep_only(standard: tuple[int, int, int]) -> None:
-    """Makes them the descriptors 0 to 2, and closes all others."""
-    for number, descriptor in enumerate(os.dup(one) for one in standard):
+def _keep_only(given: int, output: int | None) -> None:
+    """Makes them stdin, stdout and stderr, and closes all other files."""
+    standard = {0: given} if output is None else {0: given, 1: output, 2: output}
+    for number, descriptor in standard.items():
         os.dup2(descriptor, number)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         if int(name) > 2:

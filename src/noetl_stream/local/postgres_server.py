@@ -9,19 +9,22 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_version
-from noetl_stream.local.cluster_archive import ClusterArchive
 from noetl_stream.local.diagnosis import explain_output
 from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
 from noetl_stream.local.secrets import OWNER, PLAYBOOKS, POSTGRES_USERS, ROLE_USERS, Passwords, Secrets, scram_verifier
 from noetl_stream.local.server import StopSignal
 from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
 from noetl_stream.settings.environment import EMBEDDED_CLUSTER
+
+if TYPE_CHECKING:
+    from noetl_stream.local.cluster_archive import ClusterArchive
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +180,8 @@ class DataFolder(msgspec.Struct, frozen=True):
         Raises:
             LocalStackError: One of Postgres' programs failed; the message has its last output.
         """
+        from noetl_stream.local.cluster_archive import ClusterArchive  # as below
+
         archive = ClusterArchive.find(postgres_version(self.programs))
         if archive is None or not self._is_unpacked(archive, passwords):
             self._make_empty()
