@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import psutil
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+BUILD: Final = ROOT / "build"
 HELLO: Final = ROOT / "playbooks" / "hello.yaml"
 PROGRAM: Final = (str(Path(sys.executable).with_name("noetl-stream")),)
 ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -47,14 +48,13 @@ def took(command: Sequence[str]) -> Took:
     return Took(wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def cold() -> Took:
+def cold(home: str) -> Took:
     """The first run of an empty home. Its CPU includes what made the folders of the servers."""
-    with tempfile.TemporaryDirectory() as home:
-        found = took([*PROGRAM, "run", str(HELLO), "--home", home])
-        left = [one for one in psutil.process_iter(["cmdline"]) if home in (one.info["cmdline"] or ())]
-        for process in left:  # the background process, which ends the stack
-            process.terminate()
-        psutil.wait_procs(left, timeout=60)
+    found = took([*PROGRAM, "run", str(HELLO), "--home", home])
+    left = [one for one in psutil.process_iter(["cmdline"]) if home in (one.info["cmdline"] or ())]
+    for process in left:  # the background process, which ends the stack
+        process.terminate()
+    psutil.wait_procs(left, timeout=60)
     return found
 
 
@@ -74,6 +74,7 @@ def warm_stack() -> Iterator[Path]:
 
 def main(rounds: int = ROUNDS) -> None:
     subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "src"], check=False, env=ENVIRONMENT)
+    BUILD.mkdir(exist_ok=True)
     with warm_stack() as home:
         on_it = ("--home", str(home))
         run = subprocess.run(
@@ -92,7 +93,9 @@ def main(rounds: int = ROUNDS) -> None:
         for _ in range(rounds):
             for name, command in commands.items():
                 found[name].append(took(command))
-    found["run, cold"] = [cold() for _ in range(rounds)]
+    # Removed at the end, and not in /tmp: ext4 makes files slowly for minutes where thousands were removed.
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        found["run, cold"] = [cold(f"{folder}/{number}") for number in range(rounds)]
     print(f"{rounds} rounds, {os.cpu_count()} CPUs, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
     print(f"{'':18} {'wall ms':>22} {'CPU ms':>8} {'wall / bare':>12} {'wall / loop':>12}")
     bare, loop = (median(one.wall_s for one in found[name]) for name in (BARE, LOOP))
