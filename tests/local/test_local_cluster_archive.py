@@ -127,6 +127,9 @@ def test_a_stale_archive_is_not_used(packed: ClusterArchive, archives: Callable[
         changed = {**packed.index.made_from, name: "0" * 64}
         archives(text_of(ClusterArchive(msgspec.structs.replace(packed.index, made_from=changed), packed.packed)))
         assert ClusterArchive.find(version) is None
+    for cut_off in (b"", text_of(packed)[:1000]):
+        archives(cut_off)
+        assert ClusterArchive.find(version) is None
     archives(text_of(packed))
     assert ClusterArchive.find(version) is not None
     assert ClusterArchive.find("17.1") is None

@@ -63,12 +63,12 @@ class ClusterArchive(msgspec.Struct, frozen=True):
 
     @classmethod
     def find(cls, version: str) -> Self | None:
-        """The archive for this Postgres, as in ``18.6``, and this system; ``None`` if there is none, or a stale one."""
+        """The archive for this Postgres, as in ``18.6``, and this system; ``None`` if there is none that serves."""
         try:
             head, _, packed = archive_path(version).read_bytes().partition(b"\n")
-        except FileNotFoundError:
+            index = msgspec.json.decode(head, type=Index)
+        except (FileNotFoundError, msgspec.MsgspecError):
             return None
-        index = msgspec.json.decode(head, type=Index)
         return cls(index, packed) if index.made_from == _digests(index.made_from) else None
 
     def unpack(self, folder: Path, user: SystemUser | None) -> None:

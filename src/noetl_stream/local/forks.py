@@ -21,21 +21,21 @@ def fork_command(main: Main, words: Sequence[str], output: int | None = None, gi
     """The pid of a child that calls ``main(words)``, as a new process of this program would, in a session of its own.
 
     To be called before this process has an event loop or a connection: the child has all of its memory, but none of its
-    files. ``None`` if there are threads, which a child would not have, or if that cannot be known.
+    files. ``None`` if there are threads, which a child would not have, if that cannot be known, or if there is no room
+    for a child.
 
     Args:
         output: The descriptor that it writes to, in place of those of this process.
         given: The descriptor that it reads; by default there is nothing to read.
     """
-    try:
-        threads = os.listdir("/proc/self/task")  # noqa: PTH208
-    except OSError:
-        return None
-    if len(threads) > 1:
-        return None
     sys.stdout.flush()  # or the child would write it once more
     sys.stderr.flush()
-    pid = os.fork()
+    try:
+        if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+            return None
+        pid = os.fork()
+    except OSError:
+        return None
     if pid:
         return pid
     code: object = 1
