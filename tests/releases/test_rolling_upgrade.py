@@ -15,6 +15,7 @@ from rolling_load import EFFECTS, Ledger, Load, playbook
 from rolling_stack import Program, RollingStack
 
 from homes import folder_for_home
+from noetl_stream.local import cluster_archive
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.journal import events_of
@@ -37,7 +38,8 @@ SETTLED_S = 60.0
 
 
 @pytest.fixture
-def embedded() -> Iterator[EmbeddedStack]:
+def embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmbeddedStack]:
+    monkeypatch.setattr(cluster_archive, "FOLDER", tmp_path)  # a packed cluster would have the schema of this release
     with folder_for_home("rolling") as folder, EmbeddedStack.join(folder / "home") as stack:
         yield stack
 
