@@ -77,15 +77,14 @@ def _figures(steps_per_s: float, p50_ms: float, cpu_us: dict[str, float], cold_s
 
 
 def _json(command: list[str]) -> Any:
-    environment = {**os.environ, "TMPDIR": str(ROOT / "build")}  # where ours has its homes
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment)
-    return json.loads(ran.stdout)
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
 
 
 def main(rounds: int = ROUNDS) -> None:
     python, server = install()
     rows: list[dict[str, Figures]] = []
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+        os.environ["TMPDIR"] = folder  # Restate's files are beside ours, and what it leaves goes with them
         home, cold = Path(folder) / "home", Path(folder) / "cold"
         ours(home, cold)  # the first makes the servers' folders
         for number in range(rounds):
