@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import enum
 import math
+import re
 from collections import Counter, OrderedDict, namedtuple
 from decimal import Decimal
 from types import MappingProxyType
@@ -77,6 +78,23 @@ def test_a_value_without_a_json_form_is_refused_with_its_path(value: Any, path: 
         to_json(value)
     assert refused.value.path == path
     assert reason in refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("methods", "advice"),
+    [
+        (["to_dict", "to_dicts", "to_list"], "value.to_dicts()"),  # polars
+        (["to_dict", "tolist", "iterrows"], "value.to_dict('records')"),  # pandas
+        (["to_pylist"], "value.to_pylist()"),  # Arrow
+        (["model_dump", "__iter__"], "value.model_dump()"),  # pydantic
+        (["tolist", "__iter__"], "value.tolist()"),  # NumPy
+        (["to_list", "__iter__"], "value.to_list()"),
+    ],
+)
+def test_objects_of_libraries_are_refused_with_their_own_way_to_plain_values(methods: list[str], advice: str) -> None:
+    value = type("Frame", (), dict.fromkeys(methods, lambda self: None))()
+    with pytest.raises(NotJson, match=re.escape(f"write {advice}")):
+        to_json(value)
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -116,6 +117,34 @@ async def test_a_missing_library_says_which(run: Runner) -> None:
     assert failed.error.kind == "exception"
     assert failed.error.message.startswith("libs.pd: No module named 'no_such_library_here'")
     assert failed.helper["exception_type"] == "ModuleNotFoundError"
+
+
+async def test_a_missing_module_is_to_be_installed_in_the_python_of_the_worker(run: Runner) -> None:
+    failed = await run.failure("import no_such_library_here")
+    assert f"install it in {sys.prefix}, the worker's Python, and restart workers" in failed.error.message
+
+
+async def test_a_refused_path_names_the_setting_that_allows_it(run: Runner) -> None:
+    failed = await run.failure("raise PermissionError(13, 'Permission denied', '/srv/data')")
+    assert "'/srv/data'; a task may use its own folder, $HOME, and what" in failed.error.message
+    assert "NOETL_CHILD_PATHS" in failed.error.message
+
+
+async def test_what_the_code_logs_is_shown_from_info_on(run: Runner) -> None:
+    code = "import logging\nlog = logging.getLogger('my.tasks')\nlog.info('loading %d', 3)\nlog.debug('hidden')"
+    assert (await run(code)).output == "INFO:my.tasks:loading 3\n"
+
+
+async def test_code_that_sets_up_logging_itself_is_obeyed(run: Runner) -> None:
+    code = "import logging\nlogging.basicConfig(format='%(message)s!', force=True)\nlogging.getLogger('x').info('own')"
+    assert (await run(code)).output == "own!\n"
+
+
+@pytest.mark.parametrize("code", ["await f()", "async with f(): pass", "return [x async for x in f()]"])
+async def test_await_at_the_top_level_is_refused_with_the_way(run: Runner, code: str) -> None:
+    failed = await run.failure(code)
+    assert failed.error.kind == "syntax"
+    assert "write `async def main(): …`" in failed.error.message
 
 
 async def test_a_library_must_not_take_an_input_s_name(run: Runner) -> None:

@@ -394,3 +394,22 @@ def test_children_work_on_uvloop_too(make_call: Any) -> None:
         return [len(first), second]
 
     assert uvloop.run(runs()) == [200_000, "out\n"]
+
+
+@pytest.mark.parametrize(("place", "found"), [(0, False), (-1, True)])
+async def test_code_sees_the_current_folder_only_if_something_is_installed_from_it(
+    place: int, found: bool, make_call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`python -m` puts it first in the import path; an editable installation of a flat project, later."""
+    (tmp_path / "own_module_of_this_test.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    entries = [entry for entry in sys.path if entry not in ("", str(tmp_path))]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *entries] if place == 0 else [*entries, str(tmp_path)])
+    tool = PythonTool()
+    try:
+        call = make_call(
+            {"code": "import importlib.util as u\nreturn u.find_spec('own_module_of_this_test') is not None"}
+        )
+        assert (await tool.run(call)).result is found
+    finally:
+        await tool.close()

@@ -21,6 +21,16 @@ MAX_DIGITS: Final = 4_000
 
 Conversions = Mapping[type, Callable[[Any], Any]]
 _NONE: Final[Conversions] = {}
+_WAYS: Final = {
+    "to_dicts": "to_dicts()",  # polars
+    "to_pylist": "to_pylist()",  # Arrow
+    "model_dump": "model_dump()",  # pydantic
+    "iterrows": "to_dict('records')",  # pandas
+    "tolist": "tolist()",  # NumPy
+    "to_list": "to_list()",
+    "to_dict": "to_dict()",
+}
+"""By a method that objects of a library have, the call that gives plain values; the first that fits."""
 
 
 class NotJson(Exception):
@@ -165,10 +175,9 @@ def _hint(value: Any) -> str:
         return "; decode it, or write base64.b64encode(value).decode()"
     if isinstance(value, datetime.timedelta):
         return "; write value.total_seconds()"
-    if hasattr(value, "to_dict"):
-        return "; write value.to_dict(...)"
-    if hasattr(value, "tolist"):
-        return "; write value.tolist()"
+    for method, call in _WAYS.items():
+        if hasattr(value, method):
+            return f"; write value.{call}"
     if hasattr(value, "__iter__"):
         return "; write list(value)"
     return ""

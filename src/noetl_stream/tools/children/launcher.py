@@ -331,9 +331,11 @@ def _beat(pulse: int, every_s: float, over: threading.Event) -> None:
 
 
 def _start_zygote(channel: socket.socket, homes: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # It has the worker's import path, but without the current folder, which children may not read; -I ignores the rest
-    # of the environment (PYTHONSTARTUP, the user's site folder).
-    path = json.dumps([entry for entry in sys.path if entry and entry != os.getcwd()])  # noqa: PTH109
+    # It has the worker's import path, but without the current folder that `python -m` puts first: children may not read
+    # that, unless something is installed from it. -I ignores the rest of the environment (PYTHONSTARTUP, the user's
+    # site folder).
+    first = [entry for entry in sys.path[:1] if entry != os.getcwd()]  # noqa: PTH109
+    path = json.dumps([entry for entry in (*first, *sys.path[1:]) if entry])
     return subprocess.Popen(
         [sys.executable, "-I", "-c", _PROGRAM, str(channel.fileno()), homes, path],
         stdin=subprocess.DEVNULL,

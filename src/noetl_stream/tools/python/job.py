@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import keyword
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -64,6 +65,7 @@ def run_job(job: Mapping[str, Any]) -> Any:
         JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
     """
     filename = f"<{job['place']}>"
+    _show_log_records()
     try:
         program = compile_program(job["code"], filename)
     except SyntaxError as error:
@@ -80,6 +82,15 @@ def run_job(job: Mapping[str, Any]) -> Any:
         raise JobFailed("result_not_json", str(error)) from None
     except Exception as error:  # a value's own __iter__, items() or isoformat() may raise
         raise _exception(error, filename) from None
+
+
+def _show_log_records() -> None:
+    """Shows what the code logs from INFO on, unless it sets up logging itself: Python would show warnings only."""
+    last_resort = logging.lastResort
+    assert last_resort is not None
+    last_resort.setLevel(logging.INFO)
+    last_resort.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    logging.root.setLevel(logging.INFO)
 
 
 def _value_of(program: Program, job: Mapping[str, Any]) -> Any:
@@ -124,7 +135,7 @@ def _library(name: str, module: str, attribute: str | None) -> Any:
             return getattr(loaded, attribute)
         return importlib.import_module(f"{module}.{attribute}")
     except ImportError as error:
-        message = f"libs.{name}: {error}; install it on the worker"
+        message = f"libs.{name}: {error}{_remedy(error)}"
         raise JobFailed("exception", message, exception_type=_type_name(error), trace="") from None
 
 
@@ -184,9 +195,17 @@ def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the code called sys.exit({error.code!r})"
     try:
-        return _truncated(str(error), MAX_MESSAGE_CHARACTERS)
+        return _truncated(str(error), MAX_MESSAGE_CHARACTERS) + _remedy(error)
     except Exception as broken:
         return f"reading its message raised {type(broken).__name__}"
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"; install it in {sys.prefix}, the worker's Python, and restart workers that ran before"
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return "; a task may use its own folder, $HOME, and what the worker's NOETL_CHILD_PATHS allows"
+    return ""
 
 
 def _from_own_code(trace: TracebackType | None, filename: str) -> TracebackType | None:

@@ -34,6 +34,8 @@ def compile_program(source: str, filename: str) -> Program:
     """
     try:
         program = _compiled(source, filename)
+    except SyntaxError as error:
+        raise _explained(error) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "nested too deeply") from None
     remember_lines(source, filename)
@@ -46,12 +48,18 @@ def syntax_error(source: str) -> SyntaxError | None:
         try:
             _compiled(source, "<code>")
         except SyntaxError as error:
-            return error
+            return _explained(error)
         except ValueError as error:
             return SyntaxError(str(error))
         except (RecursionError, MemoryError):
             return None  # how deep it may be nested depends on the process
     return None
+
+
+def _explained(error: SyntaxError) -> SyntaxError:
+    if "outside" in error.msg and error.msg.startswith(("'await'", "'async ", "asynchronous ")):
+        error.msg += "; write `async def main(): …`, which is awaited"
+    return error
 
 
 def _compiled(source: str, filename: str) -> Program:
