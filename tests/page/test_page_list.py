@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -254,3 +255,24 @@ async def test_a_thousand_executions_that_change_at_once_cost_little(stage: Gate
         reads = {path: len(sizes) for path, sizes in cost.moved.items() if path.startswith("/api/v1/executions")}
         assert max(reads.values()) < MOST_READS, reads
     assert visit.complaints == []
+
+
+async def test_an_execution_says_what_it_is_still_reading_in_place_of_counts_it_does_not_know(
+    stage: GatewayStage, visit: Visit
+) -> None:
+    [execution_id] = await ended(stage, LOOP, 1)
+    page = visit.page
+    await Shown(stage, {}).sign_in(visit)
+
+    async def as_of_an_earlier_event(route: Any) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json={**await answer.json(), "position": 1})
+
+    await page.route("**/graph?*", as_of_an_earlier_event)
+    async with held_up(page, "**/steps?*"):
+        await page.goto(f"{stage.url}/executions/{execution_id}")
+        await expect(page.get_by_role("heading", name="Step runs")).to_have_text("Step runs …")
+        await page.get_by_role("table", name="Step runs").get_by_text("Reading…").wait_for()
+        await page.get_by_role("status").get_by_text("The graph is as of event 1 of").wait_for()
+    await expect(page.get_by_role("heading", name="Step runs")).to_have_text(re.compile(r"Step runs [1-9]"))
+    await expect(page.get_by_role("status").get_by_text("The graph is as of event")).to_have_count(0)

@@ -1,4 +1,4 @@
-/** How much longer than an answer took it is waited before the next request: slow answers cost a gateway most. */
+/** By default, how much longer than an answer took it is waited before the next request: slow answers cost a gateway most. */
 const REST = 4
 
 /**
@@ -15,6 +15,7 @@ export class Paced {
   constructor(
     private readonly work: () => Promise<void>,
     private readonly everyMs: number,
+    private readonly rest = REST,
   ) {}
 
   ask(): void {
@@ -37,7 +38,7 @@ export class Paced {
       await this.work()
     } finally {
       this.#busy = false
-      this.#last = Math.max(begun, performance.now() + REST * (performance.now() - begun) - this.everyMs)
+      this.#last = Math.max(begun, performance.now() + this.rest * (performance.now() - begun) - this.everyMs)
       if (this.#again) this.ask()
     }
   }

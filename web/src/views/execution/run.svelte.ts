@@ -14,7 +14,7 @@ export class LiveExecution {
   why = $state.raw<Why | null>(null)
   failure = $state.raw<unknown>(null)
   #refresh = new Paced(() => this.#read(), REFRESH_MS)
-  /** Apart: of a long journal it takes longer. */
+  /** Apart, and not before there is something to see: of a long journal it takes longer. */
   #explain = new Paced(() => this.#readWhy(), REFRESH_MS)
   #stream: (() => void) | null = null
   #mended = connection.onMended(() => this.again())
@@ -25,7 +25,7 @@ export class LiveExecution {
 
   again = (): void => {
     this.#refresh.ask()
-    this.#explain.ask()
+    if (this.shown !== null) this.#explain.ask()
   }
 
   end(): void {
@@ -38,6 +38,7 @@ export class LiveExecution {
   async #read(): Promise<void> {
     try {
       const shown = await api.execution(this.id)
+      if (this.shown === null) this.#explain.ask()
       this.shown = shown
       this.failure = null
       if (!hasEnded(shown.status)) this.#follow(shown.position)
