@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import StreamConfig
+from nats.js.api import DiscardPolicy, StreamConfig
 
 from nats_client import flush
 from noetl_stream.playbook.plan import Timeouts
@@ -179,6 +179,97 @@ async def test_a_stream_stores_a_message_once_for_one_idempotency_key(run: Runne
 async def test_without_a_stream_nothing_can_be_stored(run: Runner) -> None:
     failed = await run.failure("publish", subject="nowhere", jetstream=True)
     assert (failed.error.kind, failed.error.message) == ("not_found", "no stream stores nowhere")
+
+
+def config(**settings: Any) -> StreamConfig:
+    return StreamConfig(name="BOXES", subjects=["boxes.>"], discard=DiscardPolicy.NEW, **settings)
+
+
+@pytest.fixture
+async def limited(other: Client) -> AsyncIterator[Callable[[StreamConfig], Awaitable[Any]]]:
+    """Makes a stream that is deleted after the test."""
+    jetstream = other.jetstream()
+    yield jetstream.add_stream
+    await jetstream.delete_stream("BOXES")
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        (config(max_msgs=1), "10077", "maximum messages exceeded"),
+        (config(max_bytes=100), "10077", "maximum bytes exceeded"),
+        (
+            config(max_msgs=9, max_msgs_per_subject=1, discard_new_per_subject=True),
+            "10077",
+            "maximum messages per subject exceeded",
+        ),
+        (config(max_msg_size=10), "10054", "message size exceeds maximum allowed"),
+    ],
+)
+async def test_a_limit_of_a_stream_is_a_refusal_that_lasts(
+    run: Runner,
+    limited: Callable[[StreamConfig], Awaitable[Any]],
+    other: Client,
+    settings: StreamConfig,
+    code: str,
+    words: str,
+) -> None:
+    await limited(settings)
+    if settings.max_msgs:
+        await other.jetstream().publish("boxes.new", b"first")
+    failed = (await run.failure("publish", subject="boxes.new", payload="x" * 80, jetstream=True)).error
+    assert (failed.kind, failed.retryable, failed.code) == ("refused", False, code)
+    assert failed.message == f"rejected by NATS: boxes.new: {words}"
+
+
+async def test_a_sealed_stream_refuses(
+    run: Runner, limited: Callable[[StreamConfig], Awaitable[Any]], other: Client
+) -> None:
+    await limited(config())
+    await other.jetstream().update_stream(config(sealed=True))
+    failed = (await run.failure("publish", subject="boxes.new", jetstream=True)).error
+    assert (failed.kind, failed.retryable, failed.code) == ("refused", False, "10109")
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [
+        ("Nats-Expected-Last-Sequence", "conflict"),
+        ("Nats-Expected-Last-Subject-Sequence", "conflict"),
+        ("Nats-Expected-Last-Msg-Id", "conflict"),
+        ("Nats-Expected-Stream", "refused"),
+    ],
+)
+async def test_a_message_that_expects_another_state_of_its_stream_is_not_stored(
+    run: Runner, limited: Callable[[StreamConfig], Awaitable[Any]], header: str, kind: str
+) -> None:
+    await limited(config())
+    failed = (await run.failure("publish", subject="boxes.new", headers={header: "7"}, jetstream=True)).error
+    assert (failed.kind, failed.retryable) == (kind, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "err_code", "description", "kind", "retryable"),
+    [
+        (503, 10008, "JetStream system temporarily unavailable", "connection", True),
+        (503, 10077, "store is closed", "connection", True),
+        (429, 10167, "too many requests", "connection", True),
+        (503, 10023, "insufficient resources", "refused", False),
+        (503, 10039, "JetStream not enabled for account", "refused", False),
+        (500, 10111, "rollup not permitted", "refused", False),
+    ],
+)
+async def test_only_what_passes_by_itself_is_retryable(
+    run: Runner, other: Client, code: int, err_code: int, description: str, kind: str, retryable: bool
+) -> None:
+    error = {"code": code, "err_code": err_code, "description": description}
+
+    async def answer(message: Msg) -> None:
+        await other.publish(message.reply, json.dumps({"error": error}).encode())
+
+    await answering(other, "odd", answer)
+    failed = (await run.failure("publish", subject="odd", jetstream=True)).error
+    assert (failed.kind, failed.retryable) == (kind, retryable)
 
 
 @pytest.mark.parametrize(

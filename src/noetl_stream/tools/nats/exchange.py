@@ -29,6 +29,21 @@ _EXPECTED_REVISION: Final = "Nats-Expected-Last-Subject-Sequence"
 _OPERATION: Final = "KV-Operation"
 _DELETED: Final = frozenset({"DEL", "PURGE"})
 _WRONG_REVISION: Final = frozenset({10071, 10164})
+_CHANGED_SINCE: Final = _WRONG_REVISION | {10070}
+"""JetStream's codes of a message that expected another last one of its stream or subject."""
+
+_PASSING: Final = frozenset(
+    {
+        *(10004, 10008, 10009, 10041),  # a cluster without a leader, or that is not complete
+        *(10118, 10194),  # a stream that is offline
+        *(10158, 10163, 10167, 10210, 10211),  # still busy with what came before
+    }
+)
+"""Those of what JetStream cannot do now and may do later. All others are refusals, which last."""
+
+_STORE_FAILED: Final = 10077
+_LIMIT_REACHED: Final = "maximum "
+"""What the description of :data:`_STORE_FAILED` begins with if the stream is full, else it is a fault of its store."""
 
 
 class Exchange:
@@ -152,10 +167,8 @@ class Exchange:
             raise _not_found(message) from None
         except errors.NoRespondersError:
             raise _not_found(f"no responders for {place}", retryable=True) from None
-        except js.ServiceUnavailableError as error:
-            raise _unreachable(f"JetStream does not answer: {error.description}") from None
         except js.APIError as error:
-            raise _refused(f"{place}: {error.description}", code=str(error.err_code)) from None
+            raise _not_done(place, error) from None
         except TimeoutError:
             if self._connection.take_denied(self._subject):
                 raise _refused(f"no permission to publish to {place}") from None
@@ -196,6 +209,17 @@ def _not_found(message: str, *, retryable: bool = False) -> ToolFailure:
 
 def _refused(message: str, code: str | None = None) -> ToolFailure:
     return ToolFailure.of("refused", f"rejected by NATS: {message}", code=code)
+
+
+def _not_done(place: str, error: js.APIError) -> ToolFailure:
+    """The failure for what JetStream answers in place of doing it."""
+    code, description = error.err_code, error.description or ""
+    if code in _CHANGED_SINCE:
+        return ToolFailure.of("conflict", f"{place} does not have what the message expects: {description}")
+    is_full = code == _STORE_FAILED and description.startswith(_LIMIT_REACHED)
+    if code is None or code in _PASSING or (code == _STORE_FAILED and not is_full):
+        return _unreachable(f"{place}: JetStream cannot do it now: {description or 'it does not say why'}")
+    return _refused(f"{place}: {description}", code=str(code))
 
 
 def _unreachable(message: str) -> ToolFailure:
