@@ -44,6 +44,14 @@ def test_programs_get_everything_and_ten_from_now_on(playbook: Callable[..., Pat
     assert names.stdout.split() == ["2026-11-01T02:30:00+01:00", "2026-11-02T02:30:00+01:00"]
 
 
+def test_a_day_is_one_of_the_zone_of_the_schedule(playbook: Callable[..., Path]) -> None:
+    tokyo = playbook(SCHEDULE.replace("30 2", "0 0").replace("Europe/Berlin", "Asia/Tokyo"))
+    names = noetl("schedule", "preview", tokyo, "-o", "name", "-n", "1", "--after", "2026-11-01")
+    assert names.stdout == "2026-11-02T00:00:00+09:00\n"
+    wrong = noetl("schedule", "preview", tokyo, "--after", "9999-12-31")
+    assert (wrong.returncode, "'9999-12-31' is not from 1970 to 2199" in wrong.stderr) == (2, True)
+
+
 def test_a_schedule_that_is_over_or_paused_says_so(playbook: Callable[..., Path]) -> None:
     over = playbook(SCHEDULE + "  window: { until: 2026-01-31 }\n  paused: true\n")
     found = noetl("schedule", "preview", over, "--after", "2026-02-01")
@@ -101,8 +109,8 @@ def test_a_schedule_is_created_watched_controlled_and_deleted(shared_home: Path,
     assert shown["origin"] == {"kind": "Schedule", "path": "often/nightly", "number": 1}
     assert "by schedule often/nightly" in noetl("execution", "get", execution_id, "--home", shared_home).stdout
     assert schedule("resume", "often/nightly").startswith("resumed often/nightly; next start: 20")
-    words = ("backfill", "often/nightly", "--from", "2019-06-01", "--until", "2021-06-01", "--overlap", "allow")
-    assert schedule(*words) == "2 occurrences of often/nightly are due now\n"
+    words = ("backfill", "often/nightly", "--from", "2019-01-01", "--until", "2021-01-01", "--overlap", "allow")
+    assert schedule(*words) == "3 occurrences of often/nightly are due now\n"
     assert "trigger" in schedule("history", "often/nightly")
     assert "deleting its document would not stop it" in one_clear_line(
         noetl("playbook", "delete", "often/nightly", "--all", "--home", shared_home)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,9 @@ from noetl_stream.playbook.schedule.document import (
     read_schedule,
 )
 from noetl_stream.playbook.schedule.schema import schedule_schema
+from noetl_stream.playbook.schedule.times import bound_ms
 from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.schedule.zones import wall_clock, zone_named
 
 HEAD = (
     "apiVersion: noetl.io/v2\nkind: Schedule\nmetadata: { name: nightly, path: /shop/nightly, version: '2' }\nspec:\n"
@@ -84,6 +86,21 @@ def test_a_window_holds_its_first_and_its_last_day_in_the_zone() -> None:
     assert (window.from_ms, window.before_ms) == (ms(2026, 10, 31, 23), ms(2026, 12, 31, 23))
     to_the_minute = read(EVERY + "\nwindow: { from: 2026-11-01T00:00Z, until: 2026-11-01T00:30Z }").recurrence
     assert list(to_the_minute.occurrences(0)) == [ms(2026, 11, 1), ms(2026, 11, 1, 0, 15), ms(2026, 11, 1, 0, 30)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Tokyo", "America/Sao_Paulo"])
+@pytest.mark.parametrize("last", ["2018-11-03", "2018-11-04", "2026-03-29", "2026-10-25"])
+def test_a_range_ends_for_a_backfill_where_a_window_ends(zone: str, last: str) -> None:
+    """Also on the days on which clocks change; in Sao Paulo they skipped the midnight of 2018-11-04."""
+    window = read(f"playbook: a\nevery: 10m\ntimezone: {zone}\nwindow: {{ until: {last} }}").recurrence
+    day, rules = date.fromisoformat(last), zone_named(zone)
+    assert (
+        window.before_ms
+        == bound_ms(day, rules, is_last=True)
+        == bound_ms(day + timedelta(days=1), rules, is_last=False)
+    )
+    due = [wall_clock(at_ms, rules) for at_ms in window.occurrences(bound_ms(day, rules, is_last=False) - 1)]
+    assert {at.date() for at in due} == {day} and (due[-1].hour, due[-1].minute) == (23, 50)
 
 
 def test_times_are_those_of_the_zone_or_have_an_offset() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from noetl_stream.cli.base.options import form_option, limit_option, moment_ms, reason_option
+from noetl_stream.cli.base.options import form_option, limit_option, reason_option, seconds
 from noetl_stream.cli.base.output import (
     Columns,
     columns_of,
@@ -25,7 +27,11 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import register_files
 from noetl_stream.cli.playbook.source import file_or_address, read_playbook, registrable
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.schedules import OCCURRENCE_STATUSES, RegisteredScheduleDocument
+from noetl_stream.ports.operations.schedules import (
+    OCCURRENCE_STATUSES,
+    BackfilledDocument,
+    RegisteredScheduleDocument,
+)
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.model.aggregates import Overlap
@@ -34,6 +40,24 @@ if TYPE_CHECKING:  # the list of commands starts faster
 
 MOST_SHOWN: Final = 1000
 OVERLAPS: Final = ("skip", "queue_one", "queue_all", "cancel", "terminate", "allow")
+_YEARS: Final = range(1970, 2200)
+
+
+def _day_or_time(context: click.Context, option: click.Parameter, given: str | None) -> date | None:
+    """The callback of an option that takes a day, a time, or a duration before now."""
+    if given is None:
+        return None
+    found: date | None = None
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        with suppress(ValueError):
+            found = found or read(given)
+    if found is None:
+        ago_s = seconds(context, option, given)
+        assert ago_s is not None
+        return datetime.now(UTC) - timedelta(seconds=ago_s)
+    if found.year not in _YEARS:
+        raise click.BadParameter(f"{given!r} is not from {_YEARS[0]} to {_YEARS[-1]}")
+    return found
 
 
 @click.group()
@@ -92,14 +116,14 @@ def get(path: str, output: str, target: Target) -> None:
 @click.argument("schedule", metavar="FILE|PATH")
 @click.option("-n", "count", type=click.IntRange(1, MOST_SHOWN), default=10, show_default=True, help="How many.")
 @click.option(
-    "--after", "after_ms", callback=moment_ms, metavar="TIME", help="Show those after this time. [default: now]"
+    "--after", "after", callback=_day_or_time, metavar="TIME", help="Show those after this time. [default: now]"
 )
 @form_option()
 @target_options
-def preview(schedule: str, count: int, after_ms: int | None, output: str, target: Target) -> None:
+def preview(schedule: str, count: int, after: date | None, output: str, target: Target) -> None:
     """Show when a schedule is due next: that in FILE, or that registered at PATH.
 
-    A file needs no servers. TIME is such as 2026-10-25 or 2026-10-25T00:00+02:00, of this machine's zone without an
+    A file needs no servers. TIME is such as 2026-10-25 or 2026-10-25T00:00+02:00, of the schedule's zone without an
     offset, or a duration before now: 2d.
 
     \b
@@ -107,14 +131,15 @@ def preview(schedule: str, count: int, after_ms: int | None, output: str, target
     """
     given = file_or_address(schedule)
     if isinstance(given, Path):
-        found, is_paused = _in_file(given, count, after_ms)
+        found, is_paused = _in_file(given, count, after)
     else:
         path = given.path
 
         async def read(session: Session) -> tuple[list[UpcomingDocument], bool]:
             schedules = session.operations.schedules
-            is_paused = (await schedules.get(path)).paused is not None
-            return await schedules.upcoming(path, count, after_ms), is_paused
+            registered = await schedules.get(path)
+            after_ms = None if after is None else _instant(after, registered.timetable.timezone)
+            return await schedules.upcoming(path, count, after_ms), registered.paused is not None
 
         found, is_paused = with_session(target, read)
     if is_paused:
@@ -160,10 +185,10 @@ def trigger(path: str, reason: str, output: str, target: Target) -> None:
 @schedule.command()
 @click.argument("path")
 @click.option(
-    "--from", "from_ms", callback=moment_ms, required=True, metavar="TIME", help="The first time of the range."
+    "--from", "first", callback=_day_or_time, required=True, metavar="TIME", help="The first day or time of the range."
 )
 @click.option(
-    "--until", "until_ms", callback=moment_ms, metavar="TIME", help="The first time behind it. [default: now]"
+    "--until", "last", callback=_day_or_time, metavar="TIME", help="Its last day, all of it, or time. [default: now]"
 )
 @click.option(
     "--overlap",
@@ -174,17 +199,24 @@ def trigger(path: str, reason: str, output: str, target: Target) -> None:
 )
 @reason_option
 @target_options
-def backfill(path: str, from_ms: int, until_ms: int | None, overlap: Overlap, reason: str, target: Target) -> None:
+def backfill(path: str, first: date, last: date | None, overlap: Overlap, reason: str, target: Target) -> None:
     """Let the occurrences of a range in the past be due now, in order.
 
     With `queue_all` one starts when the one before has ended. The history shows each; `get` shows how many are left.
-    TIME is as for `preview`. It is refused if the range has no occurrence, or more than 10,000.
+    TIME is as for `preview`, and both ends belong to the range, as in `window`. It is refused if the range has no
+    occurrence, or more than 10,000.
     """
-    before_ms = int(time.time() * 1000) if until_ms is None else until_ms
-    found = _with_servers(
-        target,
-        lambda session: session.operations.schedules.backfill(path, from_ms, before_ms, session.by, overlap, reason),
-    )
+
+    async def ask(session: Session) -> BackfilledDocument:
+        schedules = session.operations.schedules
+        zone = (await schedules.get(path)).timetable.timezone
+        now_ms = int(time.time() * 1000)
+        before_ms = now_ms if last is None else _instant(last, zone, is_last=True)
+        if last is not None and _instant(last, zone) <= now_ms < before_ms:
+            before_ms = now_ms  # today, as far as it has gone
+        return await schedules.backfill(path, _instant(first, zone), before_ms, session.by, overlap, reason)
+
+    found = _with_servers(target, ask)
     say(f"{found.occurrences} occurrences of {path} are due now")
 
 
@@ -246,12 +278,19 @@ def _read_schedule(name: str, source: bytes) -> ScheduleDocument:
     return document
 
 
-def _in_file(file: Path, count: int, after_ms: int | None) -> tuple[list[UpcomingDocument], bool]:
+def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
+    from noetl_stream.playbook.schedule.times import bound_ms
+    from noetl_stream.schedule.zones import zone_named
+
+    return bound_ms(given, zone_named(zone), is_last=is_last)
+
+
+def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingDocument], bool]:
     """When the schedule of a file is due next, and whether it is paused."""
     from noetl_stream.client.schedules import upcoming_of
 
     document = _read_schedule(str(file), read_playbook(file))
-    after_ms = int(time.time() * 1000) if after_ms is None else after_ms
+    after_ms = int(time.time() * 1000) if after is None else _instant(after, document.recurrence.zone)
     upcoming = upcoming_of(document.recurrence, document.path, document.jitter_s, after_ms)
     return list(islice(upcoming, count)), document.paused
 

@@ -41,16 +41,26 @@ def read_time(text: str, zone: tzinfo) -> int | None:
 
 
 def read_bound(text: str, zone: tzinfo, *, is_last: bool) -> int | None:
-    """The instant in a day or time that bounds a window.
-
-    Args:
-        is_last: Whether it ends the window, which includes it: the answer is then the first instant behind it.
-    """
+    """The instant in a day or time that bounds a window: see :func:`bound_ms`. ``None`` if it is neither."""
     day = read_day(text)
     if day is not None:
-        return midnight(day + timedelta(days=is_last), zone)
+        return bound_ms(day, zone, is_last=is_last)
     at_ms = read_time(text, zone)
     return None if at_ms is None else at_ms + is_last
+
+
+def bound_ms(bound: date, zone: tzinfo, *, is_last: bool) -> int:
+    """The instant of a day or time that bounds a range.
+
+    Args:
+        zone: Of a day, and of a time without an offset.
+        is_last: Whether it ends the range, which includes it, a day whole: the answer is the first instant behind it.
+    """
+    if not isinstance(bound, datetime):
+        return midnight(bound + timedelta(days=is_last), zone)
+    if bound.tzinfo is None:
+        return instant(bound.replace(microsecond=0), zone) + is_last
+    return int(bound.timestamp() * 1000) + is_last
 
 
 def needs_zone(text: str) -> bool:

@@ -15,7 +15,7 @@ test('a backfill sends its range in UTC', () => {
   const act = range && backfills('a', range, 'allow')
   expect(act?.body).toEqual({ ...range, overlap: 'allow' })
   expect(act && cliLine(act, '')).toBe(
-    'noetl-stream schedule backfill a --from 2026-01-01T00:00:00.000Z --until 2026-01-02T00:00:00.000Z --overlap allow',
+    'noetl-stream schedule backfill a --from 2026-01-01T00:00:00.000Z --until 2026-01-01T23:59:59.000Z --overlap allow',
   )
 })
 

@@ -36,9 +36,12 @@ export function rangeOf(from: string, before: string): Range | null {
   return { from: first.toISOString(), before: last.toISOString() }
 }
 
+/** The last second of the range: `--until` includes its time, and occurrences are at whole seconds. */
+const until = (range: Range): string => new Date(Date.parse(range.before) - 1000).toISOString()
+
 export const backfills = (path: string, range: Range, overlap: Overlap): Act => ({
   method: 'POST',
   path: `/schedules/${segment(path)}/backfill`,
   body: { ...range, overlap },
-  cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', range.before, '--overlap', overlap],
+  cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', until(range), '--overlap', overlap],
 })
