@@ -88,6 +88,18 @@ def test_a_window_holds_its_first_and_its_last_day_in_the_zone() -> None:
     assert list(to_the_minute.occurrences(0)) == [ms(2026, 11, 1), ms(2026, 11, 1, 0, 15), ms(2026, 11, 1, 0, 30)]
 
 
+@pytest.mark.parametrize(
+    ("expression", "way"),
+    [("*/45 * * * *", "every: 45m"), ("0 */5 * * *", "every: 5h"), ("0 0 */2 * *", "every: 2d")],
+)
+def test_a_step_that_does_not_divide_its_field_is_a_warning(expression: str, way: str) -> None:
+    found = check_document(text_of(NIGHTLY.replace("0 2 * * MON-FRI", expression)), {})
+    assert found.schedule is not None
+    assert [(one.severity, one.code, way in (one.hint or "")) for one in found.diagnostics] == [
+        ("warning", "uneven_step", True)
+    ]
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Tokyo", "America/Sao_Paulo"])
 @pytest.mark.parametrize("last", ["2018-11-03", "2018-11-04", "2026-03-29", "2026-10-25"])
 def test_a_range_ends_for_a_backfill_where_a_window_ends(zone: str, last: str) -> None:
@@ -125,6 +137,10 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
         (NIGHTLY.replace("0 2 *", "0 2 3 4 5"), (6, 11), "invalid_cron", "wrong number of fields"),
         (NIGHTLY.replace("* * MON-FRI", "31 4 *"), (6, 11), "invalid_cron", "bad day-of-month"),
         (NIGHTLY.replace("0 2", "0 " * 300), (6, 11), "invalid_cron", "256 characters"),
+        (NIGHTLY.replace("0 2", "*/90 *"), (6, 11), "invalid_cron", "over 60 values of the minute"),
+        (NIGHTLY.replace("0 2", "*/90 *"), (6, 11), "invalid_cron", "every: 90m"),
+        (NIGHTLY.replace("0 2", "0 */36"), (6, 11), "invalid_cron", "every: 36h"),
+        (NIGHTLY.replace("0 2", "10-20/30 *"), (6, 11), "invalid_cron", "over 11 values of the minute"),
         (NIGHTLY.partition("\ntimezone")[0], (5, 3), "missing_key", "needs `timezone` with `cron`"),
         (OF_TIMES.partition("\ntimezone")[0], (5, 3), "missing_key", "without an offset"),
         (EVERY + "\nexclude: [ 2026-12-25 ]", (5, 3), "missing_key", "`timezone`"),

@@ -273,11 +273,24 @@ def test_the_search_ends_where_everything_is_excluded() -> None:
         *("*/0 * * * *", "1,,2 * * * *", "5-1 * * * *", "a * * * *", "@daily", "* * * * MON#6", "* * ² * *"),
         *("0 0 31 4 *", "0 0 30 2 *", "0 0 */31 * MON#5"),
         "0 5-5/2 * * *",  # which readers of cron expressions read in two ways
+        *("*/61 * * * * *", "*/61 * * * *", "* */25 * * *", "* * */32 * *", "* * * */13 *", "* * * * */8"),
+        *("50/61 * * * *", "1,2/90 * * * *", "10-20/12 * * * *", "* * * JAN-JUN/7 *", "* * L/2 * *"),
     ],
 )
 def test_what_is_no_cron_expression_or_never_comes_is_refused(expression: str) -> None:
     with pytest.raises(InvalidCron):
         check_cron(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("*/60 * * * * *", "*/60 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *", "0 0 * * */7"),
+        *("5/60 * * * *", "10-20/11 * * * *", "0 0 * * MON-FRI/5"),
+    ],
+)
+def test_a_step_as_long_as_its_field_is_taken(expression: str) -> None:
+    check_cron(expression)
 
 
 @given(st.text("0123456789*/,-#LW? MONJAN²", max_size=40))

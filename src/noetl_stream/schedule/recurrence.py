@@ -11,9 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from cronsim import CronSim, CronSimError
+from cronsim.cronsim import Field
 from msgspec.structs import asdict
 
 from noetl_stream.model.aggregates import Timetable
@@ -26,8 +27,27 @@ END_MS: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp() * 1000)
 """No schedule has an occurrence from then on."""
 
 
+CRON_FIELDS: Final = (
+    ("second", 60, "s", "minute"),
+    ("minute", 60, "m", "hour"),
+    ("hour", 24, "h", "day"),
+    ("day of the month", 31, "d", "month"),
+    ("month", 12, "", "year"),
+    ("day of the week", 7, "d", "week"),
+)
+"""Name, size, unit of durations, and what the field begins anew with."""
+
+
 class InvalidCron(ValueError):
-    """A cron expression that cannot be read. The message says which field is bad."""
+    """A cron expression that cannot be read, or cannot mean what it says. The message says which field is bad.
+
+    Attributes:
+        hint: What to write.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class Recurrence(Timetable, frozen=True, kw_only=True):
@@ -71,17 +91,63 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
         return min((one for one in ahead.values() if one is not None), default=None)
 
 
+class CronStep(NamedTuple):
+    """A part with a step, such as ``*/15``: every ``step``-th of ``count`` values of the field of this number."""
+
+    text: str
+    field: int
+    step: int
+    count: int
+
+    @property
+    def interval(self) -> str:
+        """The duration that it may mean; empty for months."""
+        unit = CRON_FIELDS[self.field][2]
+        return f"{self.step}{unit}" if unit else ""
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether it is due at other distances where its field begins anew."""
+        name, size, *_ = CRON_FIELDS[self.field]
+        is_counted = name in ("second", "minute", "hour", "day of the month")
+        return self.text.startswith("*") and is_counted and self.step > 1 and bool(size % self.step)
+
+
+def cron_steps(expression: str) -> Iterator[CronStep]:
+    """The parts with a step of an expression that can be read."""
+    fields = expression.upper().split()
+    for number, field in enumerate(fields, len(CRON_FIELDS) - len(fields)):
+        for part in field.split(","):
+            term, slash, step = part.partition("/")
+            if slash:
+                values = {value for value in Field(number).parse(term) if isinstance(value, int)}
+                is_range = term != "*" and len(values) > 1
+                yield CronStep(part, number, int(step), len(values) if is_range else CRON_FIELDS[number][1])
+
+
 def check_cron(expression: str) -> None:
     """
     Raises:
-        InvalidCron: it is not a cron expression, or names a time that never comes.
+        InvalidCron: it is not a cron expression, has a step that leads nowhere, or names a time that never comes.
     """
     for part in expression.upper().replace(",", " ").split():
         first, dash, last = part.partition("/")[0].partition("-")
         if dash and first == last and "/" in part:  # the library reads 5-5/2 as 5/2, cron as 5
             raise InvalidCron("a range of one value with a step")
+        if first in ("L", "LW") and "/" in part:  # the library drops the step
+            raise InvalidCron(f"a step after `{first}`")
     if next(_times_after(expression, datetime(2000, 1, 1)), None) is None:
         raise InvalidCron("that day never comes")
+    for one in cron_steps(expression):
+        if one.step > one.count:
+            name, *_, whole = CRON_FIELDS[one.field]
+            message = f"`{one.text}` has a step of {one.step} over {one.count} values of the {name}"
+            raise InvalidCron(f"{message}, so it is due once each {whole}", _way_of(one))
+
+
+def _way_of(one: CronStep) -> str:
+    first = one.text.partition("/")[0].partition("-")[0].replace("*", "0")
+    return f"write every: {one.interval} in place of `cron`, or `{first}`" if one.interval else f"write `{first}`"
 
 
 def jitter_of(path: str, occurrence_ms: int, most_s: int) -> int:
@@ -107,7 +173,7 @@ def _times_after(expression: str, wall: datetime) -> CronSim:
     try:
         return CronSim(expression, wall)
     except CronSimError as error:
-        raise InvalidCron(str(error)) from None
+        raise InvalidCron(str(error).lower()) from None
 
 
 def _next_interval(every_s: int, after_ms: int, zone: tzinfo) -> int:

@@ -21,7 +21,15 @@ from noetl_stream.playbook.model.sections import Part, Required, Section, is_nul
 from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_day, read_duration, read_time
 from noetl_stream.playbook.suggestions import misspelt
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
-from noetl_stream.schedule.recurrence import DAY_S, END_MS, InvalidCron, Recurrence, check_cron
+from noetl_stream.schedule.recurrence import (
+    CRON_FIELDS,
+    DAY_S,
+    END_MS,
+    InvalidCron,
+    Recurrence,
+    check_cron,
+    cron_steps,
+)
 from noetl_stream.schedule.zones import zone_named, zone_names
 
 MAX_CRON: Final = 20
@@ -248,8 +256,13 @@ class _Reading:
                 check_cron(text)
                 found.append(text)
             except InvalidCron as error:
-                message = f"not a cron expression: {str(error).lower()}"
-                self._problems.error("invalid_cron", message, at, _CRON_HINT)
+                message = f"not a cron expression: {error}"
+                self._problems.error("invalid_cron", message, at, error.hint or _CRON_HINT)
+                continue
+            for step in (step for step in cron_steps(text) if step.is_uneven):
+                name, *_, whole = CRON_FIELDS[step.field]
+                message = f"`{step.text}` in the {name} is not every {step.interval}: it begins anew with each {whole}"
+                self._problems.warn("uneven_step", message, at, f"write every: {step.interval}, or list the values")
         return tuple(found)
 
     def _times(self, zone: tzinfo) -> list[int]:
