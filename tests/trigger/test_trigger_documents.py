@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from noetl_stream.model.aggregates import EndedExecutions, StreamFilter, Verification
+from noetl_stream.model.aggregates import EndedExecutions, EventSource, StreamFilter, Verification
 from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
@@ -24,6 +26,7 @@ from noetl_stream.playbook.trigger.schema import trigger_schema
 from noetl_stream.playbook.trigger.stream import StreamSource
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_stream.trigger.events import EVENTS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: pushes, path: /shop/pushes, version: '2' }\nspec:\n"
 PUSHES = "playbook: shop/build\non: { webhook: { verify: github, credential: hook } }"
@@ -35,6 +38,7 @@ version: '1.0'
 workload: { commit: "{{ event.json.after }}", full: true }
 key: "{{ event.json.after }}\""""
 SCHEMA = Draft202012Validator(trigger_schema())
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "triggers.md").read_text(encoding="utf-8")
 
 
 def text_of(spec: str) -> str:
@@ -82,6 +86,72 @@ def test_every_key_of_a_trigger_is_read() -> None:
 def test_without_when_and_workload_every_event_starts_with_nothing() -> None:
     one = read(PUSHES).terms
     assert (one.when, one.workload, one.key) == (True, {}, None)
+
+
+SALES = """on: { execution: { path: etl/sales, status: [ failed, cancelled ] } }
+notify: { webhook: { url: "http://127.0.0.1:18999/alert", credential: alerting } }
+workload: { text: "etl/sales {{ event.status }}: {{ event.error.message }}", execution: "{{ event.execution_id }}" }"""
+BUILD = """on: { execution: { path: ci/build, status: [ completed ] } }
+playbook: ci/deploy
+workload: { execution: "{{ event.execution_id }}", commit: "{{ event.result.commit }}" }"""
+
+
+def reads(on: str, expression: str) -> str:
+    return f"playbook: a\non: {{ {on} }}\nworkload: {{ x: '{{{{ {expression} }}}}' }}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (SALES, "`event.error` has no `message`"),
+        (BUILD, "an event of `execution` has no `result`"),
+        (BUILD.replace("result.commit", "error.kind"), "`event.error` is always absent"),
+        (BUILD.replace("result.commit", "status.code"), "`event.status` is not a mapping and has no `code`"),
+        (BUILD.replace("result.commit", "labels.team.lead"), ""),
+        (reads("execution: { path: a }", "event.error.kind"), ""),
+        (reads("execution: { path: a }", 'event["error"]["message"]'), "`event.error` has no `message`"),
+        (reads("execution: { path: a }", "event.error.kind.name"), "`event.error.kind` is not a mapping"),
+        (reads("nats: { stream: A }", "event.data.order.id"), ""),
+        (reads("nats: { stream: A, format: text }", "event.data.order"), "`event.data` is not a mapping"),
+        (reads("nats: { stream: A, format: bytes }", "event.data.order"), "`event.data` is not a mapping"),
+        (reads("nats: { stream: A }", "event.headers.trace"), ""),
+        (reads("nats: { stream: A }", "event.sequence.first"), "`event.sequence` is not a mapping"),
+        (reads("webhook: { verify: none }", "event.json.a.b"), ""),
+        (reads("webhook: { verify: none }", "event.form.a.b"), "`event.form.a` is not a mapping"),
+        (reads("webhook: { verify: none }", 'event.headers["X-Kind"]'), "names of headers are lower-case"),
+        (reads("webhook: { verify: none }", "event.headers.authorization"), "is left out of it"),
+        (reads("webhook: { verify: token, credential: h, header: X-Key }", 'event.headers["x-key"]'), "is left out of"),
+        (reads("webhook: { verify: none }", 'event.headers["x-key"]'), ""),
+        (reads("webhook: { verify: none }", "event.path"), "an event of `webhook` has no `path`"),
+    ],
+)
+def test_a_template_that_reads_what_no_event_has_is_refused(spec: str, words: str) -> None:
+    errors = [one for one in found_in(spec) if one.severity == "error"]
+    assert [one.code for one in errors] == ["unknown_name"] * bool(words)
+    assert not words or words in errors[0].message
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        (FAILED + "\nwhen: \"{{ event.status == 'error' }}\"", "`failed`"),
+        (FAILED + "\nwhen: \"{{ event.status == 'completed' }}\"", "`failed`"),
+        (FAILED.replace("shop/*", "shop/a") + "\nwhen: \"{{ event.path == 'shop/b' }}\"", "`shop/a`"),
+        (PUSHES + "\nwhen: \"{{ event.method == 'GET' }}\"", "`POST`"),
+    ],
+)
+def test_a_condition_that_no_event_meets_is_refused(spec: str, hint: str) -> None:
+    [found] = found_in(spec)
+    assert (found.severity, found.code) == ("error", "impossible_comparison")
+    assert hint in (found.hint or "")
+
+
+@pytest.mark.parametrize("source", EVENTS)
+def test_the_reference_lists_what_events_have(source: EventSource) -> None:
+    section = PAGE.partition(f"### `{source}`")[2].partition("\n### ")[0]
+    table = section.partition("| `event` has | |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    listed = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(listed) == sorted(EVENTS[source].__struct_fields__)
 
 
 def test_a_plain_signature_says_where_and_how_it_is_written() -> None:

@@ -92,12 +92,12 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
 
 
 class CronStep(NamedTuple):
-    """A part with a step, such as ``*/15``: every ``step``-th of ``count`` values of the field of this number."""
+    """A part with a step, such as ``*/15``: every ``step``-th of ``size`` values of the field of this number."""
 
     text: str
     field: int
     step: int
-    count: int
+    size: int
 
     @property
     def interval(self) -> str:
@@ -139,9 +139,9 @@ def check_cron(expression: str) -> None:
     if next(_times_after(expression, datetime(2000, 1, 1)), None) is None:
         raise InvalidCron("that day never comes")
     for one in cron_steps(expression):
-        if one.step > one.count:
+        if one.step > one.size:
             name, *_, whole = CRON_FIELDS[one.field]
-            message = f"`{one.text}` has a step of {one.step} over {one.count} values of the {name}"
+            message = f"`{one.text}` has a step of {one.step} over {one.size} values of the {name}"
             raise InvalidCron(f"{message}, so it is due once each {whole}", _way_of(one))
 
 

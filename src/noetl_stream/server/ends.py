@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
-from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, ExecutionEnded
+from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, EndError, ExecutionEnded
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.trigger.matching import concerns
@@ -99,5 +101,5 @@ def _ended(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
         status=next(one for one in ENDED if one == after.status),
         version=after.version,
         labels=dict(labels),
-        error=None if error is None else {"kind": error.kind},
+        error=msgspec.UNSET if error is None else EndError(error.kind),
     )

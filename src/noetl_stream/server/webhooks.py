@@ -18,20 +18,12 @@ from noetl_stream.playbook.trigger.matching import described
 from noetl_stream.ports.aggregates import AggregateStore
 from noetl_stream.ports.clock import Clock
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secrets_in, verify
+from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
 
 log = logging.getLogger(__name__)
 
 NOBODYS: Final = Verification(form="hmac", credential="no-such-webhook", header="x-signature")
 """How a delivery to an unknown webhook is verified: in vain."""
-
-UNSAID: Final = frozenset(
-    {
-        *("authorization", "proxy-authorization", "cookie", "x-hub-signature", "x-hub-signature-256"),
-        *("stripe-signature", "x-slack-signature"),
-    }
-)
-"""Headers left out of events: with them, a reader of the event could pose as its sender."""
 
 
 class Webhooks:
@@ -76,6 +68,6 @@ class Webhooks:
 
 
 def _without_secrets(delivery: WebhookDelivery, how: Verification) -> WebhookDelivery:
-    unsaid = UNSAID | {how.header}
-    headers = {name: text for name, text in delivery.headers.items() if name not in unsaid}
+    left_out = secret_headers(how)
+    headers = {name: text for name, text in delivery.headers.items() if name not in left_out}
     return WebhookDelivery(method=delivery.method, headers=headers, body=delivery.body, query=delivery.query)

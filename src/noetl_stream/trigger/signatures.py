@@ -23,6 +23,12 @@ MAX_SECRETS: Final = 5
 """Secrets that are valid at the same time, while one is replaced by another."""
 MAX_SIGNATURES: Final = 10
 """Signatures that one delivery may carry."""
+_SIGNED: Final = frozenset(
+    {
+        *("authorization", "proxy-authorization", "cookie", "x-hub-signature", "x-hub-signature-256"),
+        *("stripe-signature", "x-slack-signature"),
+    }
+)
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
@@ -43,6 +49,11 @@ class Accepted(msgspec.Struct, frozen=True):
 
 class Refused(msgspec.Struct, frozen=True):
     reason: str
+
+
+def secret_headers(how: Verification) -> frozenset[str]:
+    """Headers left out of events: with them, a reader of the event could pose as its sender."""
+    return _SIGNED | {how.header} - {""}
 
 
 def secrets_in(value: Any) -> tuple[str, ...]:

@@ -87,17 +87,24 @@ class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return "webhook" if self.webhook is not None else "execution"
 
 
+class EndError(msgspec.Struct, frozen=True):
+    """Why an execution failed, as triggers see it: only readers of the execution see the rest."""
+
+    kind: str
+
+
 class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of an execution, as triggers see it. ``error`` is ``{kind}`` if it failed: only readers of the execution
-    see the rest.
+    """The end of an execution, as triggers see it: ``event`` of their templates. ``error`` is absent unless it failed.
+
+    ``version`` is null if the playbook has none.
     """
 
     execution_id: str
     path: str
     status: EndStatus
     version: str | None = None
-    labels: Mapping[str, Any] = {}
-    error: dict[str, str] | None = None
+    labels: dict[str, Any] = {}
+    error: EndError | msgspec.UnsetType = msgspec.UNSET
 
 
 class TriggerRegistered(AggregateRequested, frozen=True, tag="trigger.registered"):

@@ -36,14 +36,7 @@ from noetl_stream.playbook.trigger.notification import Notification, notify_path
 from noetl_stream.playbook.trigger.stream import read_stream
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
-from noetl_stream.template import Guard, Template
-
-EVENT_KEYS: Final[MappingOf[str, tuple[str, ...]]] = {
-    "webhook": ("method", "headers", "query", "body", "json", "form"),
-    "nats": ("subject", "data", "headers", "stream", "sequence", "time"),
-    "execution": ("execution_id", "path", "version", "status", "labels", "error"),
-}
-"""What ``event`` holds, by what the trigger is on."""
+from noetl_stream.trigger.events import EVENTS, EventShape
 
 MAX_TOLERANCE_S: Final = 3600
 MAX_LABELS: Final = 20
@@ -152,7 +145,8 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     nats = read_stream(part, problems) if kind == "nats" else None
     workload = read_workload(spec.workload, limits, problems)
     if kind is not None:
-        _check_templates(spec, kind, Templates(source.text, problems, limits), problems)
+        shape = EventShape.of(kind, webhook or execution or nats)
+        _check_templates(spec, shape, Templates(source.text, problems, limits), problems)
     if problems.has_errors:
         return None
     path, playbook = metadata.path.removeprefix("/"), (spec.playbook or "").removeprefix("/")
@@ -195,7 +189,7 @@ def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notificatio
 
 def visible_in(kind: EventSource) -> Visible:
     """What templates of a trigger may read."""
-    elsewhere = {name: ("event", name) for name in EVENT_KEYS[kind]}
+    elsewhere = {name: ("event", name) for name in EVENTS[kind].__struct_fields__}
     return Visible(frozenset(["event"]), bindings={}, shadowed={}, elsewhere=elsewhere)
 
 
@@ -295,16 +289,15 @@ def _is_pattern(path: str) -> bool:
     )
 
 
-def _check_templates(spec: TriggerSpec, kind: EventSource, templates: Templates, problems: Problems) -> None:
+def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates, problems: Problems) -> None:
     """Compiles ``when``, ``workload`` and ``key``, and reports what they read that no event has."""
-    visible = visible_in(kind)
+    visible = visible_in(shape.source)
     for name in ("when", "workload", "key"):
         node = getattr(spec, name)
         if is_null(node):
             continue
-        compiled: Guard | Template | None = (
-            templates.guard(node, visible) if name == "when" else templates.template(node, visible, on_server=True)
-        )
+        guard = templates.guard(node, visible) if name == "when" else None
+        compiled = guard if name == "when" else templates.template(node, visible, on_server=True)
         if name == "key" and not (isinstance(node, Scalar) and isinstance(node.value, str)):
             problems.error("wrong_type", "`key` must be text", node, 'write key: "{{ event.json.id }}"')
         elif name == "key" and compiled is not None and not compiled.paths:
@@ -312,8 +305,11 @@ def _check_templates(spec: TriggerSpec, kind: EventSource, templates: Templates,
             problems.warn("constant_key", "`key` is the same for every event: only the first one starts", node, hint)
         places = templates.places(node)
         for path in sorted(compiled.paths if compiled is not None else ()):
-            if len(path) > 1 and path[1] not in EVENT_KEYS[kind]:
-                known = EVENT_KEYS[kind]
-                hint = did_you_mean(path[1], known) or f"known: {listed(known)}"
-                at = TemplateRead(path, places).at
-                problems.error("unknown_name", f"an event of `{kind}` has no `{path[1]}`", at, hint)
+            if (found := shape.unknown(path)) is not None:
+                known = f"known: {listed(found.known)}" if found.known else None
+                way = did_you_mean(found.key, found.known) or known
+                problems.error("unknown_name", found.message, TemplateRead(path, places).at, way)
+        for path, literal in guard.comparisons if guard is not None else ():
+            if (words := shape.words(path)) and literal not in words:
+                message = f"`{'.'.join(path)}` is never `{literal}` here"
+                problems.error("impossible_comparison", message, places.of(path), f"write one of {listed(words)}")

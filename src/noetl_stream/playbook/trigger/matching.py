@@ -5,13 +5,20 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from noetl_stream.errors import PayloadRefused, UsageError
-from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, StreamFormat, TriggerTerms
+from noetl_stream.model.aggregates import (
+    EndedExecution,
+    EndedExecutions,
+    EndError,
+    EventSource,
+    StreamFormat,
+    TriggerTerms,
+)
 from noetl_stream.model.codec import check_text, decode_json, encode
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -30,6 +37,7 @@ from noetl_stream.template import (
     render,
 )
 from noetl_stream.template.runtime.scope import OutcomeEnvelope
+from noetl_stream.trigger.events import StreamEvent, WebhookEvent
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage
 
@@ -63,12 +71,20 @@ class Starts(NamedTuple):
 
 
 class Ignored(NamedTuple):
+    """The event starts nothing, as the trigger says."""
+
     reason: str
 
     @classmethod
-    def because(cls, reason: str) -> Ignored:
+    def because(cls, reason: str) -> Self:
         """``reason`` in a form that can be stored, whatever it quotes of the event."""
         return cls(reason.replace("\0", "").encode(errors="replace").decode()[:MAX_REASON_CHARS])
+
+
+class Fault(Ignored):
+    """The event starts nothing, since the trigger cannot do with it what it says."""
+
+    __slots__ = ()
 
 
 def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
@@ -76,24 +92,37 @@ def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
     counts.
     """
     try:
-        text: Any = delivery.body.decode()
+        text: str | msgspec.UnsetType = delivery.body.decode()
     except UnicodeDecodeError:
-        text = ABSENT
+        text = msgspec.UNSET
     is_form = delivery.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
-    return OutcomeEnvelope(
-        method=delivery.method,
-        headers=dict(delivery.headers),
-        query=_fields(delivery.query),
-        body=text,
-        json=_json(delivery.body),
-        form=_fields(text) if is_form and isinstance(text, str) else ABSENT,
+    return _view(
+        WebhookEvent(
+            method="POST",  # addresses of webhooks take no other
+            headers=dict(delivery.headers),
+            query=_fields(delivery.query),
+            body=text,
+            json=_json(delivery.body),
+            form=_fields(text) if is_form and isinstance(text, str) else msgspec.UNSET,
+        )
     )
 
 
 def execution_event(ended: EndedExecution) -> Mapping[str, Any]:
     """``event`` of the end of an execution."""
-    fields = msgspec.structs.asdict(ended)
-    return OutcomeEnvelope({**fields, "error": ABSENT if ended.error is None else ended.error})
+    return _view(ended)
+
+
+def _view(event: msgspec.Struct) -> Mapping[str, Any]:
+    """An event as templates read it."""
+    fields = msgspec.structs.asdict(event)
+    return OutcomeEnvelope((name, _shown(value)) for name, value in fields.items())
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _view(value)
+    return ABSENT if value is msgspec.UNSET else value
 
 
 def concerns(wanted: EndedExecutions, path: str, labels: Mapping[str, Any], status: str) -> bool:
@@ -113,13 +142,13 @@ def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMIT
             return Ignored.because(f"`when` does not hold: {when.source}")
         return _checked(render(workload, scope), None if key is None else render(key, scope), limits)
     except ExpressionError as error:
-        return Ignored.because(f"cannot be evaluated: {error}")
+        return Fault.because(f"cannot be evaluated: {error}")
     except OverBudget:
-        return Ignored.because(
+        return Fault.because(
             f"its templates cost more than {limits.max_inline_operations:,} operations (limits.max_inline_operations)"
         )
     except PayloadRefused as error:
-        return Ignored.because(f"the workload cannot be stored: {error.message}")
+        return Fault.because(f"the workload cannot be stored: {error.message}")
 
 
 def _checked(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
@@ -128,14 +157,14 @@ def _checked(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
     size = len(encoded)
     if size > limits.max_workload_bytes:
         most = limits.max_workload_bytes
-        return Ignored.because(
+        return Fault.because(
             f"the workload has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
         )
     if key is None:
         return Starts(workload, "")
     text = key if isinstance(key, str) else encode(key).decode() if isinstance(key, int) else ""
     if not text or len(text) > MAX_KEY_CHARS or "\0" in text:
-        return Ignored.because(
+        return Fault.because(
             f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
         )
     return Starts(workload, text)
@@ -157,7 +186,7 @@ def _json(body: bytes) -> Any:
     try:
         return decode_json(body)
     except PayloadRefused:
-        return ABSENT
+        return msgspec.UNSET
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -168,7 +197,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 class _GivenDelivery(msgspec.Struct, forbid_unknown_fields=True):
-    method: str = "POST"
+    method: Literal["POST"] = "POST"
     headers: dict[str, str] = {}
     query: str = ""
     body: str = ""
@@ -188,8 +217,12 @@ class _GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
     size: int = 0
 
 
-class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
+class _GivenError(EndError, frozen=True, forbid_unknown_fields=True):
     pass
+
+
+class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
+    error: _GivenError | msgspec.UnsetType = msgspec.UNSET
 
 
 def described(delivery: WebhookDelivery) -> dict[str, Any]:
@@ -258,13 +291,15 @@ def _body_of(given: _GivenDelivery | _GivenMessage) -> bytes:
 def _message_event(given: _GivenMessage, form: StreamFormat) -> Mapping[str, Any]:
     if given.size > MAX_MESSAGE_BYTES:
         raise UsageError(f"the message has {given.size:,} bytes, and at most {MAX_MESSAGE_BYTES:,} are taken")
-    return OutcomeEnvelope(
-        subject=given.subject,
-        data=_data(_body_of(given), form),
-        headers=given.headers,
-        stream=given.stream,
-        sequence=given.sequence,
-        time=given.time,
+    return _view(
+        StreamEvent(
+            subject=given.subject,
+            data=_data(_body_of(given), form),
+            headers=given.headers,
+            stream=given.stream,
+            sequence=given.sequence,
+            time=given.time,
+        )
     )
 
 

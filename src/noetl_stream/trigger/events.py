@@ -1,0 +1,145 @@
+"""What ``event`` holds for templates of triggers: one model for each source (LANGUAGE §15 *Trigger*).
+
+Events are built as these models, ``check`` reads what they have, and ``docs/reference/triggers.md`` lists it. A field
+that is :data:`msgspec.UNSET` is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec.inspect import AnyType, DictType, LiteralType, NoneType, StrType, StructType, Type, UnionType, type_info
+
+from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, StreamFilter, Verification
+from noetl_stream.trigger.signatures import secret_headers
+
+Path = tuple[str, ...]
+
+
+class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery. Names of headers are lower-case; of a repeated field of the query or the form the last counts.
+
+    ``body`` is absent if it is not UTF-8, ``json`` and ``form`` if the body is none.
+    """
+
+    method: Literal["POST"]
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: str | msgspec.UnsetType = msgspec.UNSET
+    json: Any = msgspec.UNSET
+    form: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of a stream. ``data`` is text unless its format is JSON; ``time`` is when the stream stored it."""
+
+    subject: str
+    stream: str
+    sequence: int
+    time: str
+    data: Any
+    headers: dict[str, str]
+
+
+EVENTS: Final[Mapping[EventSource, type[msgspec.Struct]]] = {
+    "webhook": WebhookEvent,
+    "nats": StreamEvent,
+    "execution": EndedExecution,
+}
+"""What ``event`` is, by what the trigger is on."""
+
+
+class Unknown(NamedTuple):
+    """A path that no event has: ``message`` says so; ``known`` are the keys there."""
+
+    message: str
+    key: str
+    known: Collection[str] = ()
+
+
+class EventShape(msgspec.Struct, frozen=True):
+    """What the events have that one trigger is told of.
+
+    Attributes:
+        narrowed: The types of paths below ``event`` that have less than the model says, since the trigger waits for
+            less; ``None``: always absent.
+        left_out: Headers that no event has.
+    """
+
+    source: EventSource
+    narrowed: Mapping[Path, Type | None] = {}
+    left_out: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, source: EventSource, waits_for: Verification | StreamFilter | EndedExecutions | None) -> EventShape:
+        """The shape for what a trigger is on; ``None`` if that could not be read."""
+        match waits_for:
+            case Verification():
+                return cls(source, left_out=secret_headers(waits_for))
+            case StreamFilter(format=form) if form != "json":
+                return cls(source, {("data",): StrType()})
+            case EndedExecutions(path=path, status=status):
+                narrowed: dict[Path, Type | None] = {}
+                if path and not path.endswith("/*"):
+                    narrowed["path",] = LiteralType((path,))
+                if status:
+                    narrowed["status",] = LiteralType(status)
+                    narrowed |= {} if "failed" in status else {("error",): None}
+                return cls(source, narrowed)
+        return cls(source)
+
+    def unknown(self, path: Path) -> Unknown | None:
+        """Why no event has this path, which begins with ``event``; ``None`` if one may."""
+        here: Type | None = _model(self.source)
+        for depth, key in enumerate(path[1:], 1):
+            place = ".".join(path[:depth])
+            owner = f"an event of `{self.source}`" if depth == 1 else f"`{place}`"
+            match here:
+                case AnyType():
+                    return None
+                case StructType(fields=fields):
+                    types = {field.name: field.type for field in fields}
+                    if key not in types:
+                        return Unknown(f"{owner} has no `{key}`", key, tuple(types))
+                    here = self.narrowed.get(path[1 : depth + 1], types[key])
+                case DictType(value_type=inner):
+                    if path[:2] == ("event", "headers") and (fault := self._header_fault(key)):
+                        return fault
+                    here = inner
+                case _:
+                    return Unknown(f"{owner} is not a mapping and has no `{key}`", key)
+            if here is None:
+                return Unknown(f"`{place}.{key}` is always absent: the trigger is not told of ends that have it", key)
+            here = _present(here)
+        return None
+
+    def words(self, path: Path) -> tuple[str, ...]:
+        """All values that the text at this path may have; empty if there are others."""
+        found = self.narrowed.get(path[1:])
+        if found is None and len(path) == 2:
+            found = next((field.type for field in _model(self.source).fields if field.name == path[1]), None)
+        return tuple(map(str, found.values)) if isinstance(found, LiteralType) else ()
+
+    def _header_fault(self, name: str) -> Unknown | None:
+        if self.source != "webhook":
+            return None
+        if name != name.lower():
+            return Unknown(f"`event.headers` has no `{name}`: names of headers are lower-case", name, (name.lower(),))
+        if name in self.left_out:
+            return Unknown(f"`event.headers` has no `{name}`: what shows who sent an event is left out of it", name)
+        return None
+
+
+@lru_cache
+def _model(source: EventSource) -> StructType:
+    found = type_info(EVENTS[source])
+    assert isinstance(found, StructType)
+    return found
+
+
+def _present(type_: Type) -> Type:
+    """A type without null."""
+    return next(one for one in type_.types if not isinstance(one, NoneType)) if isinstance(type_, UnionType) else type_
