@@ -16,9 +16,13 @@ from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
 from noetl_stream.client.doctor import work as checks_of_work
 from noetl_stream.client.doctor.doctor import DirectDiagnosis
 from noetl_stream.client.doctor.readings import DoctorPorts
+from noetl_stream.engine.aggregates.triggers import StreamReading, TriggerFaults, TriggerState
 from noetl_stream.errors import Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.access import StoredToken
+from noetl_stream.ports.aggregates import AggregateRow
 from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
@@ -152,6 +156,38 @@ async def test_dead_letters_that_push_each_other_out_are_wrong(
     assert (found.verdict, found.says) == (
         "wrong", "1 dead letter with 3 bytes: 100% of what is kept; the oldest go"
     )  # fmt: skip
+
+
+def with_trigger(stage: ClientStage, **state: Any) -> None:
+    """Stores a trigger in this state."""
+    path = "etl/sales_alert"
+    terms = TriggerTerms(playbook="etl/report", nats=StreamFilter(stream="SALES"))
+    about = TriggerState(path=path, terms=terms, by=BY, revision=1, digest="d", created_ms=1, registered_ms=1, **state)
+    row = AggregateRow(id="t", partition=0, kind=TRIGGER, key=path, position=1, state=codec.encode(about), updated_ms=1)
+    stage.store.tables.aggregates.rows["t"] = row
+
+
+async def test_a_trigger_that_could_not_handle_an_event_of_the_last_day_is_named_with_the_reason(
+    stage: ClientStage,
+) -> None:
+    faults = TriggerFaults(12, 40, stage.clock.now_ms() - DAY_MS // 2, "cannot be evaluated: x is undefined")
+    with_trigger(stage, faults=faults)
+    found = (await examined(ports_of(stage)))["triggers"]
+    assert (found.verdict, found.says) == (
+        "warning",
+        "1 trigger with faults in the last day: etl/sales_alert (12); "
+        "event 40 of etl/sales_alert: cannot be evaluated: x is undefined",
+    )
+    assert found.mend.startswith("noetl-stream trigger history etl/sales_alert --status ignored")
+
+    with_trigger(stage, faults=replace(faults, at_ms=stage.clock.now_ms() - DAY_MS))
+    assert (await examined(ports_of(stage)))["triggers"].verdict == "ok"
+
+
+async def test_a_trigger_whose_stream_cannot_be_read_is_wrong(stage: ClientStage) -> None:
+    with_trigger(stage, reading=StreamReading(trouble="stream SALES does not exist"))
+    found = (await examined(ports_of(stage)))["triggers"]
+    assert found.verdict == "wrong" and "etl/sales_alert: stream SALES does not exist" in found.says
 
 
 @pytest.mark.parametrize(("ahead_ms", "verdict"), [(900, "ok"), (5_000, "warning"), (-60_000, "wrong")])

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from server_stage import ONE_STEP, Stage
+from server_stage import ONE_STEP, Stage, measured
 
 from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
@@ -114,13 +114,14 @@ async def test_an_event_whose_server_dies_around_its_commit_starts_once_under_th
 
 
 async def test_what_its_templates_cannot_read_is_ignored_with_the_reason(stage: Stage) -> None:
-    await stage.server()
+    server = await stage.server()
     await registered(stage, workload={"n": "{{ event.json.n / 0 }}"})
     await sent(stage, 1)
     await sent(stage, 2, boddy="x")
     [first, second] = await history(stage)
     assert "division by zero" in first[2] and "not an event of `webhook`" in second[2]
     assert await started(stage) == []
+    assert (await measured(server))["noetl_server_trigger_faults_total"] == 2
 
 
 async def test_a_key_starts_once_for_all_events_that_have_it(stage: Stage) -> None:

@@ -75,6 +75,38 @@ def requested(folded: Folded[TriggerState]) -> ExecutionRequested:
     return message.fact
 
 
+def test_events_that_a_trigger_cannot_handle_are_counted_with_the_last_reason() -> None:
+    terms = replace(TERMS, workload={"n": "{{ event.json.n + 1 }}"})
+    state = registered(terms)
+    for given in (event(1), EventReceived("a", PATH, BY, event={"json": {}}), EventReceived("b", PATH, BY, event={})):
+        folded = fold(state, given)
+        assert folded.state is not None
+        state = folded.state
+    assert (state.faults.count, state.faults.number, state.faults.at_ms) == (2, 3, NOW_MS)
+    assert "absent" in state.faults.reason
+    [entry] = folded.history
+    assert (entry.status, entry.body["fault"], entry.body["reason"]) == ("ignored", True, state.faults.reason)
+    again = fold(state, TriggerRegistered("r2", PATH, BY, terms=TERMS, revision=2, digest="e")).state
+    assert again is not None and again.faults.count == 0
+
+
+def test_what_a_trigger_ignores_by_its_own_word_is_no_fault() -> None:
+    wanting = registered(replace(TERMS, when="{{ event.json.n == 7 }}"))
+    paused = fold(registered(), TriggerPaused("p", PATH, BY)).state
+    for state in (wanting, paused):
+        folded = fold(state, event())
+        [entry] = folded.history
+        assert folded.state is not None
+        assert (entry.status, folded.state.faults.count, "fault" in entry.body) == ("ignored", 0, False)
+
+
+@pytest.mark.parametrize("found", [Found(missing="playbook shop/build is not registered"), Found(forbidden=REVOKED)])
+def test_an_event_for_which_nothing_may_start_is_a_fault(found: Found) -> None:
+    after = fold(registered(), event(), found).state
+    assert after is not None
+    assert (after.faults.count, after.faults.reason) == (1, found.missing or found.forbidden)
+
+
 def test_an_event_starts_an_execution_in_the_name_of_who_registered_it() -> None:
     state = registered()
     folded = fold(state, event(7))

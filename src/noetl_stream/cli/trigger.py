@@ -79,7 +79,7 @@ def list_triggers(prefix: str, limit: int | None, output: str, target: Target) -
         triggers = session.operations.triggers
         return await collect(lambda size, cursor: triggers.page(prefix, size, cursor), limit)
 
-    columns = columns_of("path", "source", "playbook", "events", pending=_pending, paused=_held_up)
+    columns = columns_of("path", "source", "playbook", "events", faults=_faults, pending=_pending, paused=_held_up)
     print_documents(with_session(target, read), output, columns, "path")
 
 
@@ -131,7 +131,7 @@ def history(path: str, status: EventStatus | None, limit: int | None, output: st
         triggers = session.operations.triggers
         return await collect(lambda size, cursor: triggers.history(path, status, size, cursor), limit)
 
-    columns = columns_of("number", "at", "status", execution="execution_id", reason="reason")
+    columns = columns_of("number", "at", "status", "fault", execution="execution_id", reason="reason")
     print_documents(with_session(target, read), output, columns, "number")
 
 
@@ -255,6 +255,10 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
         return TestedEvent(starts=False, reason=found.reason)
     named = terms.playbook if terms.version is None else f"{terms.playbook}@{terms.version}"
     return TestedEvent(starts=True, playbook=named, workload=found.workload, key=found.key or None)
+
+
+def _faults(one: TriggerStateDocument) -> int | None:
+    return one.faults.count if one.faults is not None else None
 
 
 def _pending(one: TriggerStateDocument) -> int | None:

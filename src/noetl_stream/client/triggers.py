@@ -43,6 +43,7 @@ from noetl_stream.ports.operations.triggers import (
     EventStatus,
     TriggerEventDocument,
     TriggerEventPage,
+    TriggerFaultsDocument,
     TriggerPage,
     TriggerStateDocument,
     TriggerStreamDocument,
@@ -263,8 +264,16 @@ def _document(row: AggregateRow) -> TriggerStateDocument:
         registered_by=state.by,
         paused=state.paused or None,
         events=state.number,
+        faults=_faults(state),
         stream=_stream(state) if terms.nats is not None else None,
     )
+
+
+def _faults(state: TriggerState) -> TriggerFaultsDocument | None:
+    found = state.faults
+    if not found.count:
+        return None
+    return TriggerFaultsDocument(count=found.count, number=found.number, at=iso(found.at_ms), reason=found.reason)
 
 
 def _on(nats: StreamFilter) -> dict[str, str]:
@@ -295,5 +304,6 @@ def _event(row: HistoryRow, *, whole: bool = False) -> TriggerEventDocument:
         key=body.get("key"),
         resent=body.get("resent"),
         depth=body.get("depth"),
+        fault=body.get("fault", False),
         event=body["event"] if whole else None,
     )

@@ -364,6 +364,7 @@ def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Fol
     tick.aggregates[id] = after.row
     for entry in folded.history:
         tick.history[id, entry.number] = _history_row(id, entry)
+        tick.trigger_faults += bool(entry.body.get("fault"))
         if entry.number > HISTORY_KEPT and entry.number % TRIM_EVERY == 0:
             tick.history_gone[id] = HistoryTrim(id, entry.number - HISTORY_KEPT)
 

@@ -92,6 +92,7 @@ class Committer:
         except PayloadRefused as error:
             raise TickRefused(error.message) from error
         self._counts.committed(written, self._clock.monotonic_s() - began_s)
+        self._counts.trigger_faults += tick.trigger_faults
         self._ownership.committed(advances, bool(tick.segments))
         self.ticks += bool(tick.segments)
         return advances

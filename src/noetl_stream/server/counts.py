@@ -24,6 +24,7 @@ class ServerCounts:
         rows: Rows written, by table.
         dead_letters: By source.
         occurrences: Entries of histories of schedules and triggers, by status.
+        trigger_faults: Events with which a trigger could not do what it says.
         started: Executions that began.
         ended: Those that ended, by status.
         quarantined: Those that were set aside.
@@ -39,6 +40,7 @@ class ServerCounts:
     rows: Counter[str] = field(default_factory=Counter)
     dead_letters: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "command"))
     occurrences: Counter[str] = field(default_factory=Counter)
+    trigger_faults: int = 0
     started: int = 0
     ended: Counter[str] = field(default_factory=lambda: _zero(*ENDED))
     quarantined: int = 0

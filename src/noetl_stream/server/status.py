@@ -27,6 +27,9 @@ LETTERS_DROPPED: Final = Metric(
 OCCURRENCES: Final = Metric(
     "counter", "noetl_server_occurrences", "Entries of histories of schedules and triggers, by status.", ("status",)
 )
+TRIGGER_FAULTS: Final = Metric(
+    "counter", "noetl_server_trigger_faults", "Events with which a trigger could not do what it says."
+)
 STREAM_MESSAGES: Final = Metric(
     "gauge", "noetl_server_stream_messages_waiting", "Messages in streams that triggers have not read yet."
 )
@@ -104,6 +107,7 @@ class ServerStatus:
             DEAD_LETTERS.each(counts.dead_letters),
             LETTERS_DROPPED.read(server.ports.upkeep.letters_dropped if server.ports.upkeep is not None else 0),
             OCCURRENCES.each(counts.occurrences),
+            TRIGGER_FAULTS.read(counts.trigger_faults),
             STARTED.read(counts.started),
             ENDED.each(counts.ended),
             QUARANTINED.read(counts.quarantined),

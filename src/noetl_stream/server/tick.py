@@ -200,6 +200,7 @@ class PendingTick:
     limit_slots: dict[LimitSlotKey, LimitSlotRow] = field(default_factory=dict)
     limit_slots_gone: dict[LimitSlotKey, LimitSlotKey] = field(default_factory=dict)
     requests_gone: dict[str, RequestTrim] = field(default_factory=dict)
+    trigger_faults: int = 0
 
     @property
     def partitions(self) -> set[int]:

@@ -1244,12 +1244,20 @@ export interface TriggerEvent {
   key: string | null
   resent: number | null
   depth: number | null
+  fault?: boolean
   event?: Record<string, unknown> | null
 }
 
 export interface TriggerEventPage {
   items: TriggerEvent[]
   next: string | null
+}
+
+export interface TriggerFaults {
+  count: number
+  number: number
+  at: string
+  reason: string
 }
 
 export interface TriggerPage {
@@ -1273,6 +1281,7 @@ export interface TriggerState {
   registered_by: string
   paused: string | null
   events: number
+  faults?: TriggerFaults | null
   stream?: TriggerStream | null
 }
 

@@ -53,6 +53,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "stuck": work.stuck(read),
         "quarantined": work.quarantined(read),
         "dead-letters": work.dead_letters(read),
+        "triggers": work.triggers(read, ports.clock.now_ms()),
         "keys": work.keys(read, ports.keys),
         "tokens": work.tokens(read, ports.clock.now_ms()),
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from noetl_stream.client.answers import server_uses, workers_of
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import TRIGGER
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.access import StoredToken, Tokens
@@ -30,6 +32,9 @@ from noetl_stream.ports.store import KnownServer, PartitionView, Store
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.sealing.keys import KeyRing
 
+if TYPE_CHECKING:
+    from noetl_stream.engine.aggregates.triggers import TriggerState
+
 Read = TypeVar("Read")
 
 READ_S: Final = 10.0
@@ -40,6 +45,9 @@ MOVES_S: Final = 1.0
 
 COUNTED: Final = 100
 """Counts that can be large stop here."""
+
+MOST_TRIGGERS: Final = 1_000
+"""How many triggers are looked at, by path."""
 
 
 STREAMS: Final = (EVENTS, COMMANDS, RESULTS, LOGS)
@@ -103,6 +111,7 @@ class Readings(NamedTuple):
     stuck: asyncio.Future[list[str]]
     letters: asyncio.Future[list[DeadLetter]]
     held_letters: asyncio.Future[HeldLetters]
+    triggers: asyncio.Future[list[TriggerState]]
     credentials: asyncio.Future[list[CredentialInfo]]
     tokens: asyncio.Future[list[StoredToken]]
 
@@ -135,6 +144,7 @@ def begin(ports: DoctorPorts) -> Readings:
         stuck=reading("the executions", ports.store.stuck(COUNTED)),
         letters=reading("the dead letters", ports.dead_letters.page(COUNTED, None)),
         held_letters=reading("the dead letters", ports.dead_letters.held()),
+        triggers=reading("the triggers", _triggers(ports.store)),
         credentials=reading("the credentials", ports.credentials.list_all()),
         tokens=reading("the tokens", ports.tokens.list_all()),
     )
@@ -163,6 +173,13 @@ async def _streams(ports: DoctorPorts) -> list[Timed[StreamFacts]]:
 
 async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> list[WorkerPresence]:
     return await workers_of(ports.bus, [pool.pool for pool in await pools])
+
+
+async def _triggers(store: Store) -> list[TriggerState]:
+    from noetl_stream.engine.aggregates.triggers import TriggerState  # most commands start faster without it
+
+    rows = await store.list_aggregates(TRIGGER, "", MOST_TRIGGERS, None)
+    return [codec.decode_as(TriggerState, row.state) for row in rows]
 
 
 async def _folding(ports: DoctorPorts) -> Folding:

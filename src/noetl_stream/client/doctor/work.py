@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from noetl_stream.client.doctor.finding import Finding, counted, named, ok, warning, wrong
-from noetl_stream.client.doctor.readings import COUNTED, Readings
+from noetl_stream.client.doctor.readings import COUNTED, MOST_TRIGGERS, Readings
 from noetl_stream.client.doctor.stores import DAY_MS, SOON_DAYS
 from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.sealing.keys import KeyRing
 
 FULL: Final = 0.95
+REASON_CHARS: Final = 300
 
 
 async def stuck(read: Readings) -> Finding:
@@ -51,6 +52,28 @@ async def dead_letters(read: Readings) -> Finding:
             "noetl-stream dead-letter list; then requeue or discard each",
         )
     return ok("every message could be delivered")
+
+
+async def triggers(read: Readings, now_ms: int) -> Finding:
+    """Every trigger can read its stream, and does with its events what it says."""
+    found = await read.triggers
+    unread = [one for one in found if one.reading.trouble]
+    if unread:
+        return wrong(
+            f"{counted(unread, 'trigger')} whose stream cannot be read: {named(one.path for one in unread)}; "
+            f"{unread[0].path}: {unread[0].reading.trouble}",
+            f"noetl-stream trigger get {unread[0].path}",
+        )
+    faulty = [one for one in found if one.faults.count and now_ms - one.faults.at_ms < DAY_MS]
+    if faulty:
+        first = faulty[0]
+        return warning(
+            f"{counted(faulty, 'trigger')} with faults in the last day: "
+            f"{named(f'{one.path} ({one.faults.count})' for one in faulty)}; "
+            f"event {first.faults.number} of {first.path}: {first.faults.reason[:REASON_CHARS]}",
+            f"noetl-stream trigger history {first.path} --status ignored; then register it mended, and resend",
+        )
+    return ok(f"{counted(found, 'trigger', MOST_TRIGGERS)}, without a fault in the last day")
 
 
 async def keys(read: Readings, ring: KeyRing | None) -> Finding:

@@ -36,7 +36,7 @@ from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
-from noetl_stream.playbook.trigger.matching import Ignored, Rules, Starts, match, read_event
+from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, Starts, match, read_event
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
 MAX_DEPTH: Final = 10
@@ -74,6 +74,15 @@ class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     running: tuple[str, ...] = ()
 
 
+class TriggerFaults(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The events with which a trigger could not do what its present text says: how many, and the last one."""
+
+    count: int = 0
+    number: int = 0
+    at_ms: int = 0
+    reason: str = ""
+
+
 class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
     Attributes:
@@ -102,6 +111,7 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     reading: StreamReading = StreamReading()
     known: dict[str, str] = {}
     recalled_ms: int = 0
+    faults: TriggerFaults = TriggerFaults()
 
     @property
     def consumer(self) -> str:
@@ -206,6 +216,7 @@ def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistere
         digest=fact.digest,
         registered_ms=given.at_ms,
         reading=_kept(state, stream, given.at_ms),
+        faults=TriggerFaults(),
     )
     return Folded(after, answer=answer)
 
@@ -302,15 +313,20 @@ def _arrived(
     number = state.number + 1
     state = replace(state, number=number)
     found = given.found[_lookup(state)]
-    made = Ignored(unfoldable) if unfoldable else _made_of(state, event, depth)
+    made = Fault(unfoldable) if unfoldable else _made_of(state, event, depth)
     if isinstance(made, Starts):
         if found.forbidden:
             state = replace(state, paused=found.forbidden, paused_ms=given.at_ms)
         if reason := found.forbidden or found.missing:
-            made = Ignored(reason)
+            made = Fault(reason)
     body: dict[str, Any] = {"event": event, **more}
     if isinstance(made, Ignored):
-        entry = HistoryEntry(number, given.at_ms, "ignored", body={**body, "reason": made.reason})
+        body["reason"] = made.reason
+        if isinstance(made, Fault):
+            body["fault"] = True
+            faults = TriggerFaults(state.faults.count + 1, number, given.at_ms, made.reason)
+            state = replace(state, faults=faults)
+        entry = HistoryEntry(number, given.at_ms, "ignored", body=body)
         return Folded(state, history=(entry,), answer=_told(state, entry))
     digest = derive("key", made.key) if made.key else ""
     body |= {"key": made.key} if made.key else {}
@@ -340,12 +356,12 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
     if state.paused:
         return Ignored(f"the trigger is paused: {state.paused}")
     if depth > MAX_DEPTH:
-        return Ignored(f"{MAX_DEPTH} triggers have led to it, one after another: no more may")
+        return Fault(f"{MAX_DEPTH} triggers have led to it, one after another: no more may")
     terms = state.terms
     try:
         read = read_event(terms.source, event, terms.nats.format if terms.nats is not None else "json")
     except UsageError as error:
-        return Ignored.because(error.message)
+        return Fault.because(error.message)
     return match(Rules.of(terms), read)
 
 

@@ -31,12 +31,23 @@ class TriggerStreamDocument(Document, frozen=True, kw_only=True):
     since: Time | None
 
 
+class TriggerFaultsDocument(Document, frozen=True, kw_only=True):
+    """The events with which a trigger could not do what it says, since its text was registered: `count` of them, and
+    the last one's `number`, time and `reason`.
+    """
+
+    count: int
+    number: int
+    at: Time
+    reason: str
+
+
 class TriggerStateDocument(Document, frozen=True, kw_only=True):
     """A trigger as it is now.
 
     `on`: what it is on, as registered. `address`: where a webhook's events are sent. `paused`: why it starts nothing;
-    null if it does. `events`: how many there were. `stream`: on NATS, how far it is read. It acts with the rights of
-    `registered_by`.
+    null if it does. `events`: how many there were. `faults`: those that it could not handle; null if there were none.
+    `stream`: on NATS, how far it is read. It acts with the rights of `registered_by`.
     """
 
     path: str
@@ -54,6 +65,7 @@ class TriggerStateDocument(Document, frozen=True, kw_only=True):
     registered_by: str
     paused: str | None
     events: int
+    faults: TriggerFaultsDocument | None = None
     stream: TriggerStreamDocument | None = None
 
 
@@ -63,7 +75,8 @@ class TriggerPage(DocumentPage[TriggerStateDocument], frozen=True):
 
 class TriggerEventDocument(Document, frozen=True, kw_only=True):
     """An event and what became of it: it started an execution; its key had started one before; or it was ignored, for
-    a reason. `event` is what it was, in full; null in lists. `resent` is the number of the one that it repeats.
+    a reason. `fault`: the trigger could not do with it what it says. `event` is what it was, in full; null in lists.
+    `resent` is the number of the one that it repeats.
     """
 
     number: int
@@ -74,6 +87,7 @@ class TriggerEventDocument(Document, frozen=True, kw_only=True):
     key: str | None
     resent: int | None
     depth: int | None
+    fault: bool = False
     event: dict[str, Any] | None = None
 
 
