@@ -41,8 +41,9 @@ def test_the_wait_is_never_shorter_than_retry_after() -> None:
     assert wait("none", 1, delay_s=0.5, retry_after_s=42.0) == 42.0
 
 
-def test_retry_after_wins_over_max_delay() -> None:
-    assert wait("none", 1, most=10.0, retry_after_s=42.0) == 42.0
+def test_max_delay_wins_over_retry_after() -> None:
+    assert wait("none", 1, most=10.0, retry_after_s=42.0) == 10.0
+    assert wait("none", 1, most=60.0, retry_after_s=42.0) == 42.0
 
 
 def test_a_shorter_retry_after_changes_nothing() -> None:

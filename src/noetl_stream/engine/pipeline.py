@@ -213,7 +213,7 @@ def retry_delay_s(
     """Seconds between the attempt that just finished and the next (LANGUAGE §5 *retry*).
 
     The jitter of 0–10 %, which derives from the command and not from chance, comes on top of the backoff.
-    ``max_delay_s`` bounds both; ``retry_after_s``, which the other side asked for, is the minimum under any rule.
+    ``retry_after_s``, which the other side asked for, is the minimum under any rule; ``max_delay_s`` bounds all.
 
     Args:
         attempt: The attempt that just finished, from 1.
@@ -224,8 +224,7 @@ def retry_delay_s(
         grown_s = delay_s * attempt
     elif backoff == "exponential":
         grown_s = delay_s * 2.0 ** min(attempt - 1, 60)
-    chosen_s = min(grown_s * (1.0 + jitter(seed, attempt)), max_delay_s)
-    return max(chosen_s, retry_after_s or 0.0)
+    return min(max(grown_s * (1.0 + jitter(seed, attempt)), retry_after_s or 0.0), max_delay_s)
 
 
 def jitter(seed: str, attempt: int) -> float:

@@ -78,7 +78,7 @@ ERROR_KINDS: dict[str, str] = {
     "invalid_input": "a rendered tool input has the wrong type or is missing",
     "timeout": "the task, or something it waited for, exceeded its timeout",
     "connection": "the remote end could not be reached or closed the connection",
-    "http_status": "the response status was 400 or above",
+    "http_status": "the response status was 400 or above, or below 200",
     "sql": "the database rejected a statement",
     "result_not_json": "the result holds something JSON cannot represent",
     "schema_mismatch": "the result does not match the task's schema; `code` is the JSON pointer",
@@ -127,6 +127,13 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str | None = None
 
 
+class RunWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Something in an outcome that may not be what its author meant. ``kind`` is stable: ``digits_lost``."""
+
+    kind: str
+    message: str
+
+
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     """Metadata of one task run. Times are the worker's own, shown but never decided on (PROTOCOL §2)."""
 
@@ -173,6 +180,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``helper`` is the block specific to the task's kind: ``http {status, headers}``, ``pg {code, sqlstate, message}`` or
     ``py {exception_type, traceback}``; templates read it as ``outcome.http`` and so on. ``output`` is captured text.
+    ``warnings`` are shown with the execution (LANGUAGE §14).
     """
 
     status: Literal["ok", "error"]
@@ -181,6 +189,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     meta: Meta = Meta()
     helper: dict[str, Any] = {}
     output: str = ""
+    warnings: tuple[RunWarning, ...] = ()
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):

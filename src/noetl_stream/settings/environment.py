@@ -72,13 +72,17 @@ from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_THREADS,
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
+    HTTP_CA_VARIABLE,
+    HTTP_PROXY_VARIABLE,
     KEYCHAIN_FOLDERS_VARIABLE,
     KINDS_OFF_VARIABLE,
     OWN_VARIABLE,
     ToolSettings,
+    read_certificates,
     read_folders,
     read_kinds,
     read_own,
+    read_proxy,
     read_size,
 )
 from noetl_stream.settings.traces import HEADERS_VARIABLES, TRACES_VARIABLE, TraceSettings, read_traces
@@ -292,6 +296,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
         tools_own: The settings of kinds that come by plugin, by kind.
+        http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust besides those of the system, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
         duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
@@ -345,6 +351,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     egress_deny: tuple[Destination, ...] = setting(DENY_VARIABLE, "none", read_denied)
     kinds_off: frozenset[str] = setting(KINDS_OFF_VARIABLE, "none", read_kinds)
     tools_own: Mapping[str, Mapping[str, Any]] = setting(OWN_VARIABLE, "none", read_own, is_secret=True)
+    http_proxy: str | None = setting(HTTP_PROXY_VARIABLE, "none", read_proxy, is_secret=True)
+    http_ca: Path | None = setting(HTTP_CA_VARIABLE, "none", read_certificates)
     duckdb_folders: tuple[Path, ...] = setting("NOETL_DUCKDB_PATHS", "none", read_folders)
     duckdb_max_memory_bytes: int = setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
     duckdb_max_threads: int = setting(
@@ -475,6 +483,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return ToolSettings(
             egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
             kinds_off=self.kinds_off,
+            http_proxy=self.http_proxy,
+            http_ca=self.http_ca,
             duckdb_folders=self.duckdb_folders,
             keychain_folders=self.keychain_folders,
             duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,

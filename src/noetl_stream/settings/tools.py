@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -20,6 +21,8 @@ KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"
 OWN_PREFIX: Final = "NOETL_TOOL_"
 OWN_VARIABLE: Final = "NOETL_TOOL_<KIND>"
 KEYCHAIN_FOLDERS_VARIABLE: Final = "NOETL_KEYCHAIN_FOLDERS"
+HTTP_PROXY_VARIABLE: Final = "NOETL_HTTP_PROXY"
+HTTP_CA_VARIABLE: Final = "NOETL_HTTP_CA"
 DUCKDB_MAX_MEMORY_VARIABLE: Final = "NOETL_DUCKDB_MAX_MEMORY"
 DUCKDB_MAX_THREADS_VARIABLE: Final = "NOETL_DUCKDB_MAX_THREADS"
 DEFAULT_DUCKDB_MAX_MEMORY: Final = "4GB"
@@ -35,6 +38,8 @@ class ToolSettings(msgspec.Struct, frozen=True):
     Attributes:
         egress: What tasks may connect to.
         kinds_off: The kinds whose tasks must not run.
+        http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust besides those of the system, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
@@ -45,6 +50,8 @@ class ToolSettings(msgspec.Struct, frozen=True):
 
     egress: EgressRules = msgspec.field(default_factory=EgressRules)
     kinds_off: frozenset[str] = frozenset()
+    http_proxy: str | None = None
+    http_ca: Path | None = None
     duckdb_folders: tuple[Path, ...] = ()
     keychain_folders: tuple[Path, ...] = ()
     duckdb_max_memory_bytes: int = DEFAULT_DUCKDB_MAX_MEMORY_BYTES
@@ -76,6 +83,52 @@ def _read_object(variable: str, text: str) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise UsageError(f"{variable} is not a JSON object", hint='write its settings as in {"name": 1}')
     return read
+
+
+def check_proxy(text: str) -> None:
+    """
+    Raises:
+        ValueError: This is not the URL of a proxy.
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise ValueError("must be http:// or https://, a host and a port")
+    _ = parts.port  # raises if it is not a number
+
+
+def read_proxy(variable: str, given: Mapping[str, str]) -> str | None:
+    """The URL of a proxy.
+
+    Raises:
+        UsageError: It is none.
+    """
+    text = given.get(variable)
+    if text is not None:
+        try:
+            check_proxy(text)
+        except ValueError as error:
+            raise UsageError(f"{variable}: {error}", hint=f"write {variable}=http://proxy.example.com:3128") from None
+    return text
+
+
+def read_certificates(variable: str, given: Mapping[str, str]) -> Path | None:
+    """The path of a file of certificates.
+
+    Raises:
+        UsageError: It has none.
+    """
+    text = given.get(variable)
+    if text is None:
+        return None
+    import ssl  # few set this, and importing it takes a while
+
+    try:
+        ssl.create_default_context(cafile=text)
+    except OSError as error:  # SSLError is one
+        is_there = isinstance(error, ssl.SSLError)
+        reason = "holds no certificate in PEM" if is_there else error.strerror
+        raise UsageError(f"{variable}: {text}: {reason}", hint="name a PEM file of certificates") from None
+    return Path(text).absolute()
 
 
 def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import msgspec
 
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import ErrorInfo, RunWarning
 from noetl_stream.model.task_log import LogStream
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
@@ -17,13 +17,20 @@ class ToolFailure(Exception):
     """A failed tool run, which becomes an error outcome. ``result`` is kept with it (http keeps the response)."""
 
     def __init__(
-        self, error: ErrorInfo, *, result: Any = None, helper: Mapping[str, Any] | None = None, output: str = ""
+        self,
+        error: ErrorInfo,
+        *,
+        result: Any = None,
+        helper: Mapping[str, Any] | None = None,
+        output: str = "",
+        warnings: tuple[RunWarning, ...] = (),
     ) -> None:
         super().__init__(error.message)
         self.error = error
         self.result = result
         self.helper = dict(helper or {})
         self.output = output
+        self.warnings = warnings
 
     @classmethod
     def of(
@@ -43,11 +50,12 @@ class ToolFailure(Exception):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """A successful tool run: plain JSON ``result``, the kind's block in ``outcome``, captured output."""
+    """A successful tool run: plain JSON ``result``, the kind's block in ``outcome``, captured output, warnings."""
 
     result: Any
     helper: Mapping[str, Any] = {}
     output: str = ""
+    warnings: tuple[RunWarning, ...] = ()
 
 
 async def describe_name_only(name: str) -> dict[str, Any]:

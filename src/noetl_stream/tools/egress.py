@@ -5,6 +5,9 @@ matter where an address comes from: any notation, a name server (even if it answ
 later), a redirect, a list of hosts. Kinds differ only in how their libraries are given the checked address: http gets
 a factory of sockets, postgres and nats get literal addresses.
 
+Where a proxy makes the connection, the one to the proxy is checked, and as much as can be seen from here of where it
+leads; the rest is for the proxy to refuse.
+
 ``python`` and ``shell`` are programs and are not guarded: an operator gives workers of such pools a network of their
 own, or switches the kinds off.
 """
@@ -127,12 +130,10 @@ class Egress:
             OSError: the name does not resolve.
             ValueError: it is not a valid name.
         """
-        loop = asyncio.get_running_loop()
-        found = [str(info[4][0]) for info in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
         name = self.allowed_name(host)
         passed: list[str] = []
         refusal: ForbiddenAddress | None = None
-        for address in dict.fromkeys(found):
+        for address in await _resolved(host, port):
             try:
                 self.check(address, port, name=name, reach=reach)
                 passed.append(address)
@@ -141,6 +142,21 @@ class Egress:
         if not passed:
             raise refusal or OSError(f"{host} has no address")
         return passed
+
+    async def is_inside(self, host: str, port: int) -> bool:
+        """Whether all addresses of ``host``, as this machine sees it, are not public."""
+        found = await _addresses_seen(host, port)
+        return bool(found) and not any(map(is_public, found))
+
+    async def check_host(self, host: str, port: int, reach: Reach = Reach.ALLOWED) -> None:
+        """Checks a connection that a proxy will make, as far as this machine sees where it leads: a name that is not
+        known here passes.
+
+        Raises:
+            ForbiddenAddress: it may not be made.
+        """
+        for address in await _addresses_seen(host, port):
+            self.check(address, port, name=self.allowed_name(host), reach=reach)
 
     def check_socket(self, path: str, reach: Reach = Reach.ALLOWED) -> None:
         """Checks a connection to the Unix socket ``path``.
@@ -164,6 +180,18 @@ def is_public(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+
+
+async def _resolved(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+async def _addresses_seen(host: str, port: int) -> list[str]:
+    try:
+        return await _resolved(host, port)
+    except (OSError, ValueError):
+        return []
 
 
 def _effective_address(address: Address) -> Address:

@@ -1,6 +1,7 @@
 """Checks inputs, knobs and settings against a kind's models (LANGUAGE §3, §12).
 
-Only constants are type-checked: a value with a template is not known until it is rendered.
+Only constants are type-checked: a value with a template is not known until it is rendered. The keys of a mapping are
+constants in any case.
 """
 
 from __future__ import annotations
@@ -85,12 +86,17 @@ def _check_constants(
     node: Mapping, model: type[BaseModel], constants: Collection[str], problems: Problems, at: Location
 ) -> None:
     values = {name: node.values[name] for name in constants}
+    rendered = {name: one for name, one in node.values.items() if name not in values and isinstance(one, Mapping)}
+    keys = {name: dict.fromkeys(one.keys) for name, one in rendered.items()}
     try:
-        model.model_validate({name: value.plain() for name, value in values.items()})
+        model.model_validate(keys | {name: value.plain() for name, value in values.items()})
     except ValidationError as failure:
         for invalid in explain(failure, values):
             problems.error("invalid_value", invalid.message, invalid.at)
         for error in failure.errors(include_url=False):
+            if len(error["loc"]) == 3 and error["loc"][0] in rendered and error["loc"][2] == "[key]":
+                name, key, _ = error["loc"]
+                problems.error("invalid_value", f"`{name}`: {sentence(error)}", rendered[name].keys[key])
             # A rule across several keys applies only when all of them are known.
             if not error["loc"] and len(values) == len(node.keys):
                 problems.error("invalid_value", sentence(error), at)

@@ -6,25 +6,44 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlencode, urlsplit
 
-import msgspec
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 
+from noetl_stream.tools.http.address import has_user, written
+from noetl_stream.tools.http.body import FilePart, Scalar, body_of, pairs, scalar_text
+from noetl_stream.tools.http.tls import TLS_KEYS, Tls
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, bad_credential, invalid_input, text_entry
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 _WITHOUT_KEY: Final = frozenset({"GET", "HEAD"})
-_AUTH_SHAPES: Final = "must be {token}, {username, password} or {header: {name: value}}"
-
-Scalar = str | int | float | bool | None
+_AUTH_SHAPES: Final = (
+    "must be {token}, {username, password} or {header: {name: value}}, each with or without {certificate, key, ca}"
+)
+_OF_THE_CONNECTION: Final = frozenset(
+    {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer"}
+    | {"transfer-encoding", "upgrade"}
+)
+"""Headers that say how the bytes of a request travel (RFC 9110 §7.6.1): whoever sends the bytes sets them."""
 
 
 def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+def _check_name(name: str) -> None:
+    if not name or not name.isascii() or not all(sign.isalnum() or sign in "!#$%&'*+-.^_`|~" for sign in name):
+        raise ValueError(f"invalid name {name!r}")
+
+
+def _request_header(name: str) -> str:
+    _check_name(name)
+    if name.lower() in _OF_THE_CONNECTION:
+        raise ValueError(f"{name} belongs to the connection, and http sets it where it is needed; remove it")
+    return name
+
+
 MethodInAnyCase = Annotated[Method, BeforeValidator(_upper, json_schema_input_type=str)]
+HeaderName = Annotated[str, AfterValidator(_request_header)]
 
 
 class HttpInputs(Inputs):
@@ -38,8 +57,9 @@ class HttpInputs(Inputs):
         default=None,
         description="Query parameters, added to those of `url`. A list repeats the name; null omits it.",
     )
-    headers: dict[str, str | int | float | None] | None = Field(
-        default=None, description="Request headers; null omits one."
+    headers: dict[HeaderName, str | int | float | None] | None = Field(
+        default=None,
+        description="Request headers; null omits one. Those of the connection, such as `Content-Length`, are refused.",
     )
     json_body: Any = Field(
         default=None,
@@ -47,34 +67,42 @@ class HttpInputs(Inputs):
         description="The body, sent as JSON.",
     )
     form: dict[str, Scalar | list[Scalar]] | None = Field(default=None, description="The body, sent as form fields.")
+    multipart: dict[str, Scalar | FilePart | list[Scalar | FilePart]] | None = Field(
+        default=None,
+        description="The body, sent as `multipart/form-data`. A file is `{content, filename, content_type, encoding}`; "
+        "a list repeats the field, null omits it.",
+    )
     body: Any = Field(default=None, description="The body: text is sent as is, anything else as JSON.")
+    encoding: Literal["base64"] | None = Field(
+        default=None, description="`base64`: `body` is base64 text, whose bytes are sent."
+    )
     auth: Auth | None = auth_field(
         None,
-        "Name of a credential (text is a bearer token), or inline `{token}`, `{username, password}`, `{header: {…}}`.",
+        "Name of a credential (text is a bearer token), or inline `{token}`, `{username, password}`, `{header: {…}}`, "
+        "with or without `{certificate, key, ca}` for TLS.",
     )
 
     @model_validator(mode="after")
     def _one_body(self) -> HttpInputs:
-        given = [
-            name
-            for name, value in (("json", self.json_body), ("form", self.form), ("body", self.body))
-            if value is not None
-        ]
+        bodies = {"json": self.json_body, "form": self.form, "multipart": self.multipart, "body": self.body}
+        given = [name for name, value in bodies.items() if value is not None]
         if len(given) > 1:
             raise ValueError(f"more than one body: {', '.join(given)}; keep one")
+        if self.encoding is not None and not isinstance(self.body, str):
+            raise ValueError("`encoding: base64` needs `body`, as base64 text")
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request. ``secret_headers`` are sent to the origin of ``url`` only, not to redirects elsewhere."""
+    """A request. ``secret_headers`` and ``tls`` are for the origin of ``url`` only, not for redirects elsewhere."""
 
     method: str
     url: str
-    params: list[tuple[str, str]]
     headers: dict[str, str]
     secret_headers: dict[str, str]
     body: bytes | None
+    tls: Tls | None = None
 
 
 def request_of(
@@ -85,8 +113,14 @@ def request_of(
     Raises:
         ToolFailure: ``invalid_input`` or ``credential``.
     """
-    body, content_type = _body(inputs)
-    headers = {name: _text(value) for name, value in (inputs.headers or {}).items() if value is not None}
+    body, content_type = body_of(
+        json_value=inputs.json_body if inputs.json_body is not None else inputs.body,
+        form=inputs.form,
+        multipart=inputs.multipart,
+        text=inputs.body if isinstance(inputs.body, str) else None,
+        is_base64=inputs.encoding is not None,
+    )
+    headers = {name: scalar_text(value) for name, value in (inputs.headers or {}).items() if value is not None}
     explicit = {name.lower() for name in headers}
     if content_type is not None and "content-type" not in explicit:
         headers["Content-Type"] = content_type
@@ -94,53 +128,36 @@ def request_of(
         headers["Idempotency-Key"] = idempotency_key
     if traceparent and "traceparent" not in map(str.lower, inputs.headers or ()):
         headers["traceparent"] = traceparent
-    secret = _secret_headers(inputs.auth, credential) if inputs.auth is not None and credential is not None else {}
+    secret: dict[str, str] = {}
+    tls = None
+    if inputs.auth is not None and credential is not None:
+        tls, rest = _tls_of(inputs.auth, credential)
+        secret = _secret_headers(inputs.auth, rest) if rest or tls is None else {}
     duplicate = explicit & {name.lower() for name in secret}
     if duplicate:
         raise invalid_input(f"headers.{min(duplicate)}: auth also sets this header; remove one")
     check_headers({**headers, **secret})
-    return HttpRequest(inputs.method, _checked_url(inputs.url), _pairs(inputs.params), headers, secret, body)
+    return HttpRequest(inputs.method, _url_of(inputs), headers, secret, body, tls)
 
 
-def _checked_url(url: str) -> str:
+def _url_of(inputs: HttpInputs) -> str:
     try:
-        parts = urlsplit(url.strip())
-        _ = parts.port  # raises if it is not a number
+        url = written(inputs.url, pairs(inputs.params))
     except ValueError as error:
         raise invalid_input(f"url: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or any(sign.isspace() for sign in parts.netloc):
-        raise invalid_input("url: must start with http:// or https:// and have a host")
-    if parts.username or parts.password:
+    if has_user(url):
         raise invalid_input("url: must not contain a user or password, which logs would show; use auth")
-    return url.strip()
+    return url
 
 
-def _body(inputs: HttpInputs) -> tuple[bytes | None, str | None]:
-    if inputs.form is not None:
-        return urlencode(_pairs(inputs.form)).encode(), "application/x-www-form-urlencoded"
-    if isinstance(inputs.body, str):
-        return inputs.body.encode("utf-8", errors="replace"), "text/plain; charset=utf-8"
-    value = inputs.json_body if inputs.json_body is not None else inputs.body
-    if value is None:
-        return None, None
-    try:
-        return msgspec.json.encode(value), "application/json"
-    except (TypeError, ValueError) as error:
-        raise invalid_input(f"cannot encode the body as JSON: {error}") from None
-
-
-def _pairs(values: Mapping[str, Scalar | list[Scalar]] | None) -> list[tuple[str, str]]:
-    pairs = []
-    for name, value in (values or {}).items():
-        members = value if isinstance(value, list) else [value]
-        pairs += [(name, _text(member)) for member in members if member is not None]
-    return pairs
-
-
-def _text(value: Scalar) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def _tls_of(auth: Auth, credential: str | dict[str, Any]) -> tuple[Tls | None, str | dict[str, Any]]:
+    """What a credential says about TLS, and the rest of it."""
+    if isinstance(credential, str) or not TLS_KEYS & set(credential):
+        return None, credential
+    tls = Tls(*(text_entry(auth, credential, key) for key in ("certificate", "key", "ca")))
+    if (tls.certificate is None) != (tls.key is None):
+        raise bad_credential(auth, "certificate and key belong together")
+    return tls, {key: value for key, value in credential.items() if key not in TLS_KEYS}
 
 
 def _secret_headers(auth: Auth, credential: str | dict[str, Any]) -> dict[str, str]:
@@ -158,6 +175,8 @@ def _secret_headers(auth: Auth, credential: str | dict[str, Any]) -> dict[str, s
     elif keys == {"header"} and isinstance(credential["header"], Mapping):
         headers = credential["header"]
         if all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items()):
+            if not _OF_THE_CONNECTION.isdisjoint(map(str.lower, headers)):
+                raise bad_credential(auth, "must not set headers that belong to the connection")
             return dict(headers)
     raise bad_credential(auth, f"cannot be used by http; {_AUTH_SHAPES}")
 
@@ -169,7 +188,9 @@ def check_headers(headers: Mapping[str, str]) -> None:
         ToolFailure: ``invalid_input``.
     """
     for name, value in headers.items():
-        if not name or not name.isascii() or not all(sign.isalnum() or sign in "!#$%&'*+-.^_`|~" for sign in name):
-            raise invalid_input(f"headers: invalid name {name!r}")
+        try:
+            _check_name(name)
+        except ValueError as error:
+            raise invalid_input(f"headers.{name}: {error}") from None
         if any((ord(sign) < 32 and sign != "\t") or ord(sign) == 127 for sign in value):
             raise invalid_input(f"headers.{name}: the value contains a line break or another control character")

@@ -3,57 +3,110 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import datetime
 import email.utils
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.digits import decode_decimals_as_text, digits_lost, digits_lost_text
+from noetl_stream.model.outcome import ErrorInfo, RunWarning
+from noetl_stream.model.texts import charset_of, decoded, header_text, is_json, is_text, media_type
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 
 RETRYABLE_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+MAX_RETRY_AFTER_S: Final = 86_400.0
+"""What a server asks for beyond a day is no plan; `max_delay` of a policy bounds it further."""
+
 _SHOWN_CHARACTERS: Final = 200
+_MAY_BE_JSON: Final = frozenset(
+    {"", "text/plain", "application/octet-stream", "text/javascript", "application/javascript"}
+)
+"""Only an object or a list counts there as JSON, so that ``007`` in plain text stays text."""
+
+_REPLACED: Final = "U+FFFD stands for what cannot be read"
+_KEEP_DIGITS: Final = "`spec: { numbers: text }` keeps them"
 
 
-def header_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def header_mapping(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Headers by lower-case name. The values of a repeated header are joined by ``", "``."""
     headers: dict[str, str] = {}
     for name, value in pairs:
-        key = name.lower()
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+        key, text = header_text(name).lower(), header_text(value)
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 
 
-def result_of(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """``{status, headers, data}``. ``data`` is parsed JSON, else text; null for an empty body.
+class Reading(NamedTuple):
+    """A body as ``data`` of the result.
 
-    Any other body is base64 text, and the result has ``encoding: base64``.
-
-    Raises:
-        ToolFailure: ``result_not_json`` for JSON or text with a NUL character or nested too deeply.
+    Attributes:
+        fields: ``data``, and ``encoding`` if that is base64.
+        error: Why the body is not what its content type says; nothing if it is.
+        warnings: Of the run.
     """
-    result: dict[str, Any] = {"status": status, "headers": dict(headers)}
-    content_type, _, rest = headers.get("content-type", "").partition(";")
-    kind = content_type.strip().lower()
-    if not body:
-        return {**result, "data": None}
+
+    fields: dict[str, Any]
+    error: str = ""
+    warnings: tuple[RunWarning, ...] = ()
+
+
+def read_body(content_type: str, body: bytes, *, numbers_as_text: bool = False) -> Reading:
+    """Reads a body: parsed JSON, else text; null for an empty body; base64 text, with ``encoding: base64``, else."""
+    says_json = is_json(content_type)
+    if not body or (says_json and not body.strip()):
+        return Reading({"data": None})
+    error = ""
+    if says_json or (media_type(content_type) in _MAY_BE_JSON and body.lstrip()[:1] in (b"{", b"[")):
+        try:
+            return _json(body.removeprefix(codecs.BOM_UTF8), numbers_as_text=numbers_as_text)
+        except NotJson as not_json:
+            error = str(not_json)
+        except (msgspec.DecodeError, ValueError) as unreadable:
+            if says_json:
+                error = f"the body is not JSON, as its content type says: {unreadable}"
+    return _text(content_type, body, error)
+
+
+def _json(body: bytes, *, numbers_as_text: bool) -> Reading:
+    """
+    Raises:
+        NotJson: a result cannot hold it.
+        ValueError, msgspec.DecodeError: it is not JSON.
+    """
     try:
-        parsed, data = _parsed(kind, body)
-        if not parsed:
-            text = _decoded(kind, _charset(rest), body)
-            if text is None:
-                return {**result, "data": base64.b64encode(body).decode(), "encoding": "base64"}
-            data = to_json(text, name="data") if "\0" in text else text
-    except NotJson as error:
-        raise ToolFailure.of("result_not_json", str(error)) from None
-    return {**result, "data": data}
+        data = msgspec.json.decode(body) if not numbers_as_text else decode_decimals_as_text(body)
+    except RecursionError:
+        raise NotJson("data", "nested too deeply") from None
+    # Of parsed JSON, to_json could only reject NUL, which shows in the bytes, and of Python's parser lone surrogates;
+    # walking every response would be slow.
+    if b"\\u0000" in body or numbers_as_text:
+        data = to_json(data, name="data")
+    lost = [] if numbers_as_text else [f"/data{pointer}" for pointer in digits_lost(body)]
+    warnings = (RunWarning("digits_lost", f"{digits_lost_text(lost)}; {_KEEP_DIGITS}"),) if lost else ()
+    return Reading({"data": data}, warnings=warnings)
 
 
-def status_failure(method: str, url: str, result: Mapping[str, Any]) -> ToolFailure:
-    """The failure for a status of 400 or above; keeps ``result``."""
+def _text(content_type: str, body: bytes, error: str) -> Reading:
+    text = decoded(body, content_type)
+    warnings: tuple[RunWarning, ...] = ()
+    if text is None and is_text(content_type):
+        text = body.decode(errors="replace")
+        warnings = (RunWarning("bytes_replaced", f"/data is not {charset_of(content_type) or 'utf-8'}: {_REPLACED}"),)
+    if text is not None and "\0" not in text:
+        return Reading({"data": text}, error, warnings)
+    if text is not None and not error:
+        error = "data: text must not contain a NUL character"
+    return Reading({"data": base64.b64encode(body).decode(), "encoding": "base64"}, error)
+
+
+def status_failure(
+    method: str, url: str, result: Mapping[str, Any], warnings: tuple[RunWarning, ...] = ()
+) -> ToolFailure:
+    """The failure for a status of 400 or above, or below 200; keeps ``result``."""
     status, headers = result["status"], result["headers"]
     body = result["data"] if isinstance(result["data"], str) else msgspec.json.encode(result["data"]).decode()
     excerpt = "" if result["data"] is None else f": {' '.join(body.split())[:_SHOWN_CHARACTERS]}"
@@ -64,21 +117,23 @@ def status_failure(method: str, url: str, result: Mapping[str, Any]) -> ToolFail
         retry_after_s=retry_after_s(headers),
         code=str(status),
     )
-    return ToolFailure(error, result=dict(result), helper={"status": status, "headers": headers})
+    helper = {"status": status, "headers": headers}
+    return ToolFailure(error, result=dict(result), helper=helper, warnings=warnings)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait from ``Retry-After``: a number, or a date relative to the response's ``Date``.
 
     Both dates are from the server's clock, so clock skew does not matter. ``None`` if the header is missing or invalid.
+    At most :data:`MAX_RETRY_AFTER_S`.
     """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal():
-        return float(value)
+        return min(float(value), MAX_RETRY_AFTER_S)
     until, sent = _date(value), _date(headers.get("date", ""))
     if until is None or sent is None:
         return None
-    return max(0.0, (until - sent).total_seconds())
+    return min(max(0.0, (until - sent).total_seconds()), MAX_RETRY_AFTER_S)
 
 
 def _date(text: str) -> datetime.datetime | None:
@@ -87,40 +142,3 @@ def _date(text: str) -> datetime.datetime | None:
     except (TypeError, ValueError, IndexError):
         return None
     return date if date.tzinfo is not None else date.replace(tzinfo=datetime.UTC)
-
-
-def _parsed(kind: str, body: bytes) -> tuple[bool, Any]:
-    """Whether the body is JSON, and its value.
-
-    Without a JSON content type only an object or a list counts, so that ``007`` in plain text stays text.
-    """
-    says_json = kind.endswith(("/json", "+json"))
-    may_be_json = kind in ("", "text/plain", "application/octet-stream", "text/javascript", "application/javascript")
-    if not says_json and not (may_be_json and body.lstrip()[:1] in (b"{", b"[")):
-        return False, None
-    try:
-        data = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
-    except RecursionError:
-        raise NotJson("data", "nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False, None
-    # Of parsed JSON, to_json could only reject NUL, which shows in the bytes; walking every response would be slow.
-    if b"\\u0000" in body:
-        data = to_json(data, name="data")
-    return True, data
-
-
-def _decoded(kind: str, charset: str | None, body: bytes) -> str | None:
-    try:
-        return body.decode(charset or "utf-8")
-    except (LookupError, UnicodeError):
-        is_text = kind.startswith("text/") or kind.endswith(("+xml", "/xml"))
-        return body.decode("utf-8", errors="replace") if is_text else None
-
-
-def _charset(parameters: str) -> str | None:
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "charset":
-            return value.strip().strip('"') or None
-    return None

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Final
 
 import aiohttp
 from aiohttp.connector import Connection
 
 from noetl_stream.tools.egress import AddressInfo
+from noetl_stream.tools.http.content import ACCEPTED
+
+MAX_HEADER_BYTES: Final = 65_536
+"""Bytes of one header of a response, or of its first line."""
+
+MAX_HEADERS: Final = 1_000
 
 
 class Response(aiohttp.ClientResponse):
@@ -27,11 +34,20 @@ class Response(aiohttp.ClientResponse):
 
 
 def new_session(socket_for: Callable[[AddressInfo], socket.socket], agent: str) -> aiohttp.ClientSession:
-    """A session without cookies that connects over sockets of ``socket_for``."""
+    """A session without cookies that connects over sockets of ``socket_for`` and leaves bodies packed."""
     return aiohttp.ClientSession(
         # No limit here: the worker's slots bound the number of requests.
         connector=aiohttp.TCPConnector(limit=0, socket_factory=socket_for),
         cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"User-Agent": agent},
+        headers={"User-Agent": agent, "Accept-Encoding": ACCEPTED},
         response_class=Response,
+        auto_decompress=False,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        max_headers=MAX_HEADERS,
     )
+
+
+def exceeds_headers(error: aiohttp.ClientResponseError) -> bool:
+    """Whether a response was refused for the size or the number of its headers: the library says so in words alone."""
+    return error.message.startswith(("Got more than", "Too many headers"))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urljoin
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.settings.tools import ToolSettings, check_proxy
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
+from noetl_stream.tools.http.address import has_user, parsed, redirected, without_query
+from noetl_stream.tools.http.content import Unreadable, unpacker
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
-from noetl_stream.tools.http.response import header_mapping, result_of, status_failure
+from noetl_stream.tools.http.response import header_mapping, read_body, status_failure
+from noetl_stream.tools.http.tls import TlsContexts
 from noetl_stream.tools.inputs import Knobs, credential_of, invalid_input, validated
 
 if TYPE_CHECKING:  # aiohttp takes an eighth of a second to import; only playbooks with http should pay for it
@@ -30,7 +35,17 @@ DEFAULT_READ_TIMEOUT_S: Final = 60.0
 MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_SAME_ORIGIN_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+_SAME_ORIGIN_HEADERS: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
+_REASON_CHARACTERS: Final = 300
+_READ_INLINE_BYTES: Final = 256 * 1024
+"""A longer body is parsed in a thread: other tasks go on."""
+
+
+def _without_password(proxy: str) -> str:
+    check_proxy(proxy)
+    if has_user(proxy):
+        raise ValueError("must not contain a user or password, which the playbook would show")
+    return proxy
 
 
 class HttpKnobs(Knobs):
@@ -41,6 +56,20 @@ class HttpKnobs(Knobs):
     max_response_bytes: int = Field(
         default=MAX_RESPONSE_BYTES, gt=0, description="Bytes of the response body, decompressed; more is an error."
     )
+    numbers: Literal["double", "text"] = Field(
+        default="double",
+        description="`text`: numbers of JSON with a fraction or an exponent stay the text that was sent.",
+    )
+    proxy: Annotated[str, AfterValidator(_without_password)] | None = Field(
+        default=None, description="URL of the proxy to use, which tasks must be allowed to reach."
+    )
+
+
+class _Route(NamedTuple):
+    """How a request travels: over a session, through a proxy or directly."""
+
+    session: aiohttp.ClientSession
+    proxy: URL | None = None
 
 
 class HttpTool:
@@ -48,6 +77,8 @@ class HttpTool:
 
     Args:
         egress: What may be reached. Default: the public internet.
+        proxy: The operator's proxy to the public internet.
+        ca_file: PEM of authorities that the operator trusts besides those of the system.
     """
 
     spec = KindSpec(
@@ -58,35 +89,42 @@ class HttpTool:
         helper="http",
     )
 
-    def __init__(self, egress: Egress | None = None) -> None:
+    def __init__(self, egress: Egress | None = None, *, proxy: str | None = None, ca_file: Path | None = None) -> None:
         self._egress = egress or Egress()
+        self._proxy = proxy
+        self._contexts = TlsContexts(ca_file)
         self._sessions: dict[tuple[str, Reach], aiohttp.ClientSession] = {}
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> HttpTool:
         """The tool with the addresses that the operator allows."""
-        return cls(Egress(settings.egress))
+        return cls(Egress(settings.egress), proxy=settings.http_proxy, ca_file=settings.http_ca)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{status, headers, data}`` with the helper ``http {status, headers}``.
 
         Raises:
-            ToolFailure: ``http_status`` (keeps the result), ``connection``, ``timeout``, ``forbidden_address``,
-                ``output_too_large``, ``result_not_json``, ``credential``, ``invalid_input``.
+            ToolFailure: ``http_status`` and ``result_not_json`` (keep the result), ``connection``, ``timeout``,
+                ``forbidden_address``, ``output_too_large``, ``credential``, ``invalid_input``.
         """
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
         credential = None if inputs.auth is None else await credential_of(call, inputs.auth)
         request = request_of(inputs, credential, call.idempotency_key, call.traceparent)
         status, headers, body = await self._exchange(request, knobs, call.timeouts)
+        as_text = knobs.numbers == "text"
+        content_type = headers.get("content-type", "")
+        if len(body) <= _READ_INLINE_BYTES:
+            read = read_body(content_type, body, numbers_as_text=as_text)
+        else:
+            read = await asyncio.to_thread(read_body, content_type, body, numbers_as_text=as_text)
         helper = {"status": status, "headers": headers}
-        try:
-            result = result_of(status, headers, body)
-        except ToolFailure as failure:
-            raise ToolFailure(failure.error, helper=helper) from None
-        if status >= 400:
-            raise status_failure(request.method, request.url.partition("?")[0], result)
-        return ToolResult(result, helper=helper)
+        result = {**helper, **read.fields}
+        if not 200 <= status < 400:
+            raise status_failure(request.method, without_query(request.url), result, read.warnings)
+        if read.error:
+            raise ToolFailure.of("result_not_json", read.error, result=result, helper=helper)
+        return ToolResult(result, helper=helper, warnings=read.warnings)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -97,53 +135,61 @@ class HttpTool:
         self, request: HttpRequest, knobs: HttpKnobs, timeouts: Timeouts
     ) -> tuple[int, dict[str, str], bytes]:
         import aiohttp
-        from yarl import URL
 
-        try:
-            url = URL(request.url).extend_query(request.params)
-        except ValueError as error:
-            raise invalid_input(f"url: {error}") from None
         reach = Reach.ALLOWED
         try:
             for _ in range(MAX_REDIRECTS + 1):
-                async with self._send(request, url, reach, knobs, timeouts) as response:
-                    target = response.headers.get("Location") if response.status in _REDIRECTS else None
-                    if target is None or not knobs.follow_redirects:
-                        headers = header_mapping(response.headers.items())
+                url = parsed(request.url)
+                route = await self._route(url, reach, knobs)
+                async with self._send(request, url, route, knobs, timeouts) as response:
+                    target = _target(response) if knobs.follow_redirects else None
+                    if target is None:
+                        headers = header_mapping(response.raw_headers)
                         return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
-                    request, url = _redirected(request, url, response.status, target)
-                    reach = _reach_after(response, reach)
-        except TimeoutError as error:
-            raise _failed("timeout", request, url, str(error) or "timed out", retryable=True) from None
-        except aiohttp.InvalidURL as error:
+                    request = _redirected(request, response.status, target)
+                    reach = _reach_after(response, route, reach)
+        except (aiohttp.ClientError, OSError, Unreadable) as error:  # TimeoutError is an OSError
+            raise _failure_of(error, request) from None
+        except ValueError as error:
             raise invalid_input(f"url: {error}") from None
-        except aiohttp.ClientSSLError as error:
-            raise _failed("connection", request, url, str(error), retryable=False) from None
-        except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ForbiddenAddress):
-                raise _forbidden(request, url, error.os_error) from None
-            raise _failed("connection", request, url, str(error) or type(error).__name__, retryable=True) from None
-        raise _failed("connection", request, url, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
+        raise _failed("connection", request, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
 
     def _send(
-        self, request: HttpRequest, url: URL, reach: Reach, knobs: HttpKnobs, timeouts: Timeouts
+        self, request: HttpRequest, url: URL, route: _Route, knobs: HttpKnobs, timeouts: Timeouts
     ) -> aiohttp.client._RequestContextManager:
         import aiohttp
 
-        return self._session_for(url, reach).request(
+        return route.session.request(
             request.method,
             url,
             headers={**request.headers, **request.secret_headers},
             data=request.body,
             allow_redirects=False,
             skip_auto_headers=("Content-Type",),
-            ssl=knobs.verify_tls,
+            ssl=self._contexts.get(request.tls, verify=knobs.verify_tls),
+            proxy=route.proxy,
             timeout=aiohttp.ClientTimeout(
                 total=None,  # the worker enforces it
                 sock_connect=timeouts.connect if timeouts.connect is not None else DEFAULT_CONNECT_TIMEOUT_S,
                 sock_read=timeouts.read if timeouts.read is not None else DEFAULT_READ_TIMEOUT_S,
             ),
         )
+
+    async def _route(self, url: URL, reach: Reach, knobs: HttpKnobs) -> _Route:
+        """How to reach ``url``. The operator's proxy leads to the internet, that of a task wherever it asks.
+
+        Raises:
+            ForbiddenAddress: a proxy would connect to where the task may not.
+        """
+        from yarl import URL
+
+        proxy = knobs.proxy or self._proxy
+        host, port = url.raw_host or "", url.port or 0
+        if proxy is None or (knobs.proxy is None and await self._egress.is_inside(host, port)):
+            return _Route(self._session_for(url, reach))
+        await self._egress.check_host(host, port, reach)
+        way = URL(proxy)
+        return _Route(self._session_for(way, Reach.ALLOWED if knobs.proxy else Reach.OWN), way)
 
     def _session_for(self, url: URL, reach: Reach) -> aiohttp.ClientSession:
         """One session per way to check addresses, so that none uses a connection only allowed to another."""
@@ -156,48 +202,98 @@ class HttpTool:
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], max_bytes: int) -> bytes:
+    """The unpacked body.
+
+    Raises:
+        ToolFailure: ``output_too_large``.
+        Unreadable: it is not packed as its headers say, or cut off.
+    """
     body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > max_bytes:
-            message = f"the response exceeds max_response_bytes ({max_bytes:,}); request less, or raise it"
-            helper = {"status": response.status, "headers": headers}
-            raise ToolFailure.of("output_too_large", message, helper=helper)
+    unpack = unpacker(headers.get("content-encoding", ""))
+    async for packed in response.content.iter_any():
+        for piece in (packed,) if unpack is None else unpack.feed(packed):
+            body += piece
+            if len(body) > max_bytes:
+                message = f"the response exceeds max_response_bytes ({max_bytes:,}); request less, or raise it"
+                helper = {"status": response.status, "headers": headers}
+                raise ToolFailure.of("output_too_large", message, helper=helper)
+            await asyncio.sleep(0)  # a turn for others: a small packed piece may be long
+    if unpack is not None:
+        unpack.finish()
     return bytes(body)
 
 
-def _reach_after(response: aiohttp.ClientResponse, reach: Reach) -> Reach:
+def _target(response: aiohttp.ClientResponse) -> bytes | None:
+    """The header ``Location`` of a redirect."""
+    if response.status not in _REDIRECTS:
+        return None
+    return next((value for name, value in response.raw_headers if name.lower() == b"location"), None)
+
+
+def _reach_after(response: aiohttp.ClientResponse, route: _Route, reach: Reach) -> Reach:
     """How far a redirect may go: a server on the internet must not choose what is reached inside."""
-    return Reach.PUBLIC if is_public(cast("Response", response).peer) else reach
+    is_outside = route.proxy is not None or is_public(cast("Response", response).peer)
+    return Reach.PUBLIC if is_outside else reach
 
 
-def _redirected(request: HttpRequest, url: URL, status: int, location: str) -> tuple[HttpRequest, URL]:
-    """The request and URL to follow a redirect with. Secrets are not sent to another origin."""
-    target = type(url)(urljoin(str(url), location))
-    if target.scheme not in ("http", "https") or not target.host:
-        raise _failed(
-            "connection", request, url, f"redirected to {location!r:.100}, which is not an http URL", retryable=False
-        )
-    headers, secret = request.headers, request.secret_headers
-    if target.origin() != url.origin():
-        headers = _without(headers, _SAME_ORIGIN_HEADERS)
-        secret = {}
+def _redirected(request: HttpRequest, status: int, location: bytes) -> HttpRequest:
+    """The request to follow a redirect with. Secrets are not sent to another origin."""
+    try:
+        target = redirected(request.url, location)
+        is_same = parsed(target).origin() == parsed(request.url).origin()
+    except ValueError:
+        reason = f"redirected to {location!r:.100}, which is not an http URL"
+        raise _failed("connection", request, reason, retryable=False) from None
+    headers, secret, tls = request.headers, request.secret_headers, request.tls
+    if not is_same:
+        headers, secret, tls = _without(headers, _SAME_ORIGIN_HEADERS), {}, None
     method, body = request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body = "GET", None
-        headers = _without(headers, frozenset({"content-type", "idempotency-key"}))
-    return replace(request, method=method, headers=headers, secret_headers=secret, body=body), target
+        headers = _without(headers, frozenset({"content-encoding", "content-type", "idempotency-key"}))
+    return replace(request, url=target, method=method, headers=headers, secret_headers=secret, body=body, tls=tls)
 
 
 def _without(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in names}
 
 
-def _forbidden(request: HttpRequest, url: URL, error: ForbiddenAddress) -> ToolFailure:
-    return _failed("forbidden_address", request, url, str(error), retryable=False)
+def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
+    """The failure for an error of the library. Its own words may show the query of the URL."""
+    import aiohttp
+
+    from noetl_stream.tools.http.session import MAX_HEADER_BYTES, MAX_HEADERS, exceeds_headers
+
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ForbiddenAddress):
+        return _failed("forbidden_address", request, str(cause), retryable=False)
+    match error:
+        case aiohttp.InvalidURL():
+            return invalid_input(f"url: {error.description or 'its host is not valid'}")
+        case aiohttp.ConnectionTimeoutError():
+            return _failed("timeout", request, "no connection in time (timeout.connect)", retryable=True)
+        case TimeoutError():
+            return _failed("timeout", request, "the server has been silent for too long (timeout.read)", retryable=True)
+        case aiohttp.ClientConnectorCertificateError():
+            reason = f"its certificate is refused: {error.certificate_error}"
+            return _failed("connection", request, reason, retryable=False)
+        case aiohttp.ClientConnectorError():
+            number = error.os_error.errno or 0
+            words = os.strerror(number) if number > 0 and not isinstance(error, aiohttp.ClientSSLError) else None
+            reason = (
+                f"cannot connect to {error.host}:{error.port}: {words or error.os_error.strerror or error.os_error}"
+            )
+            return _failed("connection", request, reason, retryable=not isinstance(error, aiohttp.ClientSSLError))
+        case aiohttp.ClientHttpProxyError():
+            return _failed("connection", request, f"the proxy answered {error.status} {error.message}", retryable=True)
+        case aiohttp.ClientResponseError() if exceeds_headers(error):
+            reason = f"a header of the response exceeds {MAX_HEADER_BYTES:,} bytes, or there are over {MAX_HEADERS:,}"
+            return _failed("output_too_large", request, reason, retryable=False)
+        case aiohttp.ClientResponseError():
+            reason = f"the response is not HTTP: {' '.join(error.message.split())[:_REASON_CHARACTERS]}"
+            return _failed("connection", request, reason, retryable=True)
+    return _failed("connection", request, str(error) or type(error).__name__, retryable=True)
 
 
-def _failed(kind: str, request: HttpRequest, url: Any, reason: str, *, retryable: bool) -> ToolFailure:
-    # Without the query, which may contain a key.
-    shown = url.with_query(None).with_fragment(None)
-    return ToolFailure.of(kind, f"{request.method} {shown}: {reason}", retryable=retryable)
+def _failed(kind: str, request: HttpRequest, reason: str, *, retryable: bool) -> ToolFailure:
+    return ToolFailure.of(kind, f"{request.method} {without_query(request.url)}: {reason}", retryable=retryable)

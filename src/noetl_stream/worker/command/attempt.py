@@ -272,7 +272,9 @@ class Attempts:
         except PayloadRefused as refused:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))
         status: Literal["ok", "error"] = "ok" if error is None else "error"
-        return self._bounded(Outcome(status, payload, error, Meta(), dict(result.helper), result.output))
+        return self._bounded(
+            Outcome(status, payload, error, Meta(), dict(result.helper), result.output, result.warnings)
+        )
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
         if self._secrets.used is not None:
@@ -286,7 +288,7 @@ class Attempts:
                 payload = await self._results.keep(failure.result)
             except PayloadRefused as refused:
                 log.warning("the result of a failed task is dropped: %s", refused)
-        return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output))
+        return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output, failure.warnings))
 
     def _bounded(self, outcome: Outcome) -> Outcome:
         """The outcome, cut to fit a report. A helper block that is too large makes it an error."""

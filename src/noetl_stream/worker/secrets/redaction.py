@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_stream.model.outcome import RunWarning
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 
@@ -19,7 +20,10 @@ class ToolRedactor(Redactor):
         """A tool's result without secrets."""
         if not self.knows_any:
             return result
-        return ToolResult(self.value(result.result), self.value(dict(result.helper)), self.text(result.output))
+        warnings = self._warnings(result.warnings)
+        return ToolResult(
+            self.value(result.result), self.value(dict(result.helper)), self.text(result.output), warnings
+        )
 
     def failure(self, failure: ToolFailure) -> ToolFailure:
         """A tool's failure without secrets."""
@@ -29,7 +33,16 @@ class ToolRedactor(Redactor):
         code = None if error.code is None else self.text(error.code)
         error = msgspec.structs.replace(error, message=self.cut_text(error.message), code=code)
         helper = {key: self._helper_member(member) for key, member in failure.helper.items()}
-        return ToolFailure(error, result=self.value(failure.result), helper=helper, output=self.text(failure.output))
+        return ToolFailure(
+            error,
+            result=self.value(failure.result),
+            helper=helper,
+            output=self.text(failure.output),
+            warnings=self._warnings(failure.warnings),
+        )
+
+    def _warnings(self, warnings: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
+        return tuple(RunWarning(one.kind, self.text(one.message)) for one in warnings)
 
     def _helper_member(self, member: Any) -> Any:
         return self.cut_text(member) if isinstance(member, str) else self.value(member)

@@ -1,0 +1,107 @@
+"""Numbers in JSON text that a double cannot hold. They become the nearest double (RFC 8259 §6), and are counted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from typing import Any, Final
+
+SAFE_DIGITS: Final = 15
+"""A double holds any number of so many significant digits."""
+
+POINTERS_SHOWN: Final = 3
+
+_EXACT_DIGITS: Final = 800
+"""No double has more significant digits than this in full."""
+
+_SHAPES: Final = bytes(
+    ord("0") if chr(sign) in "0123456789." else ord("e") if chr(sign) in "eE" else ord("-") if sign == 45 else 32
+    for sign in range(256)
+)
+_LONG: Final = re.compile(rb"(?<![0-9.])(?=[0-9]*[.eE])[0-9.]{%d,}|[eE]-[0-9]{3}" % (SAFE_DIGITS + 1))
+
+
+class _Lost(str):
+    """A number that is no double, as it was written."""
+
+    __slots__ = ()
+
+
+def digits_lost(data: bytes) -> list[str]:
+    """The JSON pointers (RFC 6901) of the numbers in valid JSON text that lose digits as doubles.
+
+    Whole numbers are exact. Where no number is long this costs next to nothing.
+    """
+    shape = data.translate(_SHAPES)
+    if (b"0" * (SAFE_DIGITS + 1) not in shape and b"e-000" not in shape) or _LONG.search(data) is None:
+        return []
+    lost: list[str] = []
+
+    def read(text: str) -> float | _Lost:
+        double = float(text)
+        if repr(double) == text or not _is_lossy(text, double):
+            return double
+        lost.append(text)
+        return _Lost(text)
+
+    try:
+        found = json.loads(data, parse_float=read, parse_int=_unread, parse_constant=_unread)
+    except (ValueError, RecursionError):
+        return []  # whoever decodes it says why
+    return list(_pointers(found)) if lost else []
+
+
+def decode_decimals_as_text(data: bytes) -> Any:
+    """The value of JSON text. A number with a fraction or an exponent is the text that was sent.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it nests too deeply.
+    """
+    return json.loads(data.decode(), parse_float=str, parse_constant=_refused)
+
+
+def digits_lost_text(pointers: list[str]) -> str:
+    """The message of the warning about numbers at these places."""
+    shown = ", ".join(islice(pointers, POINTERS_SHOWN))
+    more = f" and {len(pointers) - POINTERS_SHOWN:,} more" if len(pointers) > POINTERS_SHOWN else ""
+    return f"digits are lost, as a number is a double, which holds about 16: {shown}{more}"
+
+
+def _is_lossy(text: str, double: float) -> bool:
+    """Whether the number is neither the shortest nor the exact decimal of its double, nor that to as many digits."""
+    try:
+        sent = Decimal(text)
+        if not sent:
+            return False
+        count = min(len(sent.as_tuple().digits), _EXACT_DIGITS)
+        return sent not in (Decimal(repr(double)), Decimal(f"{double:.{count - 1}e}"))
+    except InvalidOperation:
+        return True
+
+
+def _pointers(value: Any) -> Iterator[str]:
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        pointer, value = left.pop()
+        if type(value) is _Lost:
+            yield pointer
+        elif type(value) is dict:
+            left += [(f"{pointer}/{_escaped(key)}", value[key]) for key in reversed(value)]
+        elif type(value) is list:
+            left += [(f"{pointer}/{index}", value[index]) for index in range(len(value) - 1, -1, -1)]
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _unread(_text: str) -> int:
+    return 0
+
+
+def _refused(text: str) -> Any:
+    raise ValueError(f"{text} is not a JSON number")

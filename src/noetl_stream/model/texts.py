@@ -1,0 +1,74 @@
+"""Text in bytes from outside: bodies in a charset of their own, and headers (RFC 9110 §5.5)."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Final
+
+_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NO_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "utf-7", "undefined"})
+"""Codecs of Python that no sender means, some of them slow, or able to make text that JSON cannot hold."""
+
+
+def decoded(body: bytes, content_type: str) -> str | None:
+    """The text of a body, without its byte order mark; ``None`` if it is not text in its charset.
+
+    A mark goes before the charset that the type names, those of UTF-16 and UTF-32 only where the type is one of text:
+    other bytes may begin alike. An unknown charset counts as UTF-8.
+    """
+    if body.startswith(codecs.BOM_UTF8):
+        return _text(body[len(codecs.BOM_UTF8) :], "utf-8")
+    if is_text(content_type):
+        for mark, name in _MARKS:
+            if body.startswith(mark):
+                return _text(body[len(mark) :], name)
+    try:
+        name = codecs.lookup(charset_of(content_type) or "utf-8").name
+    except (LookupError, ValueError):  # ValueError: a NUL in the name
+        name = "utf-8"
+    return _text(body, "utf-8" if name in _NO_CHARSETS else name)
+
+
+def media_type(content_type: str) -> str:
+    """The type without its parameters, in lower case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_json(content_type: str) -> bool:
+    """Whether the type is JSON (RFC 6839 §3.1)."""
+    return media_type(content_type).endswith(("/json", "+json"))
+
+
+def is_text(content_type: str) -> bool:
+    """Whether the type is one of text."""
+    kind = media_type(content_type)
+    return kind.startswith("text/") or kind.endswith(("/xml", "+xml")) or is_json(kind)
+
+
+def charset_of(content_type: str) -> str | None:
+    """The charset that a ``Content-Type`` names."""
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip("\"'") or None
+    return None
+
+
+def header_text(value: bytes) -> str:
+    """A header as text: UTF-8, else Latin-1, in which every byte is a character."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _text(body: bytes, name: str) -> str | None:
+    try:
+        return body.decode(name)
+    except (LookupError, UnicodeError):  # LookupError: a codec that does not make text
+        return None

@@ -1,0 +1,88 @@
+"""URLs of ``kind: http``, which are sent as they are written (LANGUAGE §12 *http*).
+
+A signature covers the bytes of a URL, so nothing is decoded, encoded again or put in another order: only what cannot
+stand in a request is quoted.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+if TYPE_CHECKING:  # as in tool.py
+    from yarl import URL
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_QUOTED: Final = re.compile(r'[^\x21-\x7e]+|["<>]+')
+
+
+def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
+    """The URL as it is sent, without its fragment; ``params`` follow its query.
+
+    Raises:
+        ValueError: it cannot be sent.
+    """
+    text = url.strip(" \t\r\n")
+    if _CONTROL.search(text):
+        raise ValueError("contains a line break or another control character")
+    parts = urlsplit(text)
+    _ = parts.port  # raises if it is not a number
+    if parts.scheme not in ("http", "https") or not parts.hostname or any(sign.isspace() for sign in parts.netloc):
+        raise ValueError("must start with http:// or https:// and have a host")
+    path, query = _quoted(parts.path), _quoted(parts.query)
+    if params:
+        joint = "&" if query and not query.endswith("&") else ""
+        query += joint + urlencode(params)
+    return f"{parts.scheme}://{parts.netloc}{path or '/'}{'?' if query else ''}{query}"
+
+
+def without_query(url: str) -> str:
+    """The URL in messages: its query may contain a key."""
+    return url.partition("?")[0]
+
+
+def has_user(url: str) -> bool:
+    """Whether the URL contains a user or a password."""
+    parts = urlsplit(url)
+    return bool(parts.username or parts.password)
+
+
+def parsed(url: str) -> URL:
+    """The object of the library for a URL of :func:`written`.
+
+    Raises:
+        ValueError: its host is not valid.
+    """
+    from yarl import URL
+
+    parts = urlsplit(url)
+    origin = URL(f"{parts.scheme}://{parts.netloc}/")
+    return URL.build(
+        scheme=origin.scheme, authority=origin.raw_authority, path=parts.path, query_string=parts.query, encoded=True
+    )
+
+
+def redirected(url: str, location: bytes) -> str:
+    """Where the header ``Location`` of an answer from ``url`` leads.
+
+    Raises:
+        ValueError: not to the web.
+    """
+    try:
+        target = location.decode()
+    except UnicodeDecodeError:
+        target = quote(location, safe=string.punctuation)
+    parts = urlsplit(url)
+    if target.startswith("//"):
+        target = f"{parts.scheme}:{target}"
+    elif target.startswith("/"):
+        target = f"{parts.scheme}://{parts.netloc}{target}"
+    elif not urlsplit(target).scheme:
+        target = urljoin(url, target)
+    return written(target)
+
+
+def _quoted(text: str) -> str:
+    return _QUOTED.sub(lambda found: quote(found[0], safe=""), text)
