@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 Answer = bytes | Callable[[bytes], bytes]
 
@@ -45,6 +46,22 @@ async def raw_server() -> AsyncIterator[RawServer]:
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     async with listening:
         yield server
+
+
+@contextmanager
+def raw_server_in_thread() -> Iterator[RawServer]:
+    """One for a test that is no coroutine."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    context = raw_server()
+    try:
+        yield asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def answer(body: bytes = b"", *headers: bytes, status: int = 200) -> bytes:

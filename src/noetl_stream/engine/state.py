@@ -235,7 +235,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     Waiting: ``resting`` are branches at a ``next``, by step run; ``suspensions`` are suspended commands, ``children``
     the executions they wait for, ``orphaned`` the outcomes of children that nothing waited for at that moment;
     ``signals`` the queued ones, by name. ``waves`` counts the firings of each join. ``tolerated`` are failed
-    iterations, by step.
+    iterations, by step; ``warnings`` those of tasks, by step, task and kind.
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
     ``quarantined`` is why it is set aside: it is paused too, and takes only a cancel or a resume;
@@ -283,6 +283,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     step_runs: int = 0
     discarded: int = 0
     tolerated: dict[str, events.ToleratedFailures] = {}
+    warnings: dict[str, events.TaskWarning] = {}
     evaluated: bool = False
     refused: list[dict[str, Any]] = []
     broken: ErrorInfo | None = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -125,6 +125,12 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     task: str | None = None
     index: int | None = None
     code: str | None = None
+
+
+MAX_WARNINGS: Final = 100
+"""How many warnings of its tasks an execution keeps; those of one kind of one task count as one."""
+
+MAX_WARNING_CHARACTERS: Final = 4_000
 
 
 class RunWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what is shown is there already
         ListedExecutionDocument,
         ReasonDocument,
         WaitDocument,
+        WarningDocument,
         WhyDocument,
     )
     from noetl_stream.ports.operations.views import ExecutionStateDocument
@@ -93,20 +94,25 @@ def print_state(found: ExecutionStateDocument) -> None:
 
 def print_warnings(found: ExecutionDocument, *, err: bool) -> None:
     """Prints the warnings of an execution, a line each, but for those that its status is shown with."""
-    for warning in found.warnings or ():
-        if warning.kind not in WITH_STATUS:
-            say(f"warning: {warning.message}", err=err)
+    _print_warnings([one for one in found.warnings or () if one.kind not in WITH_STATUS], err=err)
+
+
+def _print_warnings(warnings: Iterable[WarningDocument], *, err: bool) -> None:
+    for warning in warnings:
+        say(f"warning: {warning.message}", err=err)
 
 
 def print_ended(found: ExecutionDocument) -> None:
     """Prints the result of an ended execution to stdout, and how it ended to stderr.
 
-    Its warnings are those that were printed when it started (:func:`print_warnings`), and those with its status.
+    Its warnings are those that were printed when it started (:func:`print_warnings`), those of its tasks, and those
+    with its status.
     """
     if found.result is not None:
         print_result(found.result)
     if discarded := found.discarded_tokens:
         say(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
+    _print_warnings([one for one in found.warnings or () if one.step and one.kind not in WITH_STATUS], err=True)
     error = found.error
     if error is not None:
         target = f" in task {error.task}" if error.task else ""

@@ -16,6 +16,7 @@ from noetl_stream.model.events import (
     ExecutionReused,
     Fact,
     SlotGranted,
+    TaskWarning,
     TokenDiscarded,
     TokenEnqueued,
 )
@@ -66,6 +67,7 @@ class Notices(msgspec.Struct):
             self.warn([WarningDocument("limit_replaced", fact.warning, None)])
         elif isinstance(fact, ExecutionFinished):
             self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
+            self.warn(WarningDocument(one.warning.kind, _warning_text(one), one.step) for one in fact.warnings)
 
 
 def notices_of(journal: Iterable[StoredEvent]) -> Notices:
@@ -85,6 +87,11 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
         after = piece[-1].position
         await asyncio.sleep(0)  # a turn for others
     return notices
+
+
+def _warning_text(found: TaskWarning) -> str:
+    more = f" (and in {found.runs - 1:,} more runs of it)" if found.runs > 1 else ""
+    return f"task {found.task} of {found.step}: {found.warning.message}{more}"
 
 
 def declared_inputs(playbook: Plan | CheckedText) -> Mapping[str, Any]:

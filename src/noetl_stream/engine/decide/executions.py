@@ -126,7 +126,8 @@ def _end(state: Execution) -> Fact:
 
 def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
     """The end of the execution, with what it tells people about the way there."""
-    return events.ExecutionFinished(status, outcome, state.discarded, list(state.tolerated.values()))
+    tolerated, warnings = list(state.tolerated.values()), list(state.warnings.values())
+    return events.ExecutionFinished(status, outcome, state.discarded, tolerated, warnings)
 
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:

@@ -34,7 +34,7 @@ from noetl_stream.model.composite import MAX_TASKS, StepRan
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
-from noetl_stream.model.outcome import ErrorInfo, Page, Payload, Reference
+from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, MAX_WARNINGS, ErrorInfo, Page, Payload, Reference
 from noetl_stream.template import ExpressionError
 
 
@@ -190,6 +190,8 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     state = with_assignment(
         state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers)
     )
+    if fact.outcome.warnings:
+        state = _warned(state, run.step, fact)
     if assignment.discards_patches:
         keys = [*fact.set_ctx, *fact.set_shared]
         notice = events.CtxPatchDiscarded(run.step_run_id, keys) if keys else None
@@ -199,6 +201,19 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     if fact.set_ctx:
         state = with_ctx(state, {**state.ctx, **fact.set_ctx}, fact.set_ctx, run.step_run_id)
     return _shared(state, state.runs[run.step_run_id], fact) if fact.set_shared else state
+
+
+def _warned(state: Execution, step: str, fact: events.TaskProcessed) -> Execution:
+    """Counts the warnings of a task; of all tasks, the first :data:`MAX_WARNINGS` are kept."""
+    warnings = dict(state.warnings)
+    for warning in fact.outcome.warnings:
+        key = f"{step} {fact.task} {warning.kind}"
+        before = warnings.get(key)
+        if before is not None:
+            warnings[key] = replace(before, runs=before.runs + 1)
+        elif len(warnings) < MAX_WARNINGS:
+            warnings[key] = events.TaskWarning(step, fact.task, warning)
+    return replace(state, warnings=warnings)
 
 
 def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
@@ -321,6 +336,8 @@ def _result_form(fact: events.TaskProcessed) -> str:
         return f"has an invalid result: {error}"
     except ExpressionError as error:
         return f"cannot be folded: {error}"
+    if any(len(one.kind) + len(one.message) > 2 * MAX_WARNING_CHARACTERS for one in fact.outcome.warnings):
+        return "has a warning that is too long"
     return _path_form(fact)
 
 

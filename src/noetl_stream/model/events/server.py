@@ -25,7 +25,7 @@ from noetl_stream.model.events.parts import (
     by_status,
 )
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, StepValue
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, RunWarning, StepValue
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus
 
@@ -432,6 +432,15 @@ class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fals
     failed_leaves: int = 0
 
 
+class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The first warning of this kind in the outcomes of ``task``, and how many runs of it had one."""
+
+    step: str
+    task: str
+    warning: RunWarning
+    runs: int = 1
+
+
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 
@@ -441,6 +450,7 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     outcome: Outcome
     discarded: int = 0
     tolerated: list[ToleratedFailures] = []
+    warnings: list[TaskWarning] = []
 
 
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):

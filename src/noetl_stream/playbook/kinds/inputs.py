@@ -94,8 +94,8 @@ def _check_constants(
         for invalid in explain(failure, values):
             problems.error("invalid_value", invalid.message, invalid.at)
         for error in failure.errors(include_url=False):
-            if len(error["loc"]) == 3 and error["loc"][0] in rendered and error["loc"][2] == "[key]":
-                name, key, _ = error["loc"]
+            name, key, what = (*map(str, error["loc"]), "", "", "")[:3]
+            if name in rendered and what == "[key]":
                 problems.error("invalid_value", f"`{name}`: {sentence(error)}", rendered[name].keys[key])
             # A rule across several keys applies only when all of them are known.
             if not error["loc"] and len(values) == len(node.keys):

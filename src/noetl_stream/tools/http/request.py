@@ -38,7 +38,7 @@ def _check_name(name: str) -> None:
 def _request_header(name: str) -> str:
     _check_name(name)
     if name.lower() in _OF_THE_CONNECTION:
-        raise ValueError(f"{name} belongs to the connection, and http sets it where it is needed; remove it")
+        raise ValueError(f"a header of the connection, which http sets itself; remove {name}")
     return name
 
 

@@ -18,7 +18,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload, shown_time
+from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Meta, Outcome, Payload, RunWarning, shown_time
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.schema import ResultSchema
@@ -292,6 +292,9 @@ class Attempts:
 
     def _bounded(self, outcome: Outcome) -> Outcome:
         """The outcome, cut to fit a report. A helper block that is too large makes it an error."""
+        if outcome.warnings:
+            warnings = [RunWarning(one.kind, one.message[:MAX_WARNING_CHARACTERS]) for one in outcome.warnings]
+            outcome = msgspec.structs.replace(outcome, warnings=tuple(warnings))
         if len(outcome.output) > MAX_OUTPUT_CHARACTERS:
             outcome = msgspec.structs.replace(outcome, output=f"{outcome.output[:MAX_OUTPUT_CHARACTERS]}…")
         if not outcome.helper:
