@@ -52,6 +52,7 @@ async def develop(
     with ExitStack() as closing:
         port = closing.enter_context(gateway_socket(gateway_port)) if gateway_port is not None else None
         stack = closing.enter_context(open_stack(settings))
+        stack.endpoint_of(SERVER)  # raises once, where the server would again and again
         await prepare_embedded(stack)
         gateway = await _gateway(stack, settings, port) if port is not None else None
         children = [Supervised(f"server {n}", ["server"], stack, SERVER) for n in range(1, servers + 1)]
@@ -95,7 +96,7 @@ class DevGateway(NamedTuple):
         return f"http://{LOOPBACK}:{self.port}"
 
     def announced(self, stack: StackAccess) -> AbstractContextManager[None]:
-        return announced(stack.embedded.address.home, self.url) if stack.embedded is not None else nullcontext()
+        return announced(stack.home, self.url) if stack.home is not None else nullcontext()
 
     async def lines(self) -> list[str]:
         """What the user needs to know."""
@@ -165,11 +166,11 @@ async def _watch(stack: StackAccess, children: Sequence[Supervised]) -> None:
 
 def _address(stack: StackAccess) -> list[str]:
     lines = ["noetl-stream is running. Press Ctrl-C to stop."]
-    if stack.embedded is not None:
-        lines.append(f"  home      {stack.embedded.address.home}")
+    if stack.home is not None:
+        lines.append(f"  home      {stack.home}")
     lines.append(f"  NATS      {_without_password(stack.endpoint.nats_url)}")
     lines.append(f"  Postgres  {_without_password(stack.endpoint.postgres_dsn or '')}")
-    home = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
+    home = f" --home {stack.home}" if stack.home is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines
 

@@ -265,7 +265,7 @@ async def host_gateway(
     Args:
         listening_on: Host and port.
         accepting: A socket that listens there already.
-        echo: Shows the link with which a browser signs in, if the stack is embedded.
+        echo: Shows the link with which a browser signs in, if the stack is one of a home.
     """
     host, port = listening_on
     async with (
@@ -307,12 +307,12 @@ def _stop(gateway: Gateway) -> None:
 
 
 async def local_token(stack: StackAccess, connected: Connected) -> str | None:
-    """The token of the embedded stack's gateways; ``None`` for a stack of the user's own."""
-    if stack.embedded is None:
+    """The token of the home's gateways; ``None`` for a stack that the environment names."""
+    if stack.home is None:
         return None
     from noetl_stream.local.gateway import ensure_token
 
-    return await ensure_token(stack.embedded.address.home, connected.store.tokens, connected.clock)
+    return await ensure_token(stack.home, connected.store.tokens, connected.clock, is_shared=stack.embedded is None)
 
 
 async def _invite(
@@ -325,12 +325,12 @@ async def _invite(
     """Says that it listens, lets commands find it, and shows the link for browsers; until it is cancelled."""
     url = await listening
     say_start(GATEWAY, stack.settings, stack.endpoint)
-    if stack.embedded is None or token is None:
+    if stack.home is None or token is None:
         return
     from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client
     from noetl_stream.local.gateway import announced
 
-    with announced(stack.embedded.address.home, url):
+    with announced(stack.home, url):
         echo(f"sign in: {await sign_in_link(_reachable(url), token, connected.clock)}")
         await asyncio.Event().wait()
 

@@ -17,7 +17,7 @@ import msgspec
 from noetl_stream.local.background import command_line
 from noetl_stream.local.forks import Main, fork_command
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.environment import (
+from noetl_stream.settings.process_environment import (
     holds_engine_variables,
     identity_environment,
     inherited_environment,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli_stack import gateway_of
 
+from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -34,7 +35,10 @@ STORES = ("postgres", "nats", "schema", "streams", "replicas", "durability", "st
 
 def test_where_nothing_answers_each_store_is_wrong_and_the_rest_is_skipped() -> None:
     ended = noetl(
-        "doctor", NOETL_NATS_URL="nats://127.0.0.1:9", NOETL_POSTGRES_DSN="postgresql://nobody@127.0.0.1:9/nothing"
+        "doctor",
+        NOETL_NATS_URL="nats://127.0.0.1:9",
+        NOETL_POSTGRES_DSN="postgresql://nobody@127.0.0.1:9/nothing",
+        NOETL_ACCESS_KEY=new_key(),
     )
 
     lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if not line.startswith(" ")]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli_program import one_clear_line
+from noetl_stream.sealing.keys import new_key
 from warm_program import all_at_once, noetl
 
 NOBODY_LISTENS = "nats://127.0.0.1:1"
@@ -90,17 +91,35 @@ def test_an_option_that_cannot_be_is_a_usage_error(one_step: Path, options: tupl
 
 
 def test_one_own_server_is_not_enough(one_step: Path) -> None:
-    found = noetl("run", one_step, NOETL_NATS_URL=NOBODY_LISTENS)
-    assert found.returncode == 2
-    assert "NOETL_POSTGRES_DSN" in one_clear_line(found)
     found = noetl("run", one_step, NOETL_POSTGRES_DSN=NO_POSTGRES)
     assert found.returncode == 2
     assert "NOETL_NATS_URL" in one_clear_line(found)
 
 
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("server", "NOETL_POSTGRES_DSN NOETL_SERVER_KEY NOETL_ACCESS_KEY"),
+        ("dev", "NOETL_POSTGRES_DSN NOETL_SERVER_KEY NOETL_ACCESS_KEY"),
+        ("gateway", "NOETL_POSTGRES_DSN NOETL_ACCESS_KEY"),
+        ("execution list", "NOETL_POSTGRES_DSN NOETL_ACCESS_KEY"),
+        ("database migrate", "NOETL_POSTGRES_DSN"),
+    ],
+)
+def test_all_that_is_missing_for_own_servers_is_said_at_once(command: str, needed: str) -> None:
+    found = noetl(*command.split(), NOETL_NATS_URL=NOBODY_LISTENS)
+    assert found.returncode == 2
+    message = one_clear_line(found)
+    assert [word for word in message.replace(",", " ").split() if word.startswith("NOETL_")] == needed.split()
+    assert "`noetl-stream setup --nats URL --postgres URL`" in message
+
+
 def test_a_nats_that_does_not_answer_is_named(one_step: Path) -> None:
     found_all = all_at_once(
-        [("run", one_step), ("stream", "ensure")], NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES
+        [("run", one_step), ("stream", "ensure")],
+        NOETL_NATS_URL=NOBODY_LISTENS,
+        NOETL_POSTGRES_DSN=NO_POSTGRES,
+        NOETL_ACCESS_KEY=new_key(),
     )
     for found in found_all:
         assert found.returncode == 3, found.args
@@ -119,7 +138,7 @@ def test_a_postgres_that_does_not_answer_is_named_without_its_password() -> None
 def test_a_port_where_something_else_listens_is_not_nats(one_step: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"nats://127.0.0.1:{other.getsockname()[1]}"
-        found = noetl("run", one_step, NOETL_NATS_URL=url, NOETL_POSTGRES_DSN=NO_POSTGRES)
+        found = noetl("run", one_step, NOETL_NATS_URL=url, NOETL_POSTGRES_DSN=NO_POSTGRES, NOETL_ACCESS_KEY=new_key())
     assert found.returncode == 3
     assert f"cannot reach NATS at {url}" in one_clear_line(found)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli_program import HEAD, one_clear_line, only_json
+from noetl_stream.sealing.keys import new_key
 from warm_program import all_at_once, noetl
 
 WAITS = (
@@ -225,6 +226,7 @@ def test_a_command_on_a_new_home_reports_that_nothing_is_there(fresh_home: Path)
 
 def test_servers_that_do_not_answer_are_named() -> None:
     away = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://u:secret@127.0.0.1:1/n"}
+    away["NOETL_ACCESS_KEY"] = new_key()
     for found in all_at_once([("execution", verb, "some-id", *words) for verb, words in VERBS.items()], **away):
         assert found.returncode == 3, found.args
         reply = one_clear_line(found)

@@ -9,6 +9,7 @@ from helm import CHART, Rendered, objects, render
 from manifests import Edge, PodOf, edges, matches, named, of_kind, pods, secret_references
 
 from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("helm")
@@ -54,5 +55,6 @@ def test_a_job_reaches_what_a_migration_does_and_object_storage(name: str, chart
 def test_the_program_takes_the_command_of_a_job(name: str) -> None:
     program, *words = jobs()[name].containers[0]["command"]
     away = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://127.0.0.1:1/none"}
+    away |= {"NOETL_SERVER_KEY": new_key(), "NOETL_ACCESS_KEY": new_key()}
     done = noetl(*words, AWS_ENDPOINT_URL="http://127.0.0.1:1", **away)
     assert (program, done.returncode) == ("noetl-stream", ExitCode.UNREACHABLE), done.stderr

@@ -26,7 +26,8 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.egress import ALLOW_VARIABLE
-from noetl_stream.settings.environment import Settings, identity_environment
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.process_environment import identity_environment
 from noetl_stream.wiring.stack import StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.wiring.stores import Connected, connect, ensure_all_streams
 from slow_line import SlowLine

@@ -53,4 +53,9 @@ def test_many_arguments_are_given_by_keyword() -> None:
 
 def test_only_the_settings_read_the_environment() -> None:
     readers = [path.name for path in SOURCES if "os.environ" in path.read_text() or "getenv" in path.read_text()]
-    assert readers == ["environment.py", "zygote.py", "child.py"]  # these two make the environment of children
+    assert readers == [
+        "environment.py",
+        "process_environment.py",
+        "zygote.py",
+        "child.py",
+    ]  # the last two make the environment of children

@@ -16,7 +16,8 @@ from noetl_stream.errors import UsageError
 from noetl_stream.local.processes import choose_port
 from noetl_stream.model.traces import Trace, Traceparent, read_traceparent, trace_of
 from noetl_stream.ports.traces import Span, SpanLink
-from noetl_stream.settings.environment import Settings, drop_engine_variables
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.process_environment import drop_engine_variables
 from noetl_stream.settings.traces import TraceSettings
 from noetl_stream.testing.waiting import until
 from otlp_collector import Collector, Seen, collecting

@@ -8,8 +8,8 @@ import click
 
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import print_documents, say
+from noetl_stream.cli.base.process import settings_for
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.grants import SORTS, read_grants
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -37,7 +37,7 @@ def check(file: Path) -> None:
 @form_option()
 def show(path: str, file: Path | None, output: str) -> None:
     """List what the playbook at PATH may use."""
-    chosen = file or Settings.from_environment().grants_file
+    chosen = file or settings_for(None).grants_file
     if chosen is None:
         raise UsageError("NOETL_GRANTS is not set: every playbook may use everything", hint="name a file with --file")
     found = read_grants(chosen)

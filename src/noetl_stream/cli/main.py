@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "trigger": ("trigger", "Start executions on events."),
     "tool": ("tool.group", "List the installed tool kinds, and make new ones."),
     "credential": ("credential", "Store encrypted credentials for playbooks."),
+    "setup": ("setup", "Set up a NATS and a Postgres of your own."),
     "dev": ("processes", "Run a whole stack in the foreground."),
     "server": ("processes", "Run a server."),
     "worker": ("processes", "Run a worker, or list the running workers."),
@@ -80,8 +81,8 @@ def noetl_stream() -> None:
       noetl-stream init
       noetl-stream run playbooks/hello.yaml
 
-    Commands use the NATS and Postgres that NOETL_NATS_URL and NOETL_POSTGRES_DSN name, or embedded ones under
-    NOETL_HOME, which they start if needed. With --url, NOETL_URL or a context they go through a gateway instead.
+    Commands use embedded NATS and Postgres under NOETL_HOME, which they start if needed, or your own after
+    noetl-stream setup. With --url, NOETL_URL or a context they go through a gateway instead.
 
     \b
     Exit codes:

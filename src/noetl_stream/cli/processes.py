@@ -17,7 +17,8 @@ from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ISOLATIONS, Isolation
-from noetl_stream.settings.environment import Settings, drop_engine_variables
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.process_environment import drop_engine_variables
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry.logs import configure
 
@@ -275,7 +276,7 @@ def _logged(home: Path | None, role: str = "", status_address: StatusAddress | N
     from noetl_stream.tools.children.linux import hide_process
 
     hide_process()
-    settings = settings_for(home)
+    settings = settings_for(home, worker=role == "worker")
     if status_address is not None:
         settings = replace(settings, status_address=status_address)
     configure(settings.log_level, settings.log_format)

@@ -16,7 +16,7 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
 from noetl_stream.local.stack import is_running
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import SERVER_KEY_VARIABLE, Settings
 
 if TYPE_CHECKING:  # most commands start nothing
     from noetl_stream.local.forks import Main
@@ -25,6 +25,11 @@ if TYPE_CHECKING:  # most commands start nothing
 log = logging.getLogger(__name__)
 
 COMMAND: Final = "background"
+
+NO_SERVER: Final = (
+    f"no server answers: waiting until one is started with `noetl-stream server`. With {SERVER_KEY_VARIABLE}, which"
+    " `noetl-stream setup` makes, this command would start one"
+)
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -88,7 +93,7 @@ class Background:
     def _start(self, started: _Starting) -> None:
         if self._lacks_keys:
             if not self._has_said:
-                log.warning("no server answers: waiting until one is started with `noetl-stream server`")
+                log.warning("%s", NO_SERVER)
             self._has_said = True
             return
         home = self._home()

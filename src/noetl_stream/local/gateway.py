@@ -8,6 +8,7 @@ another time, may be somebody else's program.
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ MADE_BY: Final = "noetl-stream"
 LOCK_WAIT_S: Final = 2.0
 """Longer than a command holds the lock to see whether somebody else does."""
 
+HOST_CHARACTERS: Final = 24
 LOCALHOST: Final = ("127.0.0.1", "::1")
 
 
@@ -42,8 +44,11 @@ class LocalGateway(NamedTuple):
     token: str
 
 
-async def ensure_token(home: Path, tokens: Tokens, clock: Clock) -> str:
+async def ensure_token(home: Path, tokens: Tokens, clock: Clock, *, is_shared: bool = False) -> str:
     """The home's token, made if there is none, or if the present one was revoked.
+
+    Args:
+        is_shared: Whether the servers are of other homes too, whose tokens have to stay.
 
     Raises:
         LocalStackError: its file can be read by other users.
@@ -53,7 +58,12 @@ async def ensure_token(home: Path, tokens: Tokens, clock: Clock) -> str:
     with exclusive_lock(home / TOKEN_LOCK, "another gateway of this home is making its token and does not finish"):
         text = _read(file)
         if text is None or not await _opens(text, tokens, clock.now_ms()):
-            text = await _made(tokens, clock)
+            name = (
+                f"{LOCAL_NAME}-{socket.gethostname()[:HOST_CHARACTERS]}-{secrets.token_hex(3)}"
+                if is_shared
+                else LOCAL_NAME
+            )
+            text = await _made(name, tokens, clock)
             write_private(file, text + "\n")
         return text
 
@@ -109,11 +119,11 @@ async def _opens(text: str, tokens: Tokens, now_ms: int) -> bool:
     return spelt is not None and token is not None and token.holds(now_ms) and hash_of(spelt[2]) == token.secret_hash
 
 
-async def _made(tokens: Tokens, clock: Clock) -> str:
+async def _made(name: str, tokens: Tokens, clock: Clock) -> str:
     token_id, secret = secrets.token_hex(8), secrets.token_hex(32)
     token = StoredToken(
         id=token_id,
-        name=LOCAL_NAME,
+        name=name,
         role="admin",
         paths=(),
         secret_hash=hash_of(secret),
@@ -122,7 +132,7 @@ async def _made(tokens: Tokens, clock: Clock) -> str:
     )
     while not await tokens.add(token):  # the file of an older one is gone
         for old in await tokens.list_all():
-            if old.name == LOCAL_NAME and old.revoked_ms is None:
+            if old.name == name and old.revoked_ms is None:
                 await tokens.revoke(old.id, clock.now_ms(), MADE_BY)
     return token_text(token_id, secret)
 

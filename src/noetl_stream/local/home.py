@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from noetl_stream.errors import LocalStackError
+from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local.diagnosis import OTHER_FOLDER_HINT
+from noetl_stream.settings.settings_file import parse_settings
 
 PRIVATE_FOLDER_MODE = 0o700
 PASSABLE_FOLDER_MODE = 0o711
@@ -113,6 +114,22 @@ def read_private(path: Path) -> str:
         if status.st_mode & OPEN_TO_OTHERS:
             raise LocalStackError(f"other users may open {path}, which holds secrets", hint=f"run: chmod 600 {path}")
         return file.read()
+
+
+def read_settings_file(file: Path) -> dict[str, str]:
+    """The settings of a file.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: There is none.
+        UsageError: It cannot be read, or is no list of settings.
+        LocalStackError: It belongs to another user, or others may read or write it.
+    """
+    try:
+        return parse_settings(read_private(file), file)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise UsageError(f"cannot read the settings in {file}: {error.strerror}") from None
 
 
 def sync_folder(path: Path) -> None:

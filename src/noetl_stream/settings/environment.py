@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -35,10 +35,16 @@ from noetl_stream.settings.gateway import (
     read_hosts,
     read_networks,
 )
-from noetl_stream.settings.initial_memory import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.places import Place, read_endpoints
-from noetl_stream.settings.postgres import POSTGRES_VARIABLE, READ_VARIABLE, read_address, read_primary
+from noetl_stream.settings.postgres import (
+    GATEWAY_POSTGRES_VARIABLE,
+    POSTGRES_VARIABLE,
+    READ_VARIABLE,
+    SERVER_POSTGRES_VARIABLE,
+    read_address,
+    read_primary,
+)
 from noetl_stream.settings.retention import (
     ARCHIVE_VARIABLE,
     DEFAULT_EVENTS_MAX_AGE,
@@ -57,7 +63,8 @@ from noetl_stream.settings.retention import (
     read_logs_bytes,
     read_retention,
 )
-from noetl_stream.settings.secret_files import FILE_SUFFIX, with_files
+from noetl_stream.settings.secret_files import with_files
+from noetl_stream.settings.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE
 from noetl_stream.settings.status import STATUS_VARIABLE, StatusAddress, read_status_address
 from noetl_stream.settings.streams import (
     MAX_REPLICAS,
@@ -85,7 +92,7 @@ from noetl_stream.settings.tools import (
     read_proxy,
     read_size,
 )
-from noetl_stream.settings.traces import HEADERS_VARIABLES, TRACES_VARIABLE, TraceSettings, read_traces
+from noetl_stream.settings.traces import TRACES_VARIABLE, TraceSettings, read_traces
 from noetl_stream.settings.variables import EnvironmentVariable, Given, address, choice, is_set, number, parsed, setting
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
@@ -97,6 +104,8 @@ NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 GATEWAY_SCHEMES = ("http", "https")
 
 DEFAULT_HOME = "~/.noetl"
+HOME_VARIABLE = "NOETL_HOME"
+PARTITIONS_VARIABLE = "NOETL_PARTITIONS"
 DEFAULT_CONFIG = "~/.config"
 TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
@@ -121,6 +130,7 @@ KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 
 NATS_URL_VARIABLE = "NOETL_NATS_URL"
 NKEY_VARIABLE = "NOETL_NATS_NKEY"
+SEEDS_VARIABLE = "NOETL_NATS_SEEDS"
 SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
 ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
 ENGINE_VARIABLES = frozenset(
@@ -128,6 +138,8 @@ ENGINE_VARIABLES = frozenset(
         NATS_URL_VARIABLE,
         NKEY_VARIABLE,
         POSTGRES_VARIABLE,
+        SERVER_POSTGRES_VARIABLE,
+        GATEWAY_POSTGRES_VARIABLE,
         READ_VARIABLE,
         SERVER_KEY_VARIABLE,
         ACCESS_KEY_VARIABLE,
@@ -187,8 +199,9 @@ def _read_seed(variable: str, given: Given) -> str | None:
     return value
 
 
-def _read_home(variable: str, given: Given) -> Path | None:
-    value = given.get(variable, DEFAULT_HOME)
+def read_home(variable: str, given: Given) -> Path | None:
+    """The home, absolute; ``None`` if there is no ``HOME`` for the default."""
+    value = given.get(variable) or DEFAULT_HOME
     if value == "~" or value.startswith("~/"):
         own = given.get("HOME")
         return None if own is None else Path(own, value[2:]).absolute()
@@ -199,7 +212,7 @@ def _read_home(variable: str, given: Given) -> Path | None:
 
 def _read_folders_apart(variable: str, given: Given) -> tuple[Path, ...]:
     folders = read_folders(variable, given)
-    own = [PROCESSES, home] if (home := _read_home("NOETL_HOME", given)) else [PROCESSES]
+    own = [PROCESSES, home] if (home := read_home(HOME_VARIABLE, given)) else [PROCESSES]
     for folder in folders:
         if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
             message = f"{variable} names {folder}, where noetl-stream's own keys and variables can be read"
@@ -271,9 +284,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
         nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
+        nats_seeds: The folder with a seed for each identity, for a process that is several; ``None`` if there is none.
         postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
+        postgres_server_dsn, postgres_gateway_dsn: The same Postgres, by a user for servers and one for gateways.
         postgres_read_dsn: The ``postgresql://`` address of a replica to read from, or ``None``.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
+        settings_file: The file that these settings are from, or ``None`` if all are from the environment.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
         partitions: P of the stores.
@@ -317,12 +333,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
     )
     nats_nkey: str | None = setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
+    nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parsed(Path))
     postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
+    postgres_server_dsn: str | None = setting(SERVER_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True)
+    postgres_gateway_dsn: str | None = setting(
+        GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True
+    )
     postgres_read_dsn: str | None = setting(READ_VARIABLE, "none", read_address, is_secret=True)
-    home_folder: Path | None = setting("NOETL_HOME", DEFAULT_HOME, _read_home)
+    home_folder: Path | None = setting(HOME_VARIABLE, DEFAULT_HOME, read_home)
+    settings_file: Path | None = setting(SETTINGS_VARIABLE, f"{SETTINGS_FILE} of the home", parsed(Path))
     pool: str = setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
     slots: int = setting("NOETL_SLOTS", str(DEFAULT_SLOTS), number(DEFAULT_SLOTS, MAX_SLOTS))
-    partitions: int = setting("NOETL_PARTITIONS", str(PARTITIONS), number(PARTITIONS, MOST_PARTITIONS))
+    partitions: int = setting(PARTITIONS_VARIABLE, str(PARTITIONS), number(PARTITIONS, MOST_PARTITIONS))
     worker_drain_s: int = setting(
         "NOETL_WORKER_DRAIN_S", str(DEFAULT_WORKER_DRAIN_S), number(DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
     )
@@ -467,9 +489,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return folder and folder / "noetl-stream" / "contexts.yaml"
 
     @property
+    def is_of_home(self) -> bool:
+        """Whether the servers are those of the home's settings file."""
+        return self.home_folder is not None and self.settings_file == self.home_folder / SETTINGS_FILE
+
+    @property
     def selects_stack(self) -> bool:
         """Whether the environment selects the NATS and Postgres for commands."""
-        return self.nats_url is not None or self.home_folder not in (None, _own(DEFAULT_HOME))
+        is_default = self.home_folder in (None, _own(DEFAULT_HOME))
+        return not is_default or (self.nats_url is not None and not self.is_of_home)
 
     def tools(self, nats_url: str, *, embedded: bool) -> ToolSettings:
         """The permissions of tools. With the embedded stack, they may reach this machine by default.
@@ -526,65 +554,6 @@ def callers_traceparent() -> str:
 def environment_variable(name: str) -> str | None:
     """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
     return os.environ.get(name)
-
-
-def drop_engine_variables() -> list[str]:
-    """Removes what only the engine may read from this process's environment, once the settings are read.
-
-    Tasks, their children and other processes of the same user could read it there.
-
-    Returns:
-        Those that no worker needs, and that should not have been set for one.
-    """
-    found = sorted(filter(_is_for_the_engine, os.environ))
-    for name in found:
-        del os.environ[name]
-    erase_variables(found)
-    return [name for name in found if name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES - WORKER_VARIABLES]
-
-
-def _is_for_the_engine(name: str) -> bool:
-    is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in HEADERS_VARIABLES
-    return is_key or name.startswith(CREDENTIAL_PREFIX)
-
-
-def holds_engine_variables() -> bool:
-    """Whether this process's environment has the engine's variables, which a child must not get."""
-    return any(map(_is_for_the_engine, os.environ))
-
-
-def inherited_environment() -> dict[str, str]:
-    """The part of this environment that a child process gets: all but the engine's."""
-    return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
-
-
-def set_environment(told: Mapping[str, str]) -> None:
-    """Gives this process what its parent tells it (:func:`identity_environment`)."""
-    os.environ.update(told)
-
-
-def identity_environment(
-    *,
-    nats_url: str,
-    nats_nkey: str | None = None,
-    postgres_dsn: str | None = None,
-    credentials: Mapping[str, str] | None = None,
-    credential_keys: Sequence[str] = (),
-    server_keys: Sequence[str] = (),
-    access_keys: Sequence[str] = (),
-) -> dict[str, str]:
-    """What a child process with an identity gets besides: only these addresses and keys."""
-    held = {
-        NATS_URL_VARIABLE: nats_url,
-        NKEY_VARIABLE: nats_nkey,
-        POSTGRES_VARIABLE: postgres_dsn,
-        KEY_VARIABLE: next(iter(credential_keys), None),
-        OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
-        SERVER_KEY_VARIABLE: ",".join(server_keys),
-        ACCESS_KEY_VARIABLE: ",".join(access_keys),
-    }
-    found = {name: value for name, value in held.items() if value}
-    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}
 
 
 def object_endpoints() -> list[str]:

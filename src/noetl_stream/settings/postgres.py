@@ -1,4 +1,4 @@
-"""The addresses of Postgres: of the primary, and of a replica for reading."""
+"""The addresses of Postgres: of the primary, by its users, and of a replica for reading."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 from noetl_stream.errors import UsageError
 
 POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_DSN"
+SERVER_POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_SERVER_DSN"
+GATEWAY_POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_GATEWAY_DSN"
 READ_VARIABLE: Final = "NOETL_POSTGRES_READ_DSN"
 
 _SCHEMES: Final = ("postgres", "postgresql")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
 from noetl_stream.endpoint import Endpoint
-from noetl_stream.errors import NotReady
+from noetl_stream.errors import NotReady, UsageError
+from noetl_stream.local.diagnosis import system_errors_explained
+from noetl_stream.local.home import read_private
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
-from noetl_stream.settings.environment import Settings
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
+from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
+from noetl_stream.settings.postgres import POSTGRES_VARIABLE
 from noetl_stream.wiring.stores import (
     COMMAND_WAIT_S,
+    SETUP_HINT,
     Connected,
     OperatorPorts,
     connect,
@@ -37,6 +43,13 @@ class StackAccess(msgspec.Struct):
 
     settings: Settings
     embedded: EmbeddedStack | None
+
+    @property
+    def home(self) -> Path | None:
+        """The home by which other commands find the same stack; ``None`` if the environment names it."""
+        if self.embedded is not None:
+            return self.embedded.address.home
+        return self.settings.home if self.settings.is_of_home else None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -70,17 +83,38 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
         yield StackAccess(settings, stack)
 
 
+class _Needed(NamedTuple):
+    """A setting that some roles cannot do without, as :class:`~noetl_stream.endpoint.Endpoint` and people name it."""
+
+    field: str
+    variable: str
+    meaning: str
+    roles: Collection[str]
+
+
+_NEEDED: Final = (
+    _Needed("postgres_dsn", POSTGRES_VARIABLE, "the address of Postgres", (ADMIN, SERVER, GATEWAY)),
+    _Needed("server_keys", SERVER_KEY_VARIABLE, "the key of what workers may do", (SERVER,)),
+    _Needed("access_keys", ACCESS_KEY_VARIABLE, "the key that signs requests and seals results", (SERVER, GATEWAY)),
+)
+
+
 def own_endpoint(settings: Settings, identity: str) -> Endpoint:
-    """The user's own servers, by the addresses, identity and keys of this process's environment."""
+    """The user's own servers, by the addresses, identities and keys of the settings.
+
+    Raises:
+        UsageError: what this identity needs is not set. The message names all of it.
+    """
     assert settings.nats_url is not None
+    by_identity = {SERVER: settings.postgres_server_dsn, GATEWAY: settings.postgres_gateway_dsn}
     everything = Endpoint(
         settings.nats_url,
-        settings.postgres_dsn,
+        by_identity.get(identity) or settings.postgres_dsn,
         settings.credentials,
         _credential_keys(settings),
         settings.tools(settings.nats_url, embedded=False),
         operator_limits(settings.limits),
-        nats_nkey=settings.nats_nkey,
+        nats_nkey=settings.nats_nkey or _own_seed(settings.nats_seeds, identity),
         server_keys=settings.server_keys,
         access_keys=settings.access_keys,
         grants_file=settings.grants_file,
@@ -91,7 +125,23 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         spread=settings.spread,
         postgres_read_dsn=settings.postgres_read_dsn,
     )
+    missing = [one for one in _NEEDED if role_of(identity) in one.roles and not getattr(everything, one.field)]
+    if missing:
+        names = ", ".join(f"{one.variable} ({one.meaning})" for one in missing)
+        raise UsageError(f"not set, with servers of your own: {names}", hint=SETUP_HINT)
     return everything.only_for(identity)
+
+
+def _own_seed(folder: Path | None, identity: str) -> str | None:
+    if folder is None:
+        return None
+    file = folder / f"{identity}.nk"
+    with system_errors_explained(folder):
+        if file.exists():
+            return read_private(file).strip()
+    pool = f" --pool {pool_of(identity)}" if pool_of(identity) else ""
+    hint = f"`noetl-stream nats accounts{pool} --seeds {folder}` makes it: name all pools"
+    raise UsageError(f"{SEEDS_VARIABLE} names {folder}, which has no seed of {identity}", hint=hint)
 
 
 def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -> Endpoint:

@@ -17,12 +17,9 @@ from noetl_stream.errors import UsageError
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
+from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
-from noetl_stream.settings.environment import (
-    ACCESS_KEY_VARIABLE,
-    NATS_URL_VARIABLE,
-)
+from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
 
 if TYPE_CHECKING:  # each process imports what it uses: a command that reads takes a third of the time, and a worker
@@ -45,6 +42,10 @@ if TYPE_CHECKING:  # each process imports what it uses: a command that reads tak
     from noetl_stream.ports.task_logs import TaskLogs
     from noetl_stream.ports.trigger_streams import TriggerStreams
     from noetl_stream.telemetry.measures import Reading
+
+SETUP_HINT: Final = (
+    "`noetl-stream setup --nats URL --postgres URL` makes what servers of your own need, in a file that commands read"
+)
 
 COMMAND_WAIT_S: Final = 2.0
 """Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
@@ -165,7 +166,7 @@ async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float =
     from noetl_stream.adapters.nats.event_log import NatsEventLog
     from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 
-    nats = await _open_nats(endpoint, name, nats_wait_s)
+    nats = await open_nats(endpoint, name, nats_wait_s)
     clock = SystemClock()
     try:
         log = await NatsEventLog.open(nats, clock)
@@ -187,7 +188,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
 
     Raises:
         Unreachable: one of them does not answer, or refuses; the message says which.
-        UsageError: NOETL_POSTGRES_DSN is not set.
+        UsageError: the endpoint has no Postgres.
     """
     dsn = required_dsn(endpoint)
     ports = await connect_to_nats(endpoint, name=name, nats_wait_s=nats_wait_s)
@@ -242,7 +243,8 @@ async def _at_hand(ports: NatsPorts) -> NatsPorts:
     return ports
 
 
-async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
+async def open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
+    """A connection to NATS alone. Arguments and errors: as of :func:`connect`."""
     from noetl_stream.adapters.nats.connection import NatsConnection
 
     return await NatsConnection.open(
@@ -271,8 +273,7 @@ def _replica(endpoint: Endpoint, name: str) -> Deferred[PostgresStore] | None:
 def required_dsn(endpoint: Endpoint) -> str:
     """Raises :class:`~noetl_stream.errors.UsageError` if there is none."""
     if endpoint.postgres_dsn is None:
-        hint = "set both for your own servers, or neither; only workers need no Postgres"
-        raise UsageError(f"{NATS_URL_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint=hint)
+        raise UsageError(f"{POSTGRES_VARIABLE} is not set", hint=SETUP_HINT)
     return endpoint.postgres_dsn
 
 
@@ -287,7 +288,7 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int | None = None)
     """Creates or updates the streams; returns a line per change. ``replicas`` is the endpoint's by default."""
     from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams
 
-    nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
+    nats = await open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
     try:
         kept = endpoint.retention
         logs = LogsBounds(kept.logs_max_bytes, kept.logs_max_age_s)
@@ -301,7 +302,7 @@ async def list_streams(endpoint: Endpoint) -> list[StreamDocument]:
     """The streams that exist, and where their copies are."""
     from noetl_stream.adapters.nats.streams import list_streams
 
-    nats = await _open_nats(endpoint, "noetl-streams", COMMAND_WAIT_S)
+    nats = await open_nats(endpoint, "noetl-streams", COMMAND_WAIT_S)
     try:
         return await list_streams(nats)
     finally:
@@ -310,5 +311,5 @@ async def list_streams(endpoint: Endpoint) -> list[StreamDocument]:
 
 def needed_keys(ring: KeyRing | None, variable: str) -> KeyRing:
     if ring is None:
-        raise UsageError(f"{variable} is not set", hint=f"{KEY_HINT}; docs/how-to/own-servers.md says who needs it")
+        raise UsageError(f"{variable} is not set", hint=SETUP_HINT)
     return ring

@@ -142,6 +142,11 @@ class NatsConnection:
         return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
 
     @property
+    def server_version(self) -> str:
+        """The release of the nats-server, as it says."""
+        return str(self.client._server_info["version"])  # noqa: SLF001
+
+    @property
     def max_payload(self) -> int:
         """The largest message the server accepts, in bytes."""
         return self.client.max_payload
@@ -371,7 +376,8 @@ class NatsConnection:
 
     def _without_jetstream(self) -> NotReady:
         return NotReady(
-            f"the NATS server at {self.shown_url} has no JetStream", hint="start it with -js or with our nats.conf"
+            f"the NATS server at {self.shown_url} has no JetStream",
+            hint="start it with -js, or with `jetstream {}` in its configuration",
         )
 
     async def _note_error(self, error: Exception) -> None:

@@ -122,7 +122,7 @@ class Outbox:
         if len(body) + 256 > limit:
             raise PayloadRefused(
                 f"a message of {len(body)} bytes to {subject} is larger than the NATS server accepts ({limit})",
-                hint="raise max_payload in nats.conf",
+                hint="raise max_payload in the configuration of NATS",
             )
         self._last_number += 1
         sent = PendingPublish(subject, body, headers, owner)

@@ -233,12 +233,7 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int |
     Raises:
         NotReady: it is missing or differs; the hint names the command that repairs it.
     """
-    if connection.max_payload < MIN_PAYLOAD:
-        taken = connection.max_payload
-        raise NotReady(
-            f"NATS at {connection.shown_url} accepts messages of up to {taken} bytes; {MIN_PAYLOAD} are needed",
-            hint="set `max_payload: 8MB` in its configuration, as nats.conf does",
-        )
+    require_payload(connection)
     present = await _config(connection, name)
     if present is None:
         raise stream_missing(name)
@@ -249,6 +244,16 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int |
         raise NotReady(
             f"stream {name} differs from what this version needs: {', '.join(sorted(differing))}",
             hint="run `noetl-stream stream ensure`",
+        )
+
+
+def require_payload(connection: NatsConnection) -> None:
+    """Raises :class:`~noetl_stream.errors.NotReady` if NATS does not accept the messages of this program."""
+    if connection.max_payload < MIN_PAYLOAD:
+        taken = connection.max_payload
+        raise NotReady(
+            f"NATS at {connection.shown_url} accepts messages of up to {taken} bytes; {MIN_PAYLOAD} are needed",
+            hint="write `max_payload: 8MB` into its configuration, and reload it",
         )
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.model.ids import uuid7
 from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.process_environment import settings_place, take_settings
 
 Value = TypeVar("Value")
 
@@ -27,12 +28,22 @@ GC_THRESHOLDS: Final = (20_000, 10, 10)
 (after 700) takes 6 % of a server's CPU and 20 % of a worker's."""
 
 
-def settings_for(home: Path | None) -> Settings:
-    """The environment's settings; with a ``home``, those of the embedded stack in it."""
+def settings_for(home: Path | None, *, worker: bool = False) -> Settings:
+    """The settings of the environment, and of the settings file that it or the home has; with a ``home``, the servers
+    are those of the home.
+
+    Args:
+        worker: Whether to leave what a worker may not have.
+    """
+    folder = None if home is None else home.expanduser().absolute()
+    place = settings_place(folder)
+    if place is not None:
+        from noetl_stream.local.home import read_settings_file  # most commands have no such file
+
+        file, of_home = place
+        take_settings(read_settings_file(file), file, of_home, worker=worker)
     settings = Settings.from_environment()
-    if home is None:
-        return settings
-    return replace(settings, home_folder=home.expanduser().absolute(), nats_url=None, postgres_dsn=None)
+    return settings if folder is None else replace(settings, home_folder=folder)
 
 
 def principal() -> str:

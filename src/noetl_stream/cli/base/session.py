@@ -99,7 +99,7 @@ def _directly(
             operations = DirectOperations(
                 ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True
             )
-            place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
+            place = f" --home {stack.home}" if stack.home is not None else ""
             keys = ports.store.idempotency
             session = Session(
                 operations, principal(), ensure_server, place, keeps_ids=True, role=_own_role, idempotency=keys

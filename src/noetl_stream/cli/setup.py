@@ -1,0 +1,49 @@
+"""``noetl-stream setup``: a NATS and a Postgres of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noetl_stream.cli.base.options import home_option
+from noetl_stream.cli.base.output import say
+from noetl_stream.settings.environment import NATS_URL_VARIABLE, SEEDS_VARIABLE
+from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.settings.process_environment import home_to_set_up, settings_to_set_up, variable_before_the_home
+
+
+@click.command()
+@click.option("--nats", metavar="URL", help="nats://USER:PASSWORD@HOST:4222. [default: NOETL_NATS_URL, else as before]")
+@click.option(
+    "--postgres",
+    metavar="URL",
+    help="postgresql://USER:PASSWORD@HOST:5432/DATABASE, as a user who may create a schema there. "
+    "[default: NOETL_POSTGRES_DSN, else as before]",
+)
+@click.option(
+    "--seeds",
+    type=click.Path(exists=True, file_okay=False, path_type=Path, resolve_path=True),
+    help="Folder of `nats accounts`, if NATS has these accounts.",
+)
+@click.option("--new-keys", is_flag=True, help="Make new keys for a database whose keys are lost.")
+@home_option
+def setup(nats: str | None, postgres: str | None, seeds: Path | None, new_keys: bool, home: Path | None) -> None:
+    """Set up a NATS and a Postgres of your own: streams, schema, users, keys, and a settings file.
+
+    The file is settings.env in the home. Every command with this home reads it, so nothing else needs to be set:
+    `dev`, `run`, `server`, `worker`, `gateway` use these servers from then on. Remove it to use embedded ones again.
+    Other machines need a copy.
+
+    Both servers are checked before anything is changed. Safe to repeat, as after an upgrade: keys stay.
+    """
+    from noetl_stream.own_servers import set_up
+
+    options = {NATS_URL_VARIABLE: nats, POSTGRES_VARIABLE: postgres, SEEDS_VARIABLE: seeds and str(seeds)}
+    given = {**settings_to_set_up(), **{name: value for name, value in options.items() if value}}
+    folder = home_to_set_up(home)
+    set_up(folder, given, new_keys=new_keys, say=say)
+    if home is None and (other := variable_before_the_home()):
+        say(f"unset {other}: while it is set, commands do not read this file")
+    place = "" if home is None else f" --home {folder}"
+    say(f"\nnext:     noetl-stream dev{place}, and in another terminal: noetl-stream run FILE{place}")
