@@ -60,9 +60,10 @@ def test_a_log_that_cannot_be_written_is_named(fresh_home: Path, one_step: Path)
     (fresh_home / "background.log").mkdir(parents=True)
     found = noetl("run", one_step, "--home", fresh_home)
     assert found.returncode != 0
-    assert found.stderr == (
-        f"noetl-stream: cannot start the background server: {fresh_home / 'background.log'}: Is a directory\n"
-    )
+    assert found.stderr.splitlines() == [
+        f"starting NATS and Postgres in {fresh_home}",
+        f"noetl-stream: cannot start the background server: {fresh_home / 'background.log'}: Is a directory",
+    ]
 
 
 @pytest.mark.verify

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import sys
 from io import StringIO
 from typing import Any
@@ -10,8 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from noetl_stream.cli.base.activity import ERASE, FRAMES, activity
 from noetl_stream.cli.base.options import form_option, output_option
-from noetl_stream.cli.base.output import print_table, say
+from noetl_stream.cli.base.output import print_result, print_table, say
 
 ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 
@@ -19,6 +22,13 @@ ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 def test_a_row_of_a_table_on_a_pipe_is_a_line_without_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "said"), [["first", "word " * 100 + "\nend"], ["日本", None]])
     assert capsys.readouterr().out == f"name   said\nfirst  {'word ' * 100} end\n日本\n"
+
+
+def test_no_cell_of_a_result_is_blank(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result([{"state": "all", "mean": None}, {"state": ""}])
+    print_result({"nothing": None, "text": ""})
+    rows = ["state  mean", "all    null", '""     –', "key      value", "nothing  null", 'text     ""']
+    assert capsys.readouterr().out.splitlines() == rows
 
 
 def test_ids_stay_whole_and_long_cells_fold_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +52,22 @@ def test_table_and_text_are_two_words_for_what_people_read(form: Any, word: str)
 
     assert CliRunner().invoke(show, ["-o", word]).output == "True\n"
     assert CliRunner().invoke(show, ["-o", "bogus"]).exit_code == 2
+
+
+def test_a_line_of_what_a_command_does_counts_seconds_and_gives_way_to_what_is_printed() -> None:
+    terminal, there = pty.openpty()
+    with os.fdopen(there, "w", encoding="utf-8") as stderr, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TERM", "xterm")
+        patched.setattr(sys, "stderr", stderr)
+        activity.show("starting NATS and Postgres")
+        say("started", err=True)
+        stderr.flush()
+        written = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert written == f"{ERASE}{FRAMES[0]} starting NATS and Postgres …{ERASE}started\r\n"
+
+
+def test_a_file_has_no_line_of_what_a_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    activity.show("starting NATS and Postgres")
+    say("started", err=True)
+    assert capsys.readouterr().err == "started\n"

@@ -14,6 +14,7 @@ from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.model.codec import decode_json, encode
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
+    ExecutionFailing,
     ExecutionReused,
     LoopIterationDone,
     LoopIterationFailed,
@@ -21,6 +22,7 @@ from noetl_stream.model.events import (
     NextResting,
     NextTimedOut,
     StepDone,
+    StepFailed,
     StepReused,
     TaskProcessed,
     Token,
@@ -55,15 +57,25 @@ def fold(update: ProgressUpdate) -> FeedEvent:
     return FeedEvent("1", event, "path")
 
 
+def texts(fold: ProgressFold, update: ProgressUpdate) -> list[str]:
+    return [line.text for line in fold.take(update)]
+
+
+def drawn(console: Console, picture: LiveProgress) -> str:
+    with console.capture() as captured:
+        console.print(picture)
+    return captured.get()
+
+
 def test_a_step_is_reported_when_it_starts_and_ends() -> None:
     fold = ProgressFold()
-    assert [fold.take(news) for news in (ENQUEUED, CLAIMED, DONE)] == [[], ["greet: started"], ["greet: done"]]
+    assert [texts(fold, news) for news in (ENQUEUED, CLAIMED, DONE)] == [[], ["greet: started"], ["greet: done"]]
     assert fold.steps["greet"].open == 0
 
 
 def test_a_report_that_arrives_before_its_step_run_is_known_waits_for_it() -> None:
     fold = ProgressFold()
-    assert [fold.take(news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
+    assert [texts(fold, news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
     assert fold.steps["greet"].state == "done"
 
 
@@ -73,24 +85,24 @@ def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
     tried = ProgressUpdate(TaskProcessed("call", 1, outcome, "retry", path=(3,), to="call", delay_s=2.0), "run1")
     went_well = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok", output="three"), "continue"), "run1")
     silent = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok"), "continue"), "run1")
-    lines = [fold.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
+    lines = [texts(fold, news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
     retry = "greet[3].call: retry in 2 s after attempt 1 (exception: it broke)"
-    assert lines == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
+    assert lines == [["greet[3].call | one", "greet[3].call | two", retry], ["greet.call | three"], []]
 
 
 def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:
     fold = ProgressFold()
     other = TokenEnqueued(Token("t0", "first", "start"))
     entries = [other, TokenClaimed("t0", "run0"), StepReused("run0", "step.done"), TokenEnqueued(TOKEN)]
-    lines = fold.take(ProgressUpdate(ExecutionReused("original", entries), None))
+    lines = texts(fold, ProgressUpdate(ExecutionReused("original", entries), None))
     assert lines == ["reused 1 step run of execution original"]
-    assert fold.take(CLAIMED) == ["greet: started"]
+    assert texts(fold, CLAIMED) == ["greet: started"]
 
 
 def test_a_branch_that_rests_is_reported_and_so_is_the_end_of_its_time() -> None:
     fold = ProgressFold()
     rested = [ProgressUpdate(NextResting("run1", "step.done"), None), ProgressUpdate(NextTimedOut("run1"), None)]
-    lines = [fold.take(news) for news in (ENQUEUED, CLAIMED, DONE, *rested)][3:]
+    lines = [texts(fold, news) for news in (ENQUEUED, CLAIMED, DONE, *rested)][3:]
     assert lines == [["greet: rests at next"], ["greet: rested at next until its time was over"]]
 
 
@@ -100,6 +112,89 @@ def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress.waits([HELD])
     timer = "waiting: A timer. (until 2999-01-01T00:00:00.000+00:00)\n"
     assert capsys.readouterr().out == f"waiting: It is held.\n{timer}"
+
+
+def loop(items: int) -> list[FeedEvent]:
+    """The events of a loop that prints and retries in every iteration, and fails in every tenth."""
+    found = [ENQUEUED, CLAIMED, ProgressUpdate(LoopStarted("run1", count=items), "run1")]
+    for index in range(items):
+        error = ErrorInfo("exception", f"item {index} broke")
+        tried = Outcome("error", error=error, output="printed\n")
+        found.append(ProgressUpdate(TaskProcessed("call", 1, tried, "retry", path=(index,), to="call"), "run1"))
+        ended = LoopIterationDone((index,)) if index % 10 else LoopIterationFailed((index,), error)
+        found.append(ProgressUpdate(ended, "run1"))
+    return [fold(update) for update in [*found, ProgressUpdate(StepDone("run1"), "run1")]]
+
+
+@pytest.mark.parametrize("items", [5_000, 50_000])
+def test_a_loop_of_any_size_is_summarised(items: int, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(stderr=True)
+    for event in loop(items):
+        progress.event(event)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 90
+    assert lines[:3] == [
+        f"greet: loop of {items:,}",
+        "greet[0].call | printed",
+        "greet[0].call: retry in 0 s after attempt 1 (exception: item 0 broke)",
+    ]
+    assert f"greet: {items // 2:,}/{items:,} iterations" in lines
+    assert f"greet: {items:,} lines of output (--verbose prints each)" in lines
+    assert lines[-1] == f"greet: done, {items:,} iterations, {items // 10:,} failed, {items:,} retries"
+
+
+def test_every_change_is_a_line_if_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(stderr=True, verbose=True)
+    for event in loop(100):
+        progress.event(event)
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if line.endswith(" | printed")]) == 100
+    assert len([line for line in lines if ": failed: exception: item " in line]) == 10
+
+
+def test_the_message_of_an_error_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress, error = PlainProgress(stderr=True), ErrorInfo("exception", "it broke")
+    inside = LoopIterationFailed((3,), replace(error, task="call", index=3))
+    facts = (LoopStarted("run1", count=100), inside, StepFailed("run1", error))
+    for update in (ENQUEUED, CLAIMED, *(ProgressUpdate(fact, "run1") for fact in facts)):
+        progress.event(fold(update))
+    progress.event(fold(ProgressUpdate(ExecutionFailing(error), None)))
+    assert progress.has_said(error)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "greet[3]: failed: exception: it broke",
+        "greet: failed, 1 iteration, 1 failed",
+    ]
+
+
+def test_servers_that_do_not_answer_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(stderr=True)
+    for _ in range(3):
+        progress.unreachable("Postgres does not answer; trying again for 60 s")
+    assert capsys.readouterr().err == "waiting: Postgres does not answer; trying again for 60 s\n"
+
+
+def test_a_picture_leaves_the_error_of_the_execution_to_its_end() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=60, color_system=None)
+    picture, error = LiveProgress(console), ErrorInfo("exception", "it broke")
+    for update in (ENQUEUED, CLAIMED, ProgressUpdate(StepFailed("run1", error), "run1")):
+        picture.event(fold(update))
+    assert "greet: exception: it broke" in drawn(console, picture)
+    picture.event(fold(ProgressUpdate(ExecutionFailing(error), None)))
+    assert "✗  greet" in drawn(console, picture)
+    assert "it broke" not in drawn(console, picture)
+
+
+def test_a_picture_of_many_steps_fits_the_terminal() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=60, height=24, color_system=None)
+    picture = LiveProgress(console)
+    for number in range(100):
+        token = Token(f"t{number}", f"step_{number}", "start")
+        picture.event(fold(ProgressUpdate(TokenEnqueued(token), None)))
+        picture.event(fold(ProgressUpdate(TokenClaimed(f"t{number}", f"run{number}"), None)))
+    lines = drawn(console, picture).splitlines()
+    assert len(lines) < 24
+    assert lines[0].strip() == "… and 88 earlier steps"
+    assert "step_99" in lines[-1]
 
 
 def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None:
@@ -116,13 +211,9 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
             picture.event(fold(news))
         picture.event(fold(ProgressUpdate(fact, "run1")))
     picture.waits([TIMER])
-    with console.capture() as drawn:
-        console.print(picture)
+    shown = drawn(console, picture)
     picture.close()
-    shown = drawn.get()
-    assert all(
-        part in shown for part in ("…", "greet", "━", "2/4, 1 failed", "1 retry", "A timer. (", " days, ", " left)")
-    )
+    assert all(part in shown for part in ("greet", "━", "2/4, 1 failed", "1 retry", "A timer. (", " days, ", " left)"))
 
 
 def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_nothing() -> None:

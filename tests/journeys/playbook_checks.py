@@ -27,7 +27,8 @@ def airports_by_state() -> list[dict[str, Any]]:
     for airport in read_airports():
         latitudes.setdefault(airport["state"], []).append(airport["latitude"])
     states = sorted(latitudes.items(), key=lambda state: (-len(state[1]), state[0]))[:10]
-    everywhere = {"state": "all", "airports": AIRPORTS, "mean_latitude": None}
+    means = sum(len(found) * round(fmean(found), 2) for found in latitudes.values())
+    everywhere = {"state": "all", "airports": AIRPORTS, "mean_latitude": round(means / AIRPORTS, 2)}
     return [everywhere] + [
         {"state": state, "airports": len(found), "mean_latitude": round(fmean(found), 2)} for state, found in states
     ]

@@ -35,6 +35,7 @@ def make(clone: Path, target: str, path: str = BASE_PROGRAMS) -> str:
         ["make", target], cwd=clone, env=variables | {"PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert made.returncode == 0, made.stderr
+    assert " WARNING " not in made.stdout + made.stderr, "what servers log is in a file"
     return made.stdout
 
 
@@ -47,6 +48,7 @@ def test_the_demonstration_needs_a_python_and_make_and_tells_what_it_does(clone:
         "demo: running ",
         "3376",
         "demo: done",
+        "the servers' log is .demo/demo.log",
     ]
     places = [output.index(text) for text in announced]
     assert places == sorted(places)

@@ -50,7 +50,10 @@ class Background:
         self._settings = settings
         self._main = main
         self._process: _Process | None = None
-        self._is_stack_down = False
+        self.is_stack_down = False
+        """What :meth:`prepare` has found, until the stack is started."""
+        self.log: Path | None = None
+        """Where the embedded stack's server and worker log, once they were started."""
         self._groundwork: Groundwork | None = None
         self._lacks_keys = settings.nats_url is not None and not settings.server_keys
         self._has_said = False
@@ -65,12 +68,12 @@ class Background:
             from noetl_stream.local.groundwork import Groundwork
 
             self._groundwork = Groundwork.begin(self._settings.home, self._settings.pool)
-        self._is_stack_down = True
+        self.is_stack_down = True
 
     def start_prepared(self) -> None:
         """:meth:`start`, if :meth:`prepare` has found no stack: nothing answers there. Errors: the same."""
-        if self._is_stack_down:
-            self._is_stack_down = False
+        if self.is_stack_down:
+            self.is_stack_down = False
             self._start(self._forked)
         if self._groundwork is not None:
             self._groundwork.keep()
@@ -107,6 +110,7 @@ class Background:
         words = [COMMAND] if home is None else [COMMAND, "--home", str(home)]
         with os.fdopen(_opened(output), "ab") as sink:
             self._process = started(words, sink.fileno())
+        self.log = None if home is None else output
 
     def _forked(self, words: list[str], output: int) -> _Process:
         """A copy of this process, where there can be one: before it has an event loop."""

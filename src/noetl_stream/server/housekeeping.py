@@ -266,8 +266,7 @@ class Housekeeping:
             self._looks_again_s = now_s + LOOK_AFTER * self._leases.round_trips.longest_s
         else:
             self._parts.counts.taken_over += len(taken)
-            about = {"partitions": sorted(lease.id for lease in taken)}
-            log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership), extra=about)
+            log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)
 
     async def _reconcile(self, now_s: float) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from noetl_stream.cli.base.activity import activity
+
 
 class LazyGroup(click.Group):
     """A group that imports a command when it is called.
@@ -28,6 +30,9 @@ class LazyGroup(click.Group):
         if cmd_name not in self._modules:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._modules[cmd_name].partition(":")
+        if not ctx.resilient_parsing:  # completion has no line of its own
+            activity.show("loading")
         found = importlib.import_module(f"noetl_stream.cli.{module}")
+        activity.clear()
         command: click.Command = getattr(found, attribute or cmd_name.replace("-", "_"))
         return command

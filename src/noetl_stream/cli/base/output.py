@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from noetl_stream.cli.base.activity import activity
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown, shown_json
 
@@ -33,18 +34,24 @@ Cell = str | Callable[[Any], Any]
 Columns = Mapping[str, Cell]
 
 
+def _write(text: str, *, err: bool = False, nl: bool = True) -> None:
+    activity.clear()
+    click.echo(text, err=err, nl=nl)
+
+
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Prints text for people, and data for programs that is a word or a name."""
-    click.echo(shown(str(text)), err=err, nl=nl)
+    _write(shown(str(text)), err=err, nl=nl)
 
 
 def say_json(text: str) -> None:
     """Prints JSON that comes as text."""
-    click.echo(shown_json(text))
+    _write(shown_json(text))
 
 
 def print_source(text: str) -> None:
     """Prints a text such as a playbook: to a file or pipe exactly as it is."""
+    activity.clear()
     sys.stdout.write(shown(text) if sys.stdout.isatty() else text)  # click would take colours out of a file
 
 
@@ -92,7 +99,7 @@ def print_members(document: Fields) -> None:
 
 def print_json(value: Any) -> None:
     """Prints one line of JSON."""
-    click.echo(json_text(plain(value)))
+    _write(json_text(plain(value)))
 
 
 def print_yaml(value: Any) -> None:
@@ -110,7 +117,7 @@ def print_yaml(value: Any) -> None:
         yaml.allow_unicode = False  # escapes them, and with them all that is not ASCII
         text = io.StringIO()
         yaml.dump(plain(value), text)
-    click.echo(text.getvalue(), nl=False)
+    _write(text.getvalue(), nl=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -148,6 +155,7 @@ def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
         table.add_column(column, min_width=width, overflow="fold")
     for line in lines[1:]:
         table.add_row(*line)
+    activity.clear()
     console.print(table)
 
 
@@ -167,13 +175,21 @@ def print_result(result: Any) -> None:
     rows = result.get("rows") if isinstance(result, dict) and isinstance(result.get("rows"), list) else result
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        print_table(columns, [[row.get(column) for column in columns] for row in rows[:ROWS_SHOWN]])
+        print_table(columns, [[_value(row, column) for column in columns] for row in rows[:ROWS_SHOWN]])
         if len(rows) > ROWS_SHOWN:
             say(f"… and {len(rows) - ROWS_SHOWN} more rows")
     elif isinstance(result, dict) and result:
-        print_table(("key", "value"), list(result.items()))
+        print_table(("key", "value"), [(key, _value(result, key)) for key in result])
     elif result is not None:
-        click.echo(json_text(result, indent=2))
+        _write(json_text(result, indent=2))
+
+
+def _value(row: Mapping[str, Any], key: str) -> Any:
+    """A member as the cell of a result, where none is blank: ``null``, ``""``, and ``–`` for a member it lacks."""
+    if key not in row:
+        return "–"
+    value = row[key]
+    return "null" if value is None else '""' if value == "" else value
 
 
 def _cell(document: Fields, cell: Cell) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
+from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.process import principal, run_async, settings_for
 from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
 from noetl_stream.errors import Forbidden, Unauthenticated
@@ -73,6 +74,8 @@ def with_session(
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
     if gateway is not None:
+        activity.show(f"asking {gateway.name}")
+        activity.tick()
         return run_async(_over_http(gateway, _option(target), work))
     return _directly(settings, work, publishes=publishes, background=background, checked=checked)
 
@@ -108,8 +111,19 @@ def _directly(
 
     server = background or Background(settings)
     server.start_prepared()
+    activity.show(_arrival(settings))
+    activity.tick()
     with open_stack(settings) as stack:
         return run_async(connected_work())
+
+
+def _arrival(settings: Settings) -> str:
+    """What is done until the stack answers, for :mod:`noetl_stream.cli.base.activity`."""
+    from noetl_stream.local.stack import is_running
+
+    if settings.nats_url is None and not is_running(settings.home):
+        return f"starting NATS and Postgres in {settings.home}"
+    return "connecting to NATS and Postgres"
 
 
 async def _own_role() -> Role:

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 import click
 import msgspec
 
+from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document, say
@@ -42,6 +43,7 @@ class Following(msgspec.Struct, frozen=True, gc=False):
     wait: bool
     watch: bool
     timeout_s: float | None
+    verbose: bool = False
 
 
 timeout_option = click.option(
@@ -53,10 +55,15 @@ timeout_option = click.option(
 )
 
 
-def _following(wait: bool, watch: bool, timeout_s: float | None) -> Following:
+verbose_option = click.option("--verbose", is_flag=True, help="Print a line for each change.")
+
+
+def _following(wait: bool, watch: bool, timeout_s: float | None, verbose: bool) -> Following:
     if timeout_s is not None and not (wait or watch):
         raise UsageError("--timeout needs --wait or --watch")
-    return Following(wait, watch, timeout_s)
+    if verbose and not watch:
+        raise UsageError("--verbose needs --watch")
+    return Following(wait, watch, timeout_s, verbose)
 
 
 following_options = bundled(
@@ -66,6 +73,7 @@ following_options = bundled(
         click.option("--wait", is_flag=True, help="Wait for the end; the exit code is that of the execution."),
         click.option("--watch", is_flag=True, help="Wait for the end and show progress."),
         timeout_option,
+        verbose_option,
     ],
 )
 
@@ -73,18 +81,20 @@ following_options = bundled(
 @click.command()
 @click.argument("execution_id", metavar="ID")
 @timeout_option
+@verbose_option
 @form_option("text")
 @target_options
-def watch(execution_id: str, timeout_s: float | None, output: str, target: Target) -> None:
+def watch(execution_id: str, timeout_s: float | None, verbose: bool, output: str, target: Target) -> None:
     """Show the progress of an execution until it ends.
 
-    On a terminal: steps, loops with progress bars, retries, and waits with the time left. Elsewhere: one line per
-    change, or with `-o jsonl` the events. Press Ctrl-C to stop watching; the execution continues.
+    On a terminal: steps, loops with progress bars, retries, and waits with the time left. Elsewhere: a summary, with
+    --verbose one line per change, or with `-o jsonl` the events. Press Ctrl-C to stop watching; the execution
+    continues.
 
     \b
     Exit code: 0 completed    1 failed or cancelled    124 timeout
     """
-    _follow(execution_id, Following(wait=False, watch=True, timeout_s=timeout_s), output, target)
+    _follow(execution_id, Following(False, True, timeout_s, verbose), output, target)
 
 
 @click.command()
@@ -114,7 +124,8 @@ async def stay(session: Session, execution_id: str, following: Following, output
             if following.watch:
                 if found.status not in ENDED:
                     await session.ensure_server()
-                return await followed(session, execution_id, progress_for(output, stderr=False))
+                view = progress_for(output, stderr=False, verbose=following.verbose)
+                return await followed(session, execution_id, view)
             while found.status not in ENDED:
                 await session.ensure_server()
                 found = await session.operations.executions.wait(execution_id, WAIT_S)
@@ -130,6 +141,8 @@ async def followed(session: Session, execution_id: str, view: ProgressView) -> E
         Unreachable: NATS and Postgres, or the gateway, were unreachable for longer than :data:`PATIENCE_S`.
     """
     moved = asyncio.Event()
+    activity.clear()
+    view.start(execution_id)
     showing = _show_events(session, execution_id, view, moved)
     try:
         ended = await result_until(showing, _show_why(session, execution_id, view, moved))
@@ -151,9 +164,10 @@ async def _show_events(
                     view.event(event)
                 last, away_s = int(some[-1].id), 0.0
             return await session.operations.executions.get(execution_id)
-        except Unreachable:  # continues at `last` as soon as they are back
+        except Unreachable as error:  # continues at `last` as soon as they are back
             if away_s >= PATIENCE_S:
                 raise
+            view.unreachable(f"{error.message}; trying again for {PATIENCE_S:.0f} s")
             await asyncio.sleep(RETRY_S)
             away_s += RETRY_S
 

@@ -12,6 +12,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import explained, form_option, output_option
 from noetl_stream.cli.base.output import print_document, print_json, say
@@ -27,8 +28,9 @@ from noetl_stream.cli.execution.follow import (
     following_options,
     stay,
     timeout_option,
+    verbose_option,
 )
-from noetl_stream.cli.execution.progress import progress_for
+from noetl_stream.cli.execution.progress import ProgressView, progress_for
 from noetl_stream.cli.execution.tables import print_ended, print_warnings
 from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_file
@@ -81,6 +83,7 @@ traceparent_option = click.option(
 @priority_option("that of the playbook, else 5")
 @traceparent_option
 @timeout_option
+@verbose_option
 @output_option("text", "json")
 @target_options
 @click.pass_context
@@ -93,6 +96,7 @@ def run(
     priority: int | None,
     traceparent: str,
     timeout_s: float | None,
+    verbose: bool,
     output: str,
     target: Target,
 ) -> None:
@@ -105,6 +109,8 @@ def run(
 
     If no server is running, one is started in the background, together with a worker. They stop when no longer needed.
     With --url, the servers and workers of the gateway are used.
+
+    Progress goes to stderr: a picture on a terminal, elsewhere a summary, with --verbose a line for each change.
 
     Ctrl-C and --timeout stop the waiting only; the execution continues.
 
@@ -120,10 +126,12 @@ def run(
     from noetl_stream.cli.main import main  # which imports this module
 
     given, settings, check = file_or_address(playbook), settings_for(target.home), None
-    background = Background(settings, main)
+    background, view = Background(settings, main), progress_for(output, verbose=verbose)
     if gateway_of(target, settings) is None:
         ctx.call_on_close(background.close)
         background.prepare()
+        if background.is_stack_down:
+            view.doing(f"starting NATS and Postgres in {settings.home}")
         check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
     wanted = replace(
         wanted_of(playbook),
@@ -133,7 +141,7 @@ def run(
     )
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
-        return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
+        return await run_in(session, wanted, playbook, view, timeout_s=timeout_s)
 
     checked = () if check is None else (check.playbook,)
     ended = with_session(target, work, publishes=True, background=background, checked=checked)
@@ -146,7 +154,9 @@ def run(
         steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
         print_json({key: steps if key == "steps" else shown[key] for key in KEYS})
     else:
-        print_ended(ended)
+        print_ended(ended, has_said_error=view.has_said(ended.error))
+        if background.log is not None:
+            say(f"log of the servers: {background.log}", err=True)
     ctx.exit(exit_code_of(ended))
 
 
@@ -274,18 +284,20 @@ def starting(wanted: Start, name: str) -> Iterator[None]:
 
 
 async def run_in(
-    session: Session, wanted: Start, name: str, *, timeout_s: float | None, output: str
+    session: Session, wanted: Start, name: str, view: ProgressView, *, timeout_s: float | None
 ) -> ExecutionDocument | ExitCode:
     """The ended execution, or the exit code of a timeout or an interruption; stderr then says how to find it.
 
     Args:
         name: Of the playbook, for people.
+        view: Shows its progress.
     """
     ids, execution_id = RequestIds(new_id(), new_id()), None
     try:
         async with asyncio.timeout(timeout_s):
+            activity.show(f"waiting for a server to accept {name}")
             execution_id = (await started(session, wanted, name, ids)).execution_id
-            ended = await followed(session, execution_id, progress_for(output))
+            ended = await followed(session, execution_id, view)
             return await _with_steps(session, ended)
     except TimeoutError:
         code, why = ExitCode.TIMEOUT, f"timeout after {timeout_s:g} s"

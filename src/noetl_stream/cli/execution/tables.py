@@ -102,11 +102,14 @@ def _print_warnings(warnings: Iterable[WarningDocument], *, err: bool) -> None:
         say(f"warning: {warning.message}", err=err)
 
 
-def print_ended(found: ExecutionDocument) -> None:
+def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> None:
     """Prints the result of an ended execution to stdout, and how it ended to stderr.
 
     Its warnings are those that were printed when it started (:func:`print_warnings`), those of its tasks, and those
     with its status.
+
+    Args:
+        has_said_error: Whether stderr has its error already.
     """
     if found.result is not None:
         print_result(found.result)
@@ -114,7 +117,7 @@ def print_ended(found: ExecutionDocument) -> None:
         say(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
     _print_warnings([one for one in found.warnings or () if one.step and one.kind not in WITH_STATUS], err=True)
     error = found.error
-    if error is not None:
+    if error is not None and not has_said_error:
         target = f" in task {error.task}" if error.task else ""
         say(f"{error.kind}{target}: {error.message}", err=True)
     runs = sum(step.runs for step in found.steps or ())

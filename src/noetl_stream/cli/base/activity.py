@@ -1,0 +1,79 @@
+"""What a command is doing while it has nothing else to show: a line on the terminal, with the seconds that it takes.
+
+Everything that a command prints erases it first (:mod:`noetl_stream.cli.base.output`), so that lines never mix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from typing import Final
+
+import click
+
+from noetl_stream.telemetry.terminal import shown
+
+FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+PERIOD_S: Final = 0.1
+ERASE: Final = "\r\x1b[2K"
+
+
+class Activity:
+    """The line of this process. Where stderr is no terminal that can erase it, nothing is shown."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text = ""
+        self._since_s = 0.0
+        self._is_drawn = False
+        self._ticking: threading.Thread | None = None
+
+    def show(self, text: str) -> None:
+        """Shows what is being done from now on."""
+        if not sys.stderr.isatty():
+            return
+        from noetl_stream.settings.environment import environment_variable  # the list of commands starts without
+
+        if environment_variable("TERM") in (None, "", "dumb"):
+            return
+        with self._lock:
+            self._text, self._since_s = text, time.monotonic()
+            self._draw()
+
+    def tick(self) -> None:
+        """Counts the seconds from now on, in a thread: once this process makes no more copies of itself."""
+        if self._text and self._ticking is None:
+            self._ticking = threading.Thread(target=self._tick, name="activity", daemon=True)
+            self._ticking.start()
+
+    def clear(self) -> None:
+        """Erases the line."""
+        with self._lock:
+            self._text = ""
+            if self._is_drawn and sys.stderr.isatty():  # in a copy of this process it is a file
+                self._is_drawn = False
+                click.echo(ERASE, err=True, nl=False)
+
+    def _tick(self) -> None:
+        while True:
+            time.sleep(PERIOD_S)
+            with self._lock:
+                if not self._text:
+                    self._ticking = None
+                    return
+                self._draw()
+
+    def _draw(self) -> None:
+        past_s = time.monotonic() - self._since_s
+        seconds = f" {past_s:.0f} s" if past_s >= 1 else ""
+        line = f"{FRAMES[int(past_s / PERIOD_S) % len(FRAMES)]} {shown(self._text)} …{seconds}"
+        with contextlib.suppress(OSError):  # the terminal has gone, and the command may go on
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            click.echo(f"{ERASE}{line[: width - 1]}", err=True, nl=False)
+            self._is_drawn = True
+
+
+activity: Final = Activity()
