@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +14,7 @@ from why_scenarios import HEAD, SERVED, WORKER, history_of, reasons, waiting_on,
 
 from noetl_stream.client import why as client_why
 from noetl_stream.client.executions.tolerated import tolerated_text
-from noetl_stream.client.why.answer import explain
+from noetl_stream.client.why.answer import awaited_workers, explain
 from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.engine.state import RecordedFact
@@ -25,7 +28,7 @@ from noetl_stream.model.events import (
     ToleratedFailures,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.ports.operations.cluster import RunningCommandDocument
+from noetl_stream.ports.operations.cluster import RunningCommandDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
@@ -120,6 +123,50 @@ def test_a_running_task_names_its_worker_and_attempt() -> None:
     run.report(TaskStarted("act"))
     found = reasons(scenario)["running"]
     assert "task `act`, attempt 1" in found.sentence and found.task == "act"
+
+
+@pytest.mark.parametrize(
+    ("executor", "step", "task", "seconds"),
+    [
+        ("", "", "spec: {timeout: 30}", 30),
+        ("", "spec: {policy: {lifecycle: {timeout_s: 40}}}", "", 40),
+        ("executor: {spec: {timeout_s: 50}}", "", "", 50),
+        ("executor: {spec: {timeout_s: 50}}", "spec: {policy: {lifecycle: {timeout_s: 40}}}", "", 40),
+        ("", "", "", None),
+    ],
+)
+def test_a_running_task_ends_at_the_first_timeout_or_says_that_nothing_bounds_it(
+    executor: str, step: str, task: str, seconds: int | None
+) -> None:
+    tool = f"tool: {{name: act, kind: noop, {task}}}"
+    scenario = Scenario(f"{HEAD}{executor}\nworkflow:\n  - step: work\n    {step}\n    {tool}\n")
+    scenario.start()
+    began_ms = scenario.now_ms
+    run = scenario.take("work")
+    run.begin()
+    run.report(TaskStarted("act"))
+    found = reasons(scenario)["running"]
+    if seconds is None:
+        assert (found.until, found.moves) == (None, "the task ends; it has no timeout")
+    else:
+        assert found.until is not None and found.moves == "the task ends, or its timeout"
+        until_ms = datetime.fromisoformat(found.until).timestamp() * 1000
+        assert abs(until_ms - began_ms - seconds * 1000) < 5_000
+
+
+def test_workers_that_run_a_command_are_asked_again_since_a_busy_one_answers_late() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    scenario.take("work").begin()
+    answers = iter([[], [], [WORKER]])
+
+    class Late:
+        async def workers(self) -> list[WorkerDocument]:
+            return next(answers)
+
+    late: Any = Late()
+    found = asyncio.run(awaited_workers(late, history_of(scenario).workers))
+    assert list(found) == [WORKER] and list(answers) == []
 
 
 def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
@@ -544,7 +591,7 @@ def test_every_kind_of_reason_is_documented() -> None:
     written = "".join(file.read_text() for file in Path(client_why.__file__).parent.glob("*.py"))
     given = set(re.findall(r'reason\(\s*(?:kind=)?"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
     table = (Path(__file__).parents[2] / "docs" / "reference" / "why.md").read_text().partition("## While it lives")[2]
-    assert given == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    assert sorted(given) == sorted(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 
 
 def test_a_rerun_that_has_yet_to_read_its_original_says_so() -> None:
@@ -594,6 +641,7 @@ workflow:
         "2 of 3 iterations of fetch failed, as `failure.mode: best_effort` tolerates; "
         "the first, 2: http_status: 404 Not Found."
     )
+    assert tolerated.moves == ""
     assert tolerated.details["failed"] == 2 and tolerated.details["error"]["kind"] == "http_status"
 
 

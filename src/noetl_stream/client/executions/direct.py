@@ -318,7 +318,7 @@ class DirectExecutions:
         around = Environment(await self._store.now_ms())
         async with self._histories.read(row) as history:
             if row.finished_ms is None:
-                around = await observe(self._cluster(), self._store, row, history.called, around.now_ms)
+                around = await observe(self._cluster(), self._store, row, history, around.now_ms)
             if plan is None:  # there are no guards to evaluate
                 return explain(execution_id, history, None, around)
             return await asyncio.to_thread(explain, execution_id, history, plan, around)

@@ -20,9 +20,12 @@ from noetl_stream.template import Budget
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan
-    from noetl_stream.ports.operations.cluster import Cluster
+    from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
 
 REASONS_SHOWN: Final = 50
+
+ASKED_MOST: Final = 4
+"""How often workers are asked until those that run its commands have answered: a busy one answers late."""
 
 GUARD_OPERATIONS: Final = 100_000
 """What the guards of one answer may cost together. Those that cost more are shown without their values."""
@@ -87,17 +90,17 @@ def _summary(state: Execution, reasons: Sequence[ReasonDocument]) -> str:
 
 
 async def observe(
-    cluster: Cluster, store: Store, row: ExecutionRow, called: Collection[str], now_ms: int
+    cluster: Cluster, store: Store, row: ExecutionRow, history: JournalHistory, now_ms: int
 ) -> Environment:
-    """The environment of an execution: workers, queues, its partition, and the executions that it ``called``."""
+    """The environment of an execution: workers, queues, its partition, and the executions that it called."""
     from noetl_stream.client.limits import awaited_slots  # what has ended waits for none
 
     try:
         workers, pools, partitions, children, awaited = await asyncio.gather(
-            cluster.workers(),
+            awaited_workers(cluster, history.workers),
             cluster.pools(),
             cluster.partitions(),
-            store.executions(called),
+            store.executions(history.called),
             awaited_slots(store, row.execution_id),
         )
     except StoreMissing as error:
@@ -110,3 +113,13 @@ async def observe(
         {execution_id: child.status for execution_id, child in children.items()},
         slots=awaited,
     )
+
+
+async def awaited_workers(cluster: Cluster, wanted: Collection[str]) -> Sequence[WorkerDocument]:
+    """The workers that answer; they are asked again while one that is ``wanted`` has not."""
+    found = await cluster.workers()
+    for _ in range(ASKED_MOST - 1):
+        if {worker.name for worker in found}.issuperset(wanted):
+            break
+        found = await cluster.workers()
+    return found

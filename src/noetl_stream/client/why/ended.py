@@ -43,7 +43,7 @@ def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDo
     return reason(
         "tolerated",
         text,
-        "set failure.tolerated to fail the loop when more iterations fail",
+        "",
         step=failures.step,
         iteration=first.path if first is not None else (),
         details={

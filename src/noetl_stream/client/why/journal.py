@@ -100,6 +100,13 @@ class JournalHistory(msgspec.Struct):
     position: int = 0
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
+    @property
+    def workers(self) -> set[str]:
+        """The workers that have named themselves for commands that have not ended."""
+        state = self.state
+        held = [one.command_id for one in state.assignments.values() if one.run is not None] if state else []
+        return {self.commands[one].worker for one in held if one in self.commands} - {""}
+
 
 class JournalHistories:
     """The histories of executions. Of long journals the last ones are kept, and read on when they are asked for

@@ -299,7 +299,7 @@ def commands(
         if assignment.run is None:
             queued.setdefault(assignment.step_run_id, []).append(assignment)
         else:
-            yield _running(history, state, assignment, around)
+            yield _running(history, state, assignment, plan, around)
     for step_run_id, waiting in queued.items():
         run = state.runs.get(step_run_id)
         if run is not None:
@@ -372,10 +372,13 @@ def _queued(
     return reason("queued", text, "a worker takes it", **at)
 
 
-def _running(history: JournalHistory, state: Execution, assignment: Assignment, around: Environment) -> ReasonDocument:
+def _running(
+    history: JournalHistory, state: Execution, assignment: Assignment, plan: Plan | None, around: Environment
+) -> ReasonDocument:
     run = state.runs.get(assignment.step_run_id)
     step = run.step if run is not None else assignment.step_run_id
     command = history.commands.get(assignment.command_id, Command(0))
+    until = _bound_ms(state, run, _attempt_ends_ms(plan, step, command))
     since = command.task_ms or command.started_ms or command.scheduled_ms
     delivered = assignment.run.num_delivered if assignment.run is not None else 1
     times = f" It was delivered {delivered} times; the step fails after {state.limits.max_deliveries} deliveries."
@@ -393,14 +396,10 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
         text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
         return reason("stopping", text, f"worker {command.worker} ends it, or the grace period is over", **at)
     if command.worker and all(worker.name != command.worker for worker in around.workers):
-        text = f"{where} was run by worker {command.worker}, which no longer answers."
+        text = f"{where} was run by worker {command.worker}, which no longer answers: it is gone, or too busy."
         text += times if delivered > 1 else ""
-        return reason(
-            "worker_gone",
-            text,
-            "another worker takes it when its lease expires, within 30 s",
-            **at,
-        )
+        moves = "another worker takes it when its lease expires, within 30 s, unless the worker goes on"
+        return reason("worker_gone", text, moves, until_ms=until, **at)
     if waits_for := around.waits_for(command.worker, assignment.command_id):
         text = f"{where} has ended at worker {command.worker}, which keeps the result: {waits_for}."
         return reason("unreported", text, "the worker can report it; it tries again every second", **at)
@@ -411,7 +410,29 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
     lasting = f" for {seconds(around.now_ms - since)}" if since else ""
     text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."
     text += times if delivered > 1 else ""
-    return reason("running", text, "the task ends, or its timeout", **at)
+    return reason("running", text, f"the task ends{_or_timeout(until)}", until_ms=until, **at)
+
+
+def _attempt_ends_ms(plan: Plan | None, step: str, command: Command) -> int | None:
+    """When the timeout of the attempt that runs ends it."""
+    if plan is None or not command.task or not command.task_ms:
+        return None
+    tasks = plan.steps[step].tasks if step in plan.steps else ()
+    total_s = next((task.timeouts.total for task in tasks if task.name == command.task), None)
+    return None if total_s is None else command.task_ms + round(total_s * 1000)
+
+
+def _bound_ms(state: Execution, run: StepRun | None, own_ms: int | None = None) -> int | None:
+    """When the first timeout ends a wait of a step run at the latest: its own, the step's or the execution's."""
+    ids = [timer_of(state.execution_id, "execution")]
+    if run is not None:
+        ids += [timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")]
+    timers = [own_ms, *(_due_ms(state, id) for id in ids)]
+    return min((due_ms for due_ms in timers if due_ms is not None), default=None)
+
+
+def _or_timeout(until_ms: int | None) -> str:
+    return "; it has no timeout" if until_ms is None else ", or its timeout"
 
 
 def _waiting(
@@ -437,7 +458,8 @@ def _waiting(
         child = wait.child
         status = (waiting_on.child and waiting_on.child.status) or "not begun"
         text = f"{where} waits for playbook `{child.path}`, execution {child.execution_id} ({status}){due}."
-        moves = f"its end: `noetl-stream execution why {child.execution_id}`"
+        at["until_ms"] = bound = _bound_ms(state, run, until)
+        moves = f"its end: `noetl-stream execution why {child.execution_id}`{_or_timeout(bound)}"
         return reason("child", text, moves, **at)
     if wait.delay_s is not None:
         text = f"{where} waits{due} for its next attempt ({wait.delay_s:g} s after the last)."
