@@ -177,6 +177,18 @@ def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
     assert "no longer answers" in found.sentence and "another worker" in found.moves
 
 
+def test_a_task_that_waits_for_a_process_of_its_worker_says_for_which() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    scenario.take("work").begin()
+    [command_id] = scenario.execution.assignments
+    text = "a free Python child: 4 of 4 busy, NOETL_PYTHON_CHILDREN sets how many"
+    held = RunningCommandDocument(scenario.execution_id, command_id, "work", 1, task_waits_for=text)
+    found = reasons(scenario, workers=[replace(WORKER, running=[held])])["worker_full"]
+    assert found.sentence == f"Step `work` waits at worker {WORKER.name} for {text}."
+    assert found.moves == "another task of that worker ends; it has no timeout"
+
+
 def test_a_worker_that_keeps_a_finished_result_says_what_it_waits_for() -> None:
     scenario = Scenario(STEP)
     scenario.start()

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -17,8 +17,10 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from noetl_stream.local.processes import wait_until_ended
+from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
@@ -71,6 +73,39 @@ def run(tool: PythonTool, make_call: Any) -> Any:
         return await tool.run(make_call({"code": code, "args": args}))
 
     return run
+
+
+async def test_tasks_beyond_the_bound_wait_and_say_for_what(home: Home, tool: PythonTool, make_call: Any) -> None:
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def queued(what: str) -> Iterator[None]:
+        seen.append(what)
+        yield
+        seen.append("begun")
+
+    code = CALL_HOME + "home.recv(1)"
+    call = replace(make_call({"code": code, "args": {"path": home.path}}), queued=queued)
+    tasks = [asyncio.create_task(tool.run(call)) for _ in range(2)]
+    ends = [(await home.calls.get())[2] for _ in tasks]
+    tasks.append(asyncio.create_task(tool.run(call)))
+    await asyncio.sleep(0)
+    capacity = tool.capacity
+    assert (capacity.most, capacity.busy, capacity.waiting) == (2, 2, 1)
+    shown = {reading.metric.name.rpartition("python_")[2]: [*reading.values.values()] for reading in tool.readings()}
+    assert (shown["children_max"], shown["children_busy"], shown["tasks_waiting"]) == ([2], [2], [1])
+    assert seen == ["a free Python child: 2 of 2 busy, NOETL_PYTHON_CHILDREN sets how many"]
+    for end in ends:
+        end.write(b"x")
+    (await home.calls.get())[2].write(b"x")
+    await asyncio.gather(*tasks)
+    assert (capacity.busy, capacity.waiting, seen[1:]) == (0, 0, ["begun"])
+
+
+async def test_the_operator_says_how_many_run_at_once() -> None:
+    tool = PythonTool(ChildSettings(python_children=7))
+    assert tool.capacity.most == 7
+    await tool.close()
 
 
 async def expect_gone(reader: asyncio.StreamReader) -> None:

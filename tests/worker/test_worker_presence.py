@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from worker_stage import EXECUTION, Endless, Stage
+from functools import partial
+
+from worker_stage import EXECUTION, Endless, Puppet, Stage
 
 import noetl_stream
-from noetl_stream.model.messages import RunningCommand, WorkerPresence
+from noetl_stream.model.messages import ChildUse, RunningCommand, WorkerPresence
+from noetl_stream.tools.capacity import Capacity
+from noetl_stream.tools.contract import ToolCall
 from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
 
 ONE_TASK = "- {step: only, tool: [{name: run, kind: puppet}]}"
+
+
+class BoundedPuppet:
+    """A puppet of which only so many may act at once."""
+
+    spec = Puppet.spec
+
+    def __init__(self, puppet: Puppet, capacity: Capacity) -> None:
+        self.run, self.close, self.capacity = puppet.run, puppet.close, capacity
 
 
 async def test_every_worker_answers_for_itself(stage: Stage) -> None:
@@ -42,6 +55,29 @@ async def test_running_commands_are_listed_with_their_deliveries(stage: Stage) -
     await stage.settle()
     (idle,) = await stage.presences()
     assert (idle.busy, idle.running) == (0, [])
+
+
+async def test_a_task_that_cannot_begin_says_what_it_waits_for_and_its_kind_how_many_wait(stage: Stage) -> None:
+    capacity, endless = Capacity(1), Endless()
+
+    async def act(call: ToolCall) -> str:
+        async with capacity.held(partial(call.queued, "a free puppet")):
+            return await endless(call)
+
+    stage.puppet.acts["run"] = act
+    stage.tools["puppet"] = BoundedPuppet(stage.puppet, capacity)
+    await stage.start(slots=4)
+    plan = stage.plan(ONE_TASK)
+    for number in range(2):
+        await stage.issue(stage.command(plan, f"command-{number}"))
+    await stage.until(lambda: capacity.waiting)
+    (busy,) = await stage.presences()
+    assert [one.task_waits_for for one in busy.running] == ["", "a free puppet"]
+    assert busy.children == {"puppet": ChildUse(busy=1, most=1, waiting=1)}
+    endless.release.set()
+    await stage.settle()
+    (idle,) = await stage.presences()
+    assert (idle.running, idle.children) == ([], {"puppet": ChildUse(busy=0, most=1)})
 
 
 async def test_a_command_returned_is_named_with_its_next_delivery(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from noetl_stream.cli.base.process import run_role, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.cluster import WorkerDocument
 from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.process_environment import drop_engine_variables
@@ -166,13 +167,22 @@ def worker(
         run_role(host_worker(stack, pool, slots))
 
 
+def _children(one: WorkerDocument) -> str:
+    uses = one.children.items()
+    return "; ".join(f"{kind} {use.busy}/{use.most}, {use.waiting} waiting" for kind, use in uses)
+
+
 @worker.command("list")
 @form_option()
 @target_options
 def list_workers(output: str, target: Target) -> None:
-    """List the running workers and their load."""
+    """List the running workers and their load.
+
+    CHILDREN says how many child processes of a tool kind are busy, of how many, and how many tasks wait for one: a
+    worker can have more slots than Python processes (NOETL_PYTHON_CHILDREN).
+    """
     found = with_session(target, lambda session: session.operations.cluster.workers())
-    columns = columns_of("name", "pool", "slots", "busy", "since", "version", "draining")
+    columns = columns_of("name", "pool", "slots", "busy", "since", "version", "draining", children=_children)
     print_documents(found, output, {**columns, "kinds": lambda one: " ".join(one.kinds)}, "name")
 
 

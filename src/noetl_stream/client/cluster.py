@@ -28,6 +28,7 @@ from noetl_stream.ports.command_queue import CommandQueue, QueuedPool
 from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.operations.cluster import (
+    ChildUseDocument,
     DeadLetterDocument,
     DeadLetterPage,
     DeadLetterWithBodyDocument,
@@ -192,10 +193,16 @@ def _worker_document(worker: WorkerPresence) -> WorkerDocument:
         version=worker.version,
         running=[
             RunningCommandDocument(
-                running.execution_id, running.command_id, running.step, running.delivered, running.waits_for
+                running.execution_id,
+                running.command_id,
+                running.step,
+                running.delivered,
+                running.waits_for,
+                running.task_waits_for,
             )
             for running in worker.running
         ],
+        children={kind: ChildUseDocument(use.busy, use.most, use.waiting) for kind, use in worker.children.items()},
     )
 
 

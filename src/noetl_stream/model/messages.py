@@ -364,7 +364,8 @@ class AggregateMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     """A command a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included.
 
-    ``waits_for`` says what keeps the worker from reporting a finished result; empty if nothing does.
+    ``waits_for`` says what keeps the worker from reporting a finished result, ``task_waits_for`` what its task waits
+    for at the worker before it begins; empty if nothing does.
     """
 
     execution_id: str
@@ -372,14 +373,24 @@ class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str
     delivered: int = 1
     waits_for: str = ""
+    task_waits_for: str = ""
+
+
+class ChildUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The child processes of a tool kind: ``busy`` of at most ``most`` run a task, and ``waiting`` tasks want one."""
+
+    busy: int
+    most: int
+    waiting: int = 0
 
 
 class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     """A live worker. ``busy`` of its ``slots`` hold a command; ``since_ms`` is when it started, by its own clock.
 
     ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
-    held longest, up to a fixed number. ``held_bytes`` is the size of all that it holds. ``at_ms`` is when it answered,
-    by its own clock; 0 from a worker that does not say it.
+    held longest, up to a fixed number. ``children`` are those of tool kinds with a bound of their own. ``held_bytes``
+    is the size of all that it holds. ``at_ms`` is when it answered, by its own clock; 0 from a worker that does not
+    say it.
     """
 
     name: str
@@ -393,6 +404,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     running: list[RunningCommand] = []
     held_bytes: int = 0
     at_ms: int = 0
+    children: dict[str, ChildUse] = {}
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):

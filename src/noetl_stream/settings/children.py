@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final, Literal
 
 import msgspec
@@ -14,6 +15,10 @@ ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")
 CHILD_USERS: Final[tuple[ChildUser, ...]] = ("own", "worker")
 
 
+PYTHON_CHILDREN_VARIABLE: Final = "NOETL_PYTHON_CHILDREN"
+DEFAULT_PYTHON_CHILDREN: Final = max(4, os.cpu_count() or 1)
+
+
 class ChildSettings(msgspec.Struct, frozen=True):
     """What child processes may share and use.
 
@@ -24,6 +29,7 @@ class ChildSettings(msgspec.Struct, frozen=True):
         cpu_s: CPU time of one run.
         processes: Processes and threads of one child, where it has a user of its own.
         files: Open files of one process.
+        python_children: Processes of `python` tasks at the same time; further tasks wait.
     """
 
     isolation: Isolation = "shared"
@@ -33,3 +39,4 @@ class ChildSettings(msgspec.Struct, frozen=True):
     cpu_s: int = 3600
     processes: int = 256
     files: int = 1024
+    python_children: int = DEFAULT_PYTHON_CHILDREN

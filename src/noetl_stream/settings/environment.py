@@ -15,7 +15,15 @@ import msgspec
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.sealing.keys import read_key
-from noetl_stream.settings.children import CHILD_USERS, ISOLATIONS, ChildSettings, ChildUser, Isolation
+from noetl_stream.settings.children import (
+    CHILD_USERS,
+    DEFAULT_PYTHON_CHILDREN,
+    ISOLATIONS,
+    PYTHON_CHILDREN_VARIABLE,
+    ChildSettings,
+    ChildUser,
+    Isolation,
+)
 from noetl_stream.settings.egress import (
     ALLOW_VARIABLE,
     DENY_VARIABLE,
@@ -164,6 +172,7 @@ LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
 
 CHILD_PREFIX = "NOETL_CHILD_"
 MAX_CHILD_LIMIT = 2**53
+MAX_PYTHON_CHILDREN = 10_000
 
 DEFAULT_STATE_BYTES = 512 * 1024 * 1024
 MIN_STATE_BYTES = 1024 * 1024
@@ -390,6 +399,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     child_cpu_s: int = _child_limit("cpu_s")
     child_processes: int = _child_limit("processes")
     child_files: int = _child_limit("files")
+    python_children: int = setting(
+        PYTHON_CHILDREN_VARIABLE,
+        "the number of processors, at least 4",
+        number(DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
+    )
     limits: Mapping[str, str] = setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     server_max_state_bytes: int = setting(
         "NOETL_SERVER_MAX_STATE_BYTES",
@@ -532,6 +546,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             cpu_s=self.child_cpu_s,
             processes=self.child_processes,
             files=self.child_files,
+            python_children=self.python_children,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self, TypeAlias
 
 import msgspec
@@ -76,6 +77,10 @@ async def nobodys(name: str) -> bool:
     return False
 
 
+def unseen(_what: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class ToolCall(msgspec.Struct, frozen=True):
     """One attempt of a task, fully rendered.
 
@@ -94,6 +99,7 @@ class ToolCall(msgspec.Struct, frozen=True):
             somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
         traceparent: The W3C header of what it calls: HTTP requests send it, processes have it as ``TRACEPARENT``. Empty
             if the execution belongs to nobody's trace.
+        queued: Says what the task waits for at its worker before it begins, while the context lasts.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
     """
 
@@ -111,6 +117,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
     is_operators: Callable[[str], Awaitable[bool]] = nobodys
     write: Write = unheard
+    queued: Callable[[str], AbstractContextManager[None]] = unseen
     traceparent: str = ""
 
 

@@ -13,7 +13,7 @@ import noetl_stream
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model import codec
-from noetl_stream.model.messages import AGGREGATES_FORMAT, MemoryUse, WorkerPresence
+from noetl_stream.model.messages import AGGREGATES_FORMAT, ChildUse, MemoryUse, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Handler, Subscription
@@ -23,6 +23,7 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
 from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
+from noetl_stream.tools.capacity import Bounded
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import KindOff
 from noetl_stream.worker import limits
@@ -259,6 +260,11 @@ class Worker:
             running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
             held_bytes=self._source.held_bytes if self._source is not None else 0,
             at_ms=self._clock.now_ms(),
+            children={
+                kind: ChildUse(tool.capacity.busy, tool.capacity.most, tool.capacity.waiting)
+                for kind, tool in self._dependencies.tools.items()
+                if isinstance(tool, Bounded)
+            },
         )
         self._bus.send(reply, codec.encode(presence))
 

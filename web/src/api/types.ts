@@ -229,6 +229,12 @@ export interface Checks {
   items: Check[]
 }
 
+export interface ChildUse {
+  busy: number
+  most: number
+  waiting: number
+}
+
 export interface ComparedExecution {
   execution_id: string
   path: string
@@ -1005,6 +1011,7 @@ export interface RunningCommand {
   step: string
   delivered: number
   waits_for?: string
+  task_waits_for?: string
 }
 
 export interface SchedulePage {
@@ -1396,6 +1403,7 @@ export interface Worker {
   draining: boolean
   version: string
   running: RunningCommand[]
+  children?: Record<string, ChildUse>
 }
 
 export interface Workers {

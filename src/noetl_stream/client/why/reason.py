@@ -13,7 +13,12 @@ from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocume
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 
 if TYPE_CHECKING:  # what has ended is explained by its journal alone
-    from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
+    from noetl_stream.ports.operations.cluster import (
+        PartitionDocument,
+        PoolDocument,
+        RunningCommandDocument,
+        WorkerDocument,
+    )
 
 SHOWN_CHARS: Final = 160
 
@@ -42,10 +47,10 @@ class Environment(msgspec.Struct, frozen=True):
     def workers_of(self, pool: str) -> list[WorkerDocument]:
         return [worker for worker in self.workers if worker.pool == pool]
 
-    def waits_for(self, name: str, command_id: str) -> str:
-        """What keeps the worker of this name from reporting the command; ``""`` if nothing does."""
+    def running(self, name: str, command_id: str) -> RunningCommandDocument | None:
+        """The command as the worker of this name shows it; ``None`` if it does not."""
         held = [running for worker in self.workers if worker.name == name for running in worker.running]
-        return next((running.waits_for for running in held if running.command_id == command_id), "")
+        return next((running for running in held if running.command_id == command_id), None)
 
 
 def reason(

@@ -400,12 +400,17 @@ def _running(
         text += times if delivered > 1 else ""
         moves = "another worker takes it when its lease expires, within 30 s, unless the worker goes on"
         return reason("worker_gone", text, moves, until_ms=until, **at)
-    if waits_for := around.waits_for(command.worker, assignment.command_id):
-        text = f"{where} has ended at worker {command.worker}, which keeps the result: {waits_for}."
+    shown = around.running(command.worker, assignment.command_id)
+    if shown is not None and shown.waits_for:
+        text = f"{where} has ended at worker {command.worker}, which keeps the result: {shown.waits_for}."
         return reason("unreported", text, "the worker can report it; it tries again every second", **at)
     if command.next_ms:
         text = f"{where} waits until {iso(command.next_ms)} for attempt {command.attempt} of task `{command.task}`."
         return reason("retry", text, "the time is reached", until_ms=command.next_ms, **at)
+    if shown is not None and shown.task_waits_for:
+        text = f"{where} waits at worker {command.worker} for {shown.task_waits_for}."
+        moves = f"another task of that worker ends{_or_timeout(until)}"
+        return reason("worker_full", text, moves, until_ms=until, **at)
     what = f"task `{command.task}`, attempt {command.attempt}" if command.task else "its pipeline"
     lasting = f" for {seconds(around.now_ms - since)}" if since else ""
     text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."

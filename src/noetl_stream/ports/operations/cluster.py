@@ -15,7 +15,7 @@ from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocume
 
 class RunningCommandDocument(Document, frozen=True):
     """A command that a worker holds; ``delivered`` counts its deliveries. ``waits_for`` says what keeps the worker from
-    reporting a finished result, such as a missing store.
+    reporting a finished result, such as a missing store; ``task_waits_for`` what its task waits for at the worker.
     """
 
     execution_id: str
@@ -23,10 +23,21 @@ class RunningCommandDocument(Document, frozen=True):
     step: str
     delivered: int
     waits_for: str = ""
+    task_waits_for: str = ""
+
+
+class ChildUseDocument(Document, frozen=True):
+    """The child processes of a tool kind: ``busy`` of at most ``most`` run a task, and ``waiting`` tasks want one."""
+
+    busy: int
+    most: int
+    waiting: int
 
 
 class WorkerDocument(Document, frozen=True):
-    """A worker that is alive. ``running`` has those of its commands that it has held longest."""
+    """A worker that is alive. ``running`` has those of its commands that it has held longest; ``children`` are the
+    child processes by kind, of kinds that have a bound of their own.
+    """
 
     name: str
     pool: str
@@ -37,6 +48,7 @@ class WorkerDocument(Document, frozen=True):
     draining: bool
     version: str
     running: list[RunningCommandDocument]
+    children: dict[str, ChildUseDocument] = msgspec.field(default_factory=dict)
 
 
 class WorkersDocument(Document, frozen=True):

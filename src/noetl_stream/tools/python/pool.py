@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
+from noetl_stream.tools.capacity import Capacity, Queued
 from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES
@@ -39,12 +41,14 @@ class PythonJob(NamedTuple):
         fields: Its fields as JSON, which begins with ``{`` and is not empty.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
         heard: Gets the output as it comes.
+        queued: Entered while it waits for a child.
     """
 
     fields: bytes
     max_result_bytes: int
     domain: str | None
     heard: Heard
+    queued: Queued = contextlib.nullcontext
 
 
 class PythonAnswer(NamedTuple):
@@ -59,6 +63,7 @@ class ChildPool:
     """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival.
 
     Attributes:
+        capacity: How many jobs run, and how many wait.
         started: How many were started.
         killed: How many of them died or were killed during a job.
     """
@@ -66,7 +71,7 @@ class ChildPool:
     def __init__(self, launcher: Launcher, *, max_children: int) -> None:
         self._launcher = launcher
         self._max_children = max_children
-        self._slots = asyncio.Semaphore(max_children)
+        self.capacity = Capacity(max_children)
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
@@ -84,7 +89,7 @@ class ChildPool:
             ForeignAnswer: Something else than the child's code answered.
             OSError: No child could be started.
         """
-        async with self._slots:
+        async with self.capacity.held(job.queued):
             child = self._idle_child(job.domain) or await self._start(job.domain)
             self._busy.add(child)
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,10 @@ import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
-from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
+from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
@@ -23,11 +23,16 @@ from noetl_stream.tools.python import child
 from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, PythonJob
 from noetl_stream.tools.python.source import syntax_error
 
-MIN_CHILDREN: Final = 4
-"""Least number of child processes that a worker may start; more if it has more processors."""
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
 LIVING: Final = Metric("gauge", "noetl_worker_python_children", "Processes that live for python tasks.")
+MOST: Final = Metric(
+    "gauge", "noetl_worker_python_children_max", "Python tasks that run at once (NOETL_PYTHON_CHILDREN)."
+)
+BUSY: Final = Metric("gauge", "noetl_worker_python_children_busy", "Processes that run a Python task.")
+WAITING: Final = Metric(
+    "gauge", "noetl_worker_python_tasks_waiting", "Python tasks that wait for a free process, though they have a slot."
+)
 STARTED: Final = Metric("counter", "noetl_worker_python_children_started", "Such processes that were started.")
 KILLED: Final = Metric(
     "counter", "noetl_worker_python_children_killed", "Such processes that died or were killed while they ran a task."
@@ -100,8 +105,7 @@ class PythonTool:
         settings: What children may share and use. Default: that of :class:`ChildSettings`.
         environment: Environment variables of the child processes, visible to playbook code, so it must not contain the
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
-        max_children: Child processes at the same time; further runs wait. Default: the number of processors, at least
-            :data:`MIN_CHILDREN`.
+        max_children: Child processes at the same time; further runs wait. Default: as ``settings`` say.
         preload: See :class:`Launcher`.
     """
 
@@ -124,7 +128,7 @@ class PythonTool:
         preload: Sequence[str] = (),
     ) -> None:
         settings = settings or ChildSettings()
-        max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
+        max_children = max_children or settings.python_children
         self._isolation = settings.isolation
         launcher = Launcher(settings, environment, server=child.__name__, preload=preload)
         self._pool = ChildPool(launcher, max_children=max_children)
@@ -136,7 +140,20 @@ class PythonTool:
 
     def readings(self) -> Sequence[Reading]:
         """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
-        return LIVING.read(len(self._pool)), STARTED.read(self._pool.started), KILLED.read(self._pool.killed)
+        pool = self._pool
+        return [
+            LIVING.read(len(pool)),
+            MOST.read(pool.capacity.most),
+            BUSY.read(pool.capacity.busy),
+            WAITING.read(pool.capacity.waiting),
+            STARTED.read(pool.started),
+            KILLED.read(pool.killed),
+        ]
+
+    @property
+    def capacity(self) -> Capacity:
+        """How many tasks run, and how many wait for a child."""
+        return self._pool.capacity
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns the code's result (see :func:`~noetl_stream.tools.python.job.run_job`) and its captured output.
@@ -148,7 +165,8 @@ class PythonTool:
         inputs = validated(PythonInputs, call.inputs)
         knobs = validated(PythonKnobs, call.knobs)
         heard = partial(call.write, "stdout")  # both streams, in the order of writing
-        job = PythonJob(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call), heard)
+        queued = partial(call.queued, self._wait_text)
+        job = PythonJob(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call), heard, queued)
         try:
             answer = await self._pool.run(job)
         except ChildDied as died:
@@ -162,6 +180,11 @@ class PythonTool:
             return ToolResult(answer.result, output=answer.output)
         kind, message, code = failed.pop("kind"), failed.pop("message"), failed.pop("code", None)
         raise ToolFailure.of(kind, message, code=code, helper=failed, output=answer.output)
+
+    @property
+    def _wait_text(self) -> str:
+        most = self.capacity.most
+        return f"a free Python child: {most} of {most} busy, {PYTHON_CHILDREN_VARIABLE} sets how many"
 
     async def close(self) -> None:
         """Kills the child processes."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -64,6 +66,7 @@ class Attempts:
         self._asker = asker
         self._why_stopped = why_stopped
         self._trace = trace
+        self._waits: Counter[str] = Counter()
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
         self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
@@ -227,9 +230,24 @@ class Attempts:
             credential=secrets.credential,
             describe_credential=secrets.describe,
             is_operators=secrets.is_operators,
+            queued=self._queued,
             write=write,
             traceparent=self._trace.traceparent(action) if self._trace is not None else "",
         )
+
+    @contextmanager
+    def _queued(self, what: str) -> Iterator[None]:
+        self._waits[what] += 1
+        try:
+            yield
+        finally:
+            self._waits[what] -= 1
+
+    @property
+    def waits_for(self) -> str:
+        """What its tasks wait for at the worker before they begin; empty if none waits."""
+        texts = [(what, count) for what, count in self._waits.items() if count]
+        return "; ".join(what if count == 1 else f"{what} ({count} tasks wait)" for what, count in texts)
 
     async def _answered(self, task: TaskPlan, answer: Outcome) -> Outcome:
         """The outcome of what the task waited for, compared with the schema of its result."""

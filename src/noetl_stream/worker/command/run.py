@@ -72,6 +72,7 @@ class CommandRun:
         self._reason = ""
         self._is_pausing = False
         self._runner: Runner | None = None
+        self._attempts: Attempts | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -81,7 +82,14 @@ class CommandRun:
         waits_for = self._results.trouble
         if self._phase == "reporting":
             waits_for = waits_for or self._dependencies.channel.trouble
-        return RunningCommand(command.execution_id, command.command_id, command.step, self.run.num_delivered, waits_for)
+        return RunningCommand(
+            command.execution_id,
+            command.command_id,
+            command.step,
+            self.run.num_delivered,
+            waits_for,
+            self._attempts.waits_for if self._attempts is not None else "",
+        )
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
         """Ends the work early. Work that has already ended is reported all the same."""
@@ -225,7 +233,9 @@ class CommandRun:
         if self._is_pausing:
             runner.pause()
         trace = trace_of_run(dependencies.tracing, command, self.run)
-        attempts = Attempts(dependencies, command, runner.scope, results, self._asker, self._why_stopped, trace=trace)
+        attempts = self._attempts = Attempts(
+            dependencies, command, runner.scope, results, self._asker, self._why_stopped, trace=trace
+        )
         assert self.task is not None
         try:
             await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)
