@@ -1,4 +1,4 @@
-"""Two real Postgres on loopback: a primary, and a standby that can be promoted."""
+"""Real Postgres on loopback: one, or a primary and a standby that can be promoted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {"fsync": "off", "jit": "off", "max_connections": "100", "shared_buff
 
 
 class Postgres:
-    """One of the two, with its data in ``folder``."""
+    """One of them, with its data in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,11 +85,13 @@ class Postgres:
         if self._process is not None:
             self.kill()
 
-    def run(self, program: str, *words: str) -> None:
+    def run(self, program: str, *words: str) -> str:
+        """What it prints."""
         ran = subprocess.run(
             [str(self._programs / program), *words], capture_output=True, text=True, check=False, **self._as_user()
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
 
     def _processes(self) -> list[psutil.Process]:
         assert self._process is not None
@@ -138,28 +140,51 @@ def wait_for_standby(primary: Postgres) -> None:
 
 
 @contextmanager
+def one_postgres(rules: str) -> Iterator[Postgres]:
+    """One alone, whose ``pg_hba.conf`` has these rules after one for ``postgres``, who needs no password."""
+    with _folder() as folder:
+        server = Postgres(folder / "primary")
+        server.initialize()
+        (server.folder / "pg_hba.conf").write_text(f"host all postgres 127.0.0.1/32 trust\n{rules}")
+        try:
+            server.start()
+            yield server
+        finally:
+            server.end()
+
+
+@contextmanager
 def postgres_pair(*statements: str, synchronous: bool = True) -> Iterator[PostgresPair]:
     """``statements`` run on the primary before the standby is made."""
+    with _folder() as folder:
+        primary, standby = Postgres(folder / "primary"), Postgres(folder / "standby")
+        try:
+            primary.initialize()
+            primary.start()
+            for statement in statements:
+                sql(primary, statement)
+            standby.copy(primary, "standby")
+            standby.start()
+            if synchronous:
+                wait_for_standby(primary)
+            yield PostgresPair(primary, standby)
+        finally:
+            primary.end()
+            standby.end()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """For a Postgres that may run as another user."""
     folder = Path(tempfile.mkdtemp(prefix="noetl-pair-"))
     user = postgres_user()
     if user is not None:
         os.chown(folder, user.uid, user.gid)
         allow_access(find_postgres_programs(), user)
         allow_traversal(folder / "primary", user)
-    primary, standby = Postgres(folder / "primary"), Postgres(folder / "standby")
     try:
-        primary.initialize()
-        primary.start()
-        for statement in statements:
-            sql(primary, statement)
-        standby.copy(primary, "standby")
-        standby.start()
-        if synchronous:
-            wait_for_standby(primary)
-        yield PostgresPair(primary, standby)
+        yield folder
     finally:
-        primary.end()
-        standby.end()
         shutil.rmtree(folder, ignore_errors=True)
 
 
