@@ -310,3 +310,23 @@ def test_a_setup_says_which_variable_goes_before_its_file(
     assert done.returncode == 0, done.stderr
     assert "unset NOETL_NATS_URL" in done.stdout
     assert written(tmp_path / ".noetl").items() >= {name: own[name] for name in own if name != "HOME"}.items()
+
+
+def test_a_run_that_finds_no_server_and_may_start_none_says_what_it_waits_for(
+    postgres: Postgres, database: str, tmp_path: Path, home: Path
+) -> None:
+    alone = NatsServer(tmp_path)
+    alone.start()
+    try:
+        assert noetl(*words(alone.url, dsn(postgres, database), "--home", home)).returncode == 0
+        assert noetl("init", tmp_path).returncode == 0
+        given = {name: value for name, value in written(home).items() if name != "NOETL_SERVER_KEY"}
+        running = start("run", tmp_path / "playbooks" / "hello.yaml", **given)
+        assert running.stderr is not None
+        said = running.stderr.readline()
+        running.terminate()
+        running.communicate()
+    finally:
+        alone.end()
+    assert said.startswith("no server answers: waiting until one is started with `noetl-stream server`")
+    assert "NOETL_SERVER_KEY" in said and "`noetl-stream setup`" in said
