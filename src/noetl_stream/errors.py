@@ -9,6 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def page(topic: str) -> str:
+    """How a message names a page of the documentation: by a command, since a user may have no file of it."""
+    return f"`noetl-stream docs {topic}`"
+
+
 class NoetlError(Exception):
     """Base of all errors of this project.
 

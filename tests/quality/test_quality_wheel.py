@@ -10,6 +10,7 @@ from zipfile import ZipFile
 import pytest
 
 import noetl_stream
+from noetl_stream.cli.docs import FOLDERS
 from wheel_building import ROOT, build_wheel
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -28,9 +29,16 @@ def sources(folder: str) -> set[Path]:
     return {path for path in found if str(path.relative_to(ROOT)) not in NOT_PACKAGED}
 
 
-def test_the_wheel_holds_the_package_and_the_examples_and_nothing_else(contents: dict[str, bytes]) -> None:
+def is_documentation(path: Path) -> bool:
+    """Whether it is a page that `noetl-stream docs` lists."""
+    folder, *inside = path.relative_to(ROOT / "docs").parts
+    return folder in FOLDERS and len(inside) == 1 and path.suffix == ".md"
+
+
+def test_the_wheel_holds_the_package_the_examples_and_the_pages_and_nothing_else(contents: dict[str, bytes]) -> None:
     expected = {str(path.relative_to(ROOT / "src")): path for path in sources("src/noetl_stream")}
     expected |= {f"noetl_stream/examples/{path.name}": path for path in sources("playbooks")}
+    expected |= {f"noetl_stream/{path.relative_to(ROOT)}": path for path in sources("docs") if is_documentation(path)}
     packed = {name for name in contents if ".dist-info/" not in name}
     assert packed == set(expected)
     assert {name for name in packed if contents[name] != expected[name].read_bytes()} == set()

@@ -1,14 +1,10 @@
-"""``noetl-stream example|init``: the example playbooks that come with the program, and projects made from them.
-
-The examples are in ``playbooks/`` of the source tree, and in ``noetl_stream/examples/`` of the wheel.
-"""
+"""``noetl-stream example|init``: the example playbooks that come with the program, and projects made from them."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,10 +12,10 @@ from typing import Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-import noetl_stream
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents, print_source, say
 from noetl_stream.cli.base.project import write_project
+from noetl_stream.cli.base.shipped import shipped
 from noetl_stream.errors import NotFound
 
 PROJECT_FOLDER: Final = "playbooks"
@@ -76,8 +72,7 @@ def read_example_file(file_name: str) -> str:
 
 
 def _folder() -> Traversable:
-    packaged = files(noetl_stream) / "examples"
-    return packaged if packaged.is_dir() else Path(noetl_stream.__path__[0]).parents[1] / PROJECT_FOLDER
+    return shipped("examples", PROJECT_FOLDER)
 
 
 def _parse(name: str, text: str) -> Example:

@@ -49,6 +49,8 @@ COMMANDS: Final = {
     "retention": ("retention", "Show and delete what nobody wants kept any longer."),
     "nats": ("nats", "Prepare the accounts of your own NATS."),
     "bench": ("processes", "Measure performance on this machine."),
+    "docs": ("docs", "List the pages of the documentation, with their addresses."),
+    "explain": ("docs", "Explain an error kind, a finding, a warning or an exit code."),
     "completion": ("program", "Print a script for completion in bash, zsh or fish."),
     "version": ("program", "Print the versions of noetl-stream and its dependencies."),
 }
@@ -68,11 +70,21 @@ class TopLevel(LazyGroup):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+def _print_version(context: click.Context, option: click.Parameter, given: bool) -> None:
+    if given and not context.resilient_parsing:
+        from noetl_stream import __version__
+        from noetl_stream.cli.base.output import say
+
+        say(f"noetl-stream {__version__}")
+        context.exit()
+
+
 @click.group(
     cls=TopLevel,
     modules={name: module for name, (module, _) in {**COMMANDS, **HIDDEN_COMMANDS}.items()},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.option("-V", "--version", is_flag=True, callback=_print_version, expose_value=False, help="Print the version.")
 def noetl_stream() -> None:
     """Run NoETL playbooks durably on NATS JetStream and Postgres.
 
@@ -92,6 +104,8 @@ def noetl_stream() -> None:
         3  NATS, Postgres or gateway unreachable
       124  timeout
       130  interrupted
+
+    `noetl-stream docs` lists the pages of the documentation; `noetl-stream explain CODE` says what a code means.
     """
 
 

@@ -48,7 +48,7 @@ Kind = Literal["started", "loop", "count", "output", "retry", "wait", "failed", 
 """What a line is about."""
 
 
-class Line(NamedTuple):
+class ProgressLine(NamedTuple):
     """A line of the log of an execution. ``error`` is why something failed; ``text`` does not have its message."""
 
     kind: Kind
@@ -70,12 +70,12 @@ class ProgressFold:
     early: dict[str, list[events.Fact]] = field(default_factory=dict)
     failing: ErrorInfo | None = None
 
-    def lines(self, event: FeedEvent) -> list[Line]:
+    def lines(self, event: FeedEvent) -> list[ProgressLine]:
         """The log lines of an event."""
         update = None if event.event is None else update_of(event.event)
         return [] if update is None else self.take(update)
 
-    def take(self, update: ProgressUpdate) -> list[Line]:
+    def take(self, update: ProgressUpdate) -> list[ProgressLine]:
         """The log lines of an update."""
         fact = update.fact
         if isinstance(fact, events.TokenClaimed):
@@ -91,87 +91,91 @@ class ProgressFold:
             return []
         return [*self._moved(self.runs[run], self.steps[self.runs[run]], fact)]
 
-    def _of_execution(self, fact: events.Fact) -> list[Line]:
+    def _of_execution(self, fact: events.Fact) -> list[ProgressLine]:
         if isinstance(fact, events.TokenEnqueued):
             self.targets[fact.token.token_id] = fact.token.step
         elif isinstance(fact, events.ExecutionReused):
             tokens = [entry.token for entry in fact.entries if isinstance(entry, events.TokenEnqueued)]
             self.targets |= {token.token_id: token.step for token in tokens}
             reused = sum(isinstance(entry, events.StepReused) for entry in fact.entries)
-            return [Line("token", "", f"reused {counted(reused, 'step run')} of execution {fact.of}")]
+            return [ProgressLine("token", "", f"reused {counted(reused, 'step run')} of execution {fact.of}")]
         elif isinstance(fact, events.TokenHeld):
             step = self.targets.get(fact.token_id, "?")
-            return [Line("wait", step, f"token for {step} held at admission")]
+            return [ProgressLine("wait", step, f"token for {step} held at admission")]
         elif isinstance(fact, events.TokenDiscarded):
             step = self.targets.get(fact.token_id, "?")
-            return [Line("token", step, f"token for {step} discarded: {fact.reason}")]
+            return [ProgressLine("token", step, f"token for {step} discarded: {fact.reason}")]
         elif isinstance(fact, events.ExecutionFailing):
             self.failing = fact.error
-            return [Line("failing", "", "failing", fact.error)]
+            return [ProgressLine("failing", "", "failing", fact.error)]
         return []
 
-    def _began(self, step: str, step_run_id: str) -> Line:
+    def _began(self, step: str, step_run_id: str) -> ProgressLine:
         self.runs[step_run_id] = step
         shown = self.steps.setdefault(step, StepProgress())
         shown.runs += 1
         shown.open += 1
         shown.state = "running"
-        return Line("started", step, f"{step}: started")
+        return ProgressLine("started", step, f"{step}: started")
 
-    def _moved(self, step: str, shown: StepProgress, fact: events.Fact) -> Iterator[Line]:
+    def _moved(self, step: str, shown: StepProgress, fact: events.Fact) -> Iterator[ProgressLine]:
         if isinstance(fact, events.TaskProcessed):
             yield from self._processed(step, f"{step}{_place(fact.path)}.{fact.task}", shown, fact)
         elif isinstance(fact, events.StepSuspended):
             for wait in fact.waits:
-                yield Line("wait", step, f"{step}{_place(wait.path)}: waiting {_awaited(wait)}")
+                yield ProgressLine("wait", step, f"{step}{_place(wait.path)}: waiting {_awaited(wait)}")
         elif isinstance(fact, events.StepResumed):
-            yield Line("started", step, f"{step}{_place(fact.path)}: resumed")
+            yield ProgressLine("started", step, f"{step}{_place(fact.path)}: resumed")
         elif isinstance(fact, events.LoopStarted):
             if not fact.path:
                 shown.count += 0 if shown.count else fact.count
-                yield Line("loop", step, f"{step}: loop of {fact.count:,}")
+                yield ProgressLine("loop", step, f"{step}: loop of {fact.count:,}")
         elif isinstance(fact, _ITERATION_ENDS) and fact.path:
             yield from self._iteration(step, shown, fact)
         elif isinstance(fact, events.StepFailed):
             shown.open, shown.state, shown.error = shown.open - 1, "failed", fact.error
-            yield Line("ended", step, f"{step}: failed{shown.parts()}", fact.error)
+            yield ProgressLine("ended", step, f"{step}: failed{shown.parts()}", fact.error)
         elif isinstance(fact, events.StepDone | events.LoopDone):
             shown.open, shown.state = shown.open - 1, "done"
-            yield Line("ended", step, f"{step}: done{shown.parts()}")
+            yield ProgressLine("ended", step, f"{step}: done{shown.parts()}")
         elif isinstance(fact, events.NextResting):
-            yield Line("wait", step, f"{step}: rests at next")
+            yield ProgressLine("wait", step, f"{step}: rests at next")
         elif isinstance(fact, events.NextTimedOut):
-            yield Line("wait", step, f"{step}: rested at next until its time was over")
+            yield ProgressLine("wait", step, f"{step}: rested at next until its time was over")
 
-    def _processed(self, step: str, target: str, shown: StepProgress, fact: events.TaskProcessed) -> Iterator[Line]:
+    def _processed(
+        self, step: str, target: str, shown: StepProgress, fact: events.TaskProcessed
+    ) -> Iterator[ProgressLine]:
         """The output of a task's code, then its retry (LANGUAGE §12 *python*)."""
         for line in fact.outcome.output.splitlines():
-            yield Line("output", step, f"{target} | {line}")
+            yield ProgressLine("output", step, f"{target} | {line}")
         if fact.do == "retry":
             shown.retries += 1
             error = shown.error = fact.outcome.error
             why = f"{error.kind}: {error.message}" if error else "by policy"
-            yield Line("retry", step, f"{target}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})")
+            yield ProgressLine(
+                "retry", step, f"{target}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
+            )
 
     def _iteration(
         self,
         step: str,
         shown: StepProgress,
         fact: events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone,
-    ) -> Iterator[Line]:
+    ) -> Iterator[ProgressLine]:
         """Counts the outermost level only: the number of iterations of inner loops is not known in advance."""
         outermost = len(fact.path) == 1
         shown.ended += outermost
         if isinstance(fact, events.LoopIterationFailed):
             place = f"{step}{_place(fact.path)}"
             if fact.error.kind == "cancelled":  # because another one failed
-                yield Line("failed", step, f"{place}: cancelled")
+                yield ProgressLine("failed", step, f"{place}: cancelled")
                 return
             shown.failed += outermost
             shown.error = fact.error
-            yield Line("failed", step, f"{place}: failed", fact.error)
+            yield ProgressLine("failed", step, f"{place}: failed", fact.error)
         if outermost and (shown.count <= 20 or shown.ended % max(1, shown.count // 10) == 0):
-            yield Line("count", step, f"{step}: {shown.ended:,}/{shown.count:,} iterations")
+            yield ProgressLine("count", step, f"{step}: {shown.ended:,}/{shown.count:,} iterations")
 
 
 _ITERATION_ENDS = events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone
@@ -201,7 +205,7 @@ class Summary:
         self._verbose = verbose
         self._counts: Counter[tuple[str, Kind]] = Counter()
 
-    def chosen(self, lines: Iterable[Line]) -> Iterator[Line]:
+    def chosen(self, lines: Iterable[ProgressLine]) -> Iterator[ProgressLine]:
         """Those to print, of lines in their order."""
         for line in lines:
             if self._verbose or line.kind in ("loop", "count", "failing"):
@@ -210,13 +214,13 @@ class Summary:
                 self._counts[line.step, line.kind] += 1
                 yield from self._counted(line, self._counts[line.step, line.kind])
 
-    def _counted(self, line: Line, count: int) -> Iterator[Line]:
+    def _counted(self, line: ProgressLine, count: int) -> Iterator[ProgressLine]:
         first = self.FIRST[line.kind]
         if count <= first:
             yield line
         elif str(count).rstrip("0") in ("1", "2", "5"):
             text = f"{line.step}: {count:,} {self.NOUNS[line.kind]} (--verbose prints each)"
-            yield Line(line.kind, line.step, text)
+            yield ProgressLine(line.kind, line.step, text)
 
 
 def counted(number: int, noun: str) -> str:

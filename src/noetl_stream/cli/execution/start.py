@@ -150,14 +150,18 @@ def run(
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     if output == "json":
-        shown = plain(ended)
-        steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
-        print_json({key: steps if key == "steps" else shown[key] for key in KEYS})
+        _print_run(ended)
     else:
         print_ended(ended, has_said_error=view.has_said(ended.error))
         if background.log is not None:
             say(f"log of the servers: {background.log}", err=True)
     ctx.exit(exit_code_of(ended))
+
+
+def _print_run(ended: ExecutionDocument) -> None:
+    shown = plain(ended)
+    steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
+    print_json({key: steps if key == "steps" else shown[key] for key in KEYS})
 
 
 @click.command()

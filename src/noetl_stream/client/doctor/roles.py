@@ -9,6 +9,7 @@ from typing import Final
 from noetl_stream import __version__
 from noetl_stream.client.doctor.finding import Finding, counted, named, ok, warning, wrong
 from noetl_stream.client.doctor.readings import ROLE, Readings
+from noetl_stream.errors import page
 
 MUCH_BEHIND: Final = 10_000
 """More inputs than this that are not folded yet are a backlog."""
@@ -33,7 +34,7 @@ async def versions(read: Readings) -> Finding:
     if len(found) == 1:
         return ok(f"all are {__version__}")
     who = [f"{version}: {_counts(roles)}" for version, roles in sorted(found.items())]
-    return warning(f"several versions run: {'; '.join(who)}", "end the upgrade: docs/how-to/upgrade.md")
+    return warning(f"several versions run: {'; '.join(who)}", f"end the upgrade: {page('upgrade')}")
 
 
 def _counts(roles: Mapping[str, int]) -> str:
@@ -84,7 +85,7 @@ async def fold(read: Readings) -> Finding:
         )
     if total > MUCH_BEHIND:
         return warning(
-            f"{total} inputs are not folded yet", "add a server, if this does not pass: docs/how-to/scale.md"
+            f"{total} inputs are not folded yet", f"add a server, if this does not pass: {page('how-to/scale')}"
         )
     return ok(f"{counted(total, 'input')} not folded yet" if total else "all inputs are folded")
 

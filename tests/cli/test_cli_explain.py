@@ -1,0 +1,102 @@
+"""``docs`` and ``explain``: the documentation that comes with the program, and its addresses."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.docs import FOLDERS, SECTIONS, explanations, find_topic, topics
+from noetl_stream.errors import NotFound
+from noetl_stream.model.outcome import ERROR_KINDS
+from warm_program import noetl
+
+ROOT = Path(__file__).resolve().parents[2]
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+
+A_FILE: re.Pattern[str] = re.compile(r"\bdocs/|\b[\w-]+\.md\b|\bnats\.conf\b")
+"""What names a file of the source tree."""
+
+NO_MESSAGES = {
+    ("cli/examples.py", "README.md"),  # which it writes
+    ("cli/tool/group.py", "README.md"),
+    ("local/nats_server.py", "nats.conf"),
+    ("settings/environment.py", "see limits.md"),  # which a page has
+}
+
+
+def test_every_code_of_the_program_is_explained() -> None:
+    found = {(one.what, one.code) for one in explanations()}
+    assert {code for what, code in found if what == "an error kind"} >= set(ERROR_KINDS)
+    assert {code for what, code in found if what == "an exit code"} == {str(int(code)) for code in ExitCode}
+    assert {section.what for section in SECTIONS} == {what for what, _ in found}
+    assert all(one.text for one in explanations())
+
+
+def test_an_explanation_is_what_the_page_says() -> None:
+    found = noetl("explain", "http_status")
+    assert found.stdout.splitlines() == [
+        "http_status is an error kind.",
+        ERROR_KINDS["http_status"],
+        f"  more: noetl-stream docs reference/tools, or {URLS['Documentation']}/reference/tools.md",
+    ]
+
+
+def test_an_unknown_code_is_answered_with_those_like_it() -> None:
+    found = noetl("explain", "status")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "noetl-stream: no code 'status' is known\n  codes: exit_status, http_status\n"
+
+
+def test_every_page_has_a_title_and_an_address() -> None:
+    files = {f"{folder}/{file.stem}" for folder in FOLDERS for file in (ROOT / "docs" / folder).glob("*.md")}
+    assert {one.topic for one in topics()} == files
+    assert all(one.title and one.url == f"{URLS['Documentation']}/{one.topic}.md" for one in topics())
+
+
+def test_a_page_is_named_with_or_without_its_folder() -> None:
+    assert noetl("docs", "upgrade").stdout == noetl("docs", "how-to/upgrade").stdout
+    assert noetl("docs", "upgrade", "--text").stdout == (ROOT / "docs" / "how-to" / "upgrade.md").read_text()
+    both = noetl("docs", "scale")
+    assert (both.returncode, "how-to/scale, explanation/scale" in both.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_is_one_line(option: str) -> None:
+    assert re.fullmatch(r"noetl-stream \d+\.\d+\.\d+\S*\n", noetl(option).stdout)
+
+
+def test_no_message_names_a_file_that_a_user_may_lack() -> None:
+    """A message names a page by :func:`noetl_stream.errors.page`, and the page is there."""
+    named, pages = set(), set()
+    for file in (ROOT / "src" / "noetl_stream").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        name = str(file.relative_to(ROOT / "src" / "noetl_stream"))
+        named |= {(name, text) for text in messages(tree) if A_FILE.search(text)}
+        pages |= {topic for topic in pages_of(tree) if topic is not None}
+    assert named == NO_MESSAGES
+    assert pages
+    for topic in pages:
+        find_topic(topic)
+    with pytest.raises(NotFound):
+        find_topic("nothing")
+
+
+def messages(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module but those that say what code does."""
+    described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
+            yield node.value
+
+
+def pages_of(tree: ast.AST) -> Iterator[str | None]:
+    """The pages that messages of a module name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "page":
+            yield node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
