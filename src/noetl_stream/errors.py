@@ -6,7 +6,7 @@ translate foreign exceptions (asyncpg, nats, OS) into these.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 
 def page(topic: str) -> str:
@@ -136,6 +136,10 @@ class PayloadRefused(NoetlError):
     """A payload the codec rejects: NUL, lone surrogate, NaN, too deep, too large, not JSON."""
 
 
+class TooDeep(PayloadRefused):
+    """A value that nests deeper than values may (LANGUAGE §12)."""
+
+
 class TickRefused(PayloadRefused):
     """Postgres refuses a tick for its data; nothing of it was written (PROTOCOL §5 *Poison*)."""
 
@@ -146,3 +150,14 @@ class JournalConflict(NoetlError):
 
 class RequestAnswered(JournalConflict):
     """A request would be answered twice. Only its execution is affected."""
+
+
+VALUE_FAULTS: Final = (PayloadRefused, RecursionError, MemoryError)
+"""What walking a value can raise, wherever that is: a fault of its execution, never of the process that walks it."""
+
+
+def fault_text(error: BaseException) -> str:
+    """What one of :data:`VALUE_FAULTS` says, in words."""
+    if isinstance(error, RecursionError):
+        return "its values are nested too deeply"
+    return "its values take more memory than there is" if isinstance(error, MemoryError) else str(error)

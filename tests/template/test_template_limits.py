@@ -119,7 +119,7 @@ def test_a_value_that_nests_too_deeply_is_an_error() -> None:
     deep: list[object] = []
     for _ in range(5_000):
         deep = [deep]
-    assert "is nested too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
+    assert "is nested more than 200 levels deep" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
 
 
 @pytest.mark.parametrize(

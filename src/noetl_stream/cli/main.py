@@ -13,7 +13,7 @@ import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode, code_for
 from noetl_stream.cli.base.lazy import LazyGroup
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, fault_text
 
 COMMANDS: Final = {
     "init": ("examples", "Create a project from an example playbook."),
@@ -147,6 +147,9 @@ def main(arguments: list[str] | None = None) -> None:
         _complain("interrupted")
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
+        code = ExitCode.FAILED
+    except (RecursionError, MemoryError) as error:
+        _complain(f"noetl-stream: what it reads cannot be walked: {fault_text(error)}")
         code = ExitCode.FAILED
     except OSError as error:
         if error.errno != errno.ENOSPC:

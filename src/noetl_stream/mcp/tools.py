@@ -117,7 +117,7 @@ class AgentTool(Generic[Given]):
             UsageError: with each that is wrong.
         """
         data = codec.encode(arguments)
-        codec.decode_json(data)  # stricter than Pydantic: no NUL, no lone surrogates
+        codec.decode_value(data)  # stricter than Pydantic: no NUL, no lone surrogates
         try:
             return self.given.model_validate_json(data)
         except ValidationError as error:

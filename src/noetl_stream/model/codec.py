@@ -9,10 +9,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.model import messages
 from noetl_stream.model.composite import Composite
 from noetl_stream.model.events import AnyFact, Fact
+from noetl_stream.model.nesting import MAX_DEPTH, MESSAGE_DEPTH, TOO_DEEP, cut_below, nests_deeper
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.model.task_log import LogBatch
 
@@ -32,7 +33,9 @@ def encode(value: object) -> bytes:
     """
     try:
         return _encoder.encode(value)
-    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+    except RecursionError:
+        raise TooDeep(TOO_DEEP) from None
+    except (TypeError, ValueError, UnicodeEncodeError) as error:
         raise PayloadRefused(f"not JSON: {error}") from None
 
 
@@ -47,7 +50,9 @@ def encode_sorted(value: object) -> bytes:
     """
     try:
         return _sorted_encoder.encode(value)
-    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+    except RecursionError:
+        raise TooDeep(TOO_DEEP) from None
+    except (TypeError, ValueError, UnicodeEncodeError) as error:
         raise PayloadRefused(f"not JSON: {error}") from None
 
 
@@ -59,7 +64,9 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
         try:
             return decode()(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except RecursionError:
+            raise TooDeep(TOO_DEEP) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PayloadRefused(f"cannot read this message: {error}") from None
 
     return decode_or_refuse
@@ -95,6 +102,7 @@ decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
 decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
+"""A value that is stored already. One that enters from outside is read by :func:`decode_value`."""
 _decode_entry: Final[Decode[messages.FullEntry]] = _decoder(messages.FullEntry)
 _decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
 _decode_raws: Final[Decode[list[msgspec.Raw]]] = _decoder(list[msgspec.Raw])
@@ -177,12 +185,44 @@ def name_of_fact(data: bytes) -> str:
         return ""
 
 
-def check_text(data: bytes) -> None:
-    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, and no column holds a NUL.
+def decode_value(data: bytes) -> Any:
+    """A value that enters from outside.
 
     Raises:
-        PayloadRefused: ``data`` is not UTF-8, or holds a NUL character.
+        PayloadRefused: ``data`` is not JSON.
+        TooDeep: it nests deeper than values may.
     """
+    value = decode_json(data)
+    check_depth(data)
+    return value
+
+
+def decode_shown(data: bytes | msgspec.Raw) -> Any:
+    """A stored value as people are shown it: without what an older release let nest too deeply to be walked.
+
+    Raises:
+        PayloadRefused: ``data`` is not JSON, or nests too deeply even to be decoded.
+    """
+    value = decode_json(data)
+    if nests_deeper(bytes(data), MESSAGE_DEPTH):
+        cut_below(value, MESSAGE_DEPTH)
+    return value
+
+
+def check_depth(data: bytes, most: int = MAX_DEPTH) -> None:
+    """Raises :class:`~noetl_stream.errors.TooDeep` if this JSON nests more than ``most`` levels deep."""
+    if nests_deeper(data, most):
+        raise TooDeep(TOO_DEEP)
+
+
+def check_text(data: bytes) -> None:
+    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, no column holds a NUL, and
+    whoever reads it later may recurse.
+
+    Raises:
+        PayloadRefused: ``data`` is not UTF-8, holds a NUL character, or nests too deeply.
+    """
+    check_depth(data, MESSAGE_DEPTH)
     if b"u0000" in data and _NUL.search(data):
         raise PayloadRefused("a message cannot hold a NUL character", hint="leave it out, or encode it")
     if data.isascii():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.model import codec
 
 CredentialValue: TypeAlias = str | dict[str, Any]
@@ -36,7 +36,9 @@ def credential_value(text: str, what: str) -> CredentialValue:
     value: CredentialValue = text
     if text.lstrip().startswith("{"):
         try:
-            value = dict(codec.decode_json(text.encode()))
+            value = dict(codec.decode_value(text.encode()))
+        except TooDeep as error:
+            raise TooDeep(f"{what} is {error.message}") from None
         except (PayloadRefused, UnicodeEncodeError):
             raise PayloadRefused(f"{what} starts like a JSON object but is not valid JSON") from None
     check_secrets(value, what)

@@ -71,7 +71,7 @@ def envelope(
         digest: Of the playbook that the execution is pinned to.
         worker: Who reported it, where that is known.
     """
-    fields: dict[str, Any] = codec.decode_json(data)
+    fields: dict[str, Any] = codec.decode_shown(data)
     fields.pop("name", None)
     kind = KINDS[name].kind
     is_task = kind.entity == "task"

@@ -77,7 +77,7 @@ class HiddenValues:
         plain = self._key.open(Sealed(question.public_key, question.body), hidden_as(question))
         if len(plain) > MAX_HIDDEN_BYTES:
             raise PayloadRefused(f"the value is larger than {MAX_HIDDEN_BYTES} bytes of JSON")
-        check_secrets(codec.decode_json(plain), "the value")
+        check_secrets(codec.decode_value(plain), "the value")
         await self._keep(question.command.execution_id, worker_identity(pool), audit_text(question.name), plain)
         return HideAnswer()
 

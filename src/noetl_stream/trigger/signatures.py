@@ -17,7 +17,7 @@ import msgspec
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, Verification
-from noetl_stream.model.codec import decode_json
+from noetl_stream.model.codec import decode_value
 
 MAX_SECRETS: Final = 5
 """Secrets that are valid at the same time, while one is replaced by another."""
@@ -169,7 +169,7 @@ def _digest(content: bytes) -> str:
 def _member(body: bytes, name: str) -> str:
     """The provider's id of the event in its body, else a digest of the body."""
     try:
-        found = decode_json(body)
+        found = decode_value(body)
     except PayloadRefused:
         found = None
     value = found.get(name) if isinstance(found, dict) else None
@@ -181,7 +181,7 @@ def challenge_in(delivery: WebhookDelivery, how: Verification) -> str | None:
     if how.form != "slack":
         return None
     try:
-        found = decode_json(delivery.body)
+        found = decode_value(delivery.body)
     except PayloadRefused:
         return None
     if not isinstance(found, dict) or found.get("type") != "url_verification":

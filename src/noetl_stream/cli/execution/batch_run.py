@@ -90,7 +90,7 @@ def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
         if not line.strip():
             continue
         try:
-            workload = codec.decode_json(line)
+            workload = codec.decode_value(line)
         except PayloadRefused as error:
             raise UsageError(f"{place}: {error.message}", hint="each line is a JSON object") from None
         if not isinstance(workload, dict):

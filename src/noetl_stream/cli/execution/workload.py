@@ -104,8 +104,9 @@ def _split(text: str, option: str) -> tuple[str, str]:
 
 
 def _nest(key: str, value: Any) -> dict[str, Any]:
-    first, _, rest = key.partition(".")
-    return {first: _nest(rest, value) if rest else value}
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value  # type: ignore[no-any-return]
 
 
 def _refuse(constant: str) -> Any:

@@ -40,7 +40,7 @@ def result_of(payload: Payload) -> Any:
     """A result to compare: its digest if it is kept elsewhere."""
     reference = payload.reference
     if reference is None:
-        return codec.decode_json(payload.value)
+        return codec.decode_shown(payload.value)
     if reference.store == "journal":
         return {"$reference": "the iterations"}  # which are compared themselves
     return {"$reference": {"checksum": reference.checksum, "size": reference.size}}

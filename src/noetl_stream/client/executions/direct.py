@@ -252,7 +252,7 @@ class DirectExecutions:
 
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)
-        return CtxDocument(codec.decode_json(row.ctx), row.ctx_version, history)
+        return CtxDocument(codec.decode_shown(row.ctx), row.ctx_version, history)
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         await self._row(execution_id)

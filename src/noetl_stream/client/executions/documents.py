@@ -74,7 +74,7 @@ def execution_document(
     return ExecutionDocument(
         **asdict(listed),
         result=result_of(row),
-        ctx=codec.decode_json(row.ctx),
+        ctx=codec.decode_shown(row.ctx),
         ctx_version=row.ctx_version,
         position=row.position,
         discarded_tokens=row.discarded,
@@ -117,7 +117,7 @@ def result_of(row: ExecutionRow) -> Any:
 def _shown(payload: Payload) -> Any:
     if payload.reference is not None:
         return {"$reference": codec.decode_json(codec.encode(payload.reference))}
-    return codec.decode_json(payload.value)
+    return codec.decode_shown(payload.value)
 
 
 def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEvent, worker: str = "") -> EventDocument:
@@ -162,7 +162,7 @@ async def loaded(payload: Payload, of: str, store: Store, blobs: Blobs) -> Any:
     try:
         if reference.store == "journal":
             owner, _, step_run_id = reference.key.partition(".")
-            return codec.decode_json(await gather_iterations(store, blobs, owner, step_run_id))
-        return codec.decode_json(await read_object(blobs, reference))
+            return codec.decode_shown(await gather_iterations(store, blobs, owner, step_run_id))
+        return codec.decode_shown(await read_object(blobs, reference))
     except BlobMissing as error:
         raise NotFound(f"the result of {of} is lost: {error.message}") from None

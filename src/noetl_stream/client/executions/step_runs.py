@@ -312,7 +312,7 @@ def shown_result(payload: Payload) -> Any:
     if payload.reference is not None:
         return {"$reference": msgspec.structs.asdict(payload.reference)}
     size = len(bytes(payload.value))
-    return codec.decode_json(payload.value) if size <= SHOWN_BYTES else {"$large": {"size": size}}
+    return codec.decode_shown(payload.value) if size <= SHOWN_BYTES else {"$large": {"size": size}}
 
 
 class _Iteration(msgspec.Struct):

@@ -18,6 +18,7 @@ from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateRequest, ClientMessage, Request
+from noetl_stream.model.nesting import MAX_DEPTH, TOO_DEEP, nests_deeper
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -36,6 +37,9 @@ PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
 
 PLAYBOOKS_KEPT: Final = 10_000
+
+AROUND_VALUES: Final = 2
+"""The levels around a value of a request: the message and its fact."""
 
 Unanswered = Callable[[], Awaitable[None]]
 """Called whenever no server has answered, before the request is published again."""
@@ -110,7 +114,7 @@ class Requests:
             OutcomeUnknown: no acknowledgement in time; publish it again.
             Unreachable: not connected.
             PayloadRefused: the request holds a NUL character.
-            UsageError: a text in it is too long.
+            UsageError: a text in it is too long, or a value nests too deeply.
         """
         if reason := too_long(request.fact):
             raise UsageError(f"the request is refused: {reason}")
@@ -118,6 +122,8 @@ class Requests:
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
         body = self._signer.encode(request)
         codec.check_text(body)
+        if nests_deeper(body, MAX_DEPTH + AROUND_VALUES):
+            raise UsageError(f"the request is refused: a value in it is {TOO_DEEP}")
         await self._log.publish_request(request.execution_id, message_id, body)
 
     async def stored(self, request: ClientMessage) -> bool:

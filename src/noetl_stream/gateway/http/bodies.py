@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model import codec
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -123,11 +123,14 @@ def json_in(data: bytes) -> Any:
 
     Raises:
         HttpProblem: the bytes are not JSON, or too much of it.
+        TooDeep: they nest too deeply.
     """
     if len(data) > INLINE_BYTES:
         _check_parts(data)
     try:
-        return codec.decode_json(data)
+        return codec.decode_value(data)
+    except TooDeep as error:
+        raise TooDeep(f"the body is {error.message}") from None
     except PayloadRefused as error:
         fault = FaultDocument(error.message, pointer="")
         raise HttpProblem("invalid-request", "The body is not JSON", [fault]) from None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.errors import NoetlError, PlaybookRefused, TooBusy, WorkloadRefused
+from noetl_stream.errors import NoetlError, PlaybookRefused, TooBusy, TooDeep, WorkloadRefused, fault_text
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.problems import (
     PROBLEMS,
@@ -82,6 +82,8 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
     Args:
         instance: The path of the request.
     """
+    if isinstance(error, RecursionError):
+        error = TooDeep(f"it cannot be shown: {fault_text(error)}")
     kind = kind_of(error)
     headers: dict[str, str] = {}
     detail, hint = "The gateway failed; its log has the details", None

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from noetl_stream.errors import PayloadRefused, UsageError
+from noetl_stream.errors import PayloadRefused, TooDeep, UsageError
 from noetl_stream.model.aggregates import (
     EndedExecution,
     EndedExecutions,
@@ -19,7 +19,7 @@ from noetl_stream.model.aggregates import (
     StreamFormat,
     TriggerTerms,
 )
-from noetl_stream.model.codec import check_text, decode_json, encode
+from noetl_stream.model.codec import check_text, decode_value, encode
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.trigger.document import visible_in
@@ -90,6 +90,9 @@ class Fault(Ignored):
 def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
     """``event`` of a webhook. ``json`` and ``form`` are absent if the body is none; of a repeated field the last
     counts.
+
+    Raises:
+        UsageError: the body is JSON that nests too deeply.
     """
     try:
         text: str | msgspec.UnsetType = delivery.body.decode()
@@ -184,7 +187,9 @@ def _compiled(rules: bytes) -> tuple[Guard, Template, Template | None]:
 
 def _json(body: bytes) -> Any:
     try:
-        return decode_json(body)
+        return decode_value(body)
+    except TooDeep as error:
+        raise UsageError(f"its body is {error.message}") from None
     except PayloadRefused:
         return msgspec.UNSET
 
@@ -307,7 +312,9 @@ def _data(body: bytes, form: StreamFormat) -> Any:
     if form == "bytes":
         return b64encode(body).decode()
     try:
-        return decode_json(body) if form == "json" else body.decode()
+        return decode_value(body) if form == "json" else body.decode()
+    except TooDeep as error:
+        raise UsageError(f"its data is {error.message}") from None
     except PayloadRefused as error:
         raise UsageError(f"its data is not JSON: {error.message}", hint="`format: text` and `bytes` take any") from None
     except UnicodeDecodeError:

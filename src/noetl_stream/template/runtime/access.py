@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import StrictUndefined, Undefined
 
+from noetl_stream.model.nesting import MAX_DEPTH, TOO_DEEP
 from noetl_stream.model.outcome import Payload
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.hints import missing_key_hint, written_path
@@ -157,12 +158,15 @@ def kind_of(value: Any) -> str:
     return "a list" if isinstance(value, list | tuple) else f"a {type(value).__name__} object"
 
 
-def plain(value: Any, references: References, meter: Meter) -> JSON:
+def plain(value: Any, references: References, meter: Meter, depth: int = 0) -> JSON:
     """A copy of ``value`` as plain JSON: views unwrapped, absent as null, tuples as lists.
 
+    Args:
+        depth: The lists and mappings around it.
+
     Raises:
-        EvaluationFailure: An undefined part, a number that is not finite, a key that is not text, or a value that JSON
-            cannot hold.
+        EvaluationFailure: An undefined part, a number that is not finite, a key that is not text, a value that JSON
+            cannot hold, or one that nests too deeply.
         ReferenceNeeded: A payload in it is in the object store and not in ``references``.
     """
     kind = type(value)
@@ -176,24 +180,31 @@ def plain(value: Any, references: References, meter: Meter) -> JSON:
         return value
     if kind is dict:
         meter.keep_items(len(value))
-        return _plain_mapping(value, references, meter)
+        return _plain_mapping(value, references, meter, depth)
     if kind is list or kind is tuple:
         meter.keep_items(len(value))
-        return [plain(element, references, meter) for element in value]
-    return _plain_other(value, references, meter)
+        _check_depth(depth)
+        return [plain(element, references, meter, depth + 1) for element in value]
+    return _plain_other(value, references, meter, depth)
 
 
-def _plain_mapping(value: Mapping[Any, Any], references: References, meter: Meter) -> dict[str, Any]:
+def _plain_mapping(value: Mapping[Any, Any], references: References, meter: Meter, depth: int) -> dict[str, Any]:
+    _check_depth(depth)
     copy = {}
     for key, element in value.items():
         if not isinstance(key, str):
             raise EvaluationFailure(f"a mapping key must be text, not {kind_of(key)}: {key!r}")
         meter.keep_chars(len(key))
-        copy[str(key)] = plain(element, references, meter)
+        copy[str(key)] = plain(element, references, meter, depth + 1)
     return copy
 
 
-def _plain_other(value: Any, references: References, meter: Meter) -> JSON:
+def _check_depth(depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise EvaluationFailure(f"the value is {TOO_DEEP}")
+
+
+def _plain_other(value: Any, references: References, meter: Meter, depth: int) -> JSON:
     if isinstance(value, float):
         if value - value != 0:
             raise EvaluationFailure(f"{value} is not a valid JSON number")
@@ -201,15 +212,15 @@ def _plain_other(value: Any, references: References, meter: Meter) -> JSON:
     if isinstance(value, Absent):
         return None
     if isinstance(value, _LAZY):
-        return plain(unwrap(value, references), references, meter)
+        return plain(unwrap(value, references), references, meter, depth)
     if isinstance(value, str):
         # Jinja's filters may return a subclass of str.
         return plain(str(value), references, meter)
     if isinstance(value, Mapping):
         meter.keep_items(len(value))
-        return _plain_mapping(value, references, meter)
+        return _plain_mapping(value, references, meter, depth)
     if isinstance(value, list | tuple):
-        return plain(list(value), references, meter)
+        return plain(list(value), references, meter, depth)
     require(value)
     raise EvaluationFailure(f"the value is {kind_of(value)}, which JSON cannot hold")
 

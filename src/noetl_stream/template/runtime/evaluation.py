@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from jinja2 import TemplateError, Undefined
 
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.template.failures import EvaluationFailure, ExpressionError
 from noetl_stream.template.runtime.access import make_read, plain
@@ -30,6 +31,7 @@ _RAISED_BY_EXPRESSIONS: Final = (
     LookupError,
     MemoryError,
     NameError,
+    PayloadRefused,
     RuntimeError,
     TypeError,
     ValueError,
@@ -222,5 +224,5 @@ def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:
     try:
         found = make_read(path[0], path[1:], tolerant=True)(scope, meter)
         return NoValue() if found is ABSENT or isinstance(found, Undefined) else plain(found, scope.references, meter)
-    except EvaluationFailure:
+    except (EvaluationFailure, PayloadRefused):
         return NoValue()

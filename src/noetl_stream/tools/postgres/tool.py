@@ -224,7 +224,7 @@ def _parsed_json(value: Any) -> Any:
         return None
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ToolFailure.of("result_not_json", f"cannot read a json column: {error}; cast it to text") from None
 
 

@@ -20,6 +20,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
+from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Meta, Outcome, Payload, RunWarning, shown_time
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
@@ -282,11 +283,13 @@ class Attempts:
         return ErrorInfo("schema_mismatch", f"the result does not match its schema {found}", code=found.pointer)
 
     async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
-        if self._secrets.used is not None:
-            result = self._secrets.used.result(result)
         try:
-            error = None if task.schema is None else await self._mismatch(task.schema, result.result)
+            if self._secrets.used is not None:
+                result = self._secrets.used.result(result)
             payload = await self._results.keep(result.result)
+            error = None if task.schema is None else await self._mismatch(task.schema, result.result)
+        except RecursionError:
+            return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {TOO_DEEP}"))
         except PayloadRefused as refused:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))
         status: Literal["ok", "error"] = "ok" if error is None else "error"
@@ -295,17 +298,21 @@ class Attempts:
         )
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
-        if self._secrets.used is not None:
-            failure = self._secrets.used.failure(failure)
+        used, payload, left_out = self._secrets.used, Payload(), ""
+        try:
+            failure = failure if used is None else used.failure(failure)
+            if failure.result is not None:
+                payload = await self._results.keep(failure.result)
+        except RecursionError:
+            failure, left_out = ToolFailure(failure.error, output=failure.output, warnings=failure.warnings), TOO_DEEP
+            failure = failure if used is None else used.failure(failure)
+        except PayloadRefused as refused:
+            left_out = refused.message
         error = failure.error
+        if left_out:
+            error = msgspec.structs.replace(error, message=f"{error.message} (its result is left out: {left_out})")
         if len(error.message) > MAX_MESSAGE_CHARACTERS:
             error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
-        payload = Payload()
-        if failure.result is not None:
-            try:
-                payload = await self._results.keep(failure.result)
-            except PayloadRefused as refused:
-                log.warning("the result of a failed task is dropped: %s", refused)
         return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output, failure.warnings))
 
     def _bounded(self, outcome: Outcome) -> Outcome:
@@ -319,13 +326,14 @@ class Attempts:
             return outcome
         limit = self._command.limits.max_inline_bytes
         try:
-            size = len(codec.encode(outcome.helper))
+            encoded = codec.encode(outcome.helper)
+            codec.check_depth(encoded)
         except PayloadRefused as refused:
             error = ErrorInfo("internal", f"the tool's helper block is {refused.message}")
         else:
-            if size <= limit:
+            if len(encoded) <= limit:
                 return outcome
-            message = f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}"
+            message = f"the helper block is {len(encoded)} bytes, limits.max_inline_bytes is {limit}"
             error = ErrorInfo("output_too_large", message)
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
 
@@ -378,6 +386,10 @@ async def _guarded(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> To
     except asyncio.CancelledError:
         _check_not_cancelled(current)
         raise _defect(call, "it cancelled itself") from None
+    except RecursionError as error:
+        _check_not_cancelled(current)
+        log.exception("the tool of task %s (step %s) recursed too deeply", call.task, call.step)
+        raise ToolFailure.of("result_not_json", f"what the tool of task {call.task} reads is {TOO_DEEP}") from error
     except (Exception, SystemExit) as error:
         _check_not_cancelled(current)
         log.exception("the tool of task %s (step %s) has a defect", call.task, call.step)

@@ -103,9 +103,10 @@ class RunResults:
         """``value`` inline, or by a reference to an object that is stored when this returns.
 
         Raises:
-            PayloadRefused: it is not JSON.
+            PayloadRefused: it is not JSON, or nests too deeply.
         """
         encoded = codec.encode(value)
+        codec.check_depth(encoded)
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
         reference = await self.store(encoded)

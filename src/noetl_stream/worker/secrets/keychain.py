@@ -82,7 +82,7 @@ async def find_stored(asker: Asker, name: str) -> Secret:
         if not answer.version:
             raise NotStored(answer.near)
         sealed = Sealed(answer.public_key, answer.body)
-        value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
+        value = codec.decode_value(reply_key.open(sealed, subject_of(question, answer.version)))
     except NoetlError as error:
         raise _failed(f"credential {name!r}: {error.message}") from None
     return Secret(value, version=answer.version, is_operators=answer.is_operators)
@@ -305,8 +305,13 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
         raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):
         raise _failed(f"kind {entry.kind!r} returned neither text nor a mapping")
+    what = f"the value from kind {entry.kind!r}"
     try:
-        check_secrets(value, f"the value from kind {entry.kind!r}")
+        value = codec.decode_value(codec.encode(value))
+    except PayloadRefused as error:
+        raise _failed(f"{what} is {error.message}") from None
+    try:
+        check_secrets(value, what)
     except PayloadRefused as error:
         raise _failed(error.message) from None
     return CachedSecret(Secret(value), limits.SECRET_KEPT_S)

@@ -1,0 +1,61 @@
+"""How deep JSON nests, counted in its bytes: no recursion, whatever it holds (LANGUAGE §12).
+
+A value that enters from outside nests at most :data:`MAX_DEPTH` levels, so that whoever walks it later may recurse.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any, Final
+
+MAX_DEPTH: Final = 200
+"""How deep the lists and objects of a value nest."""
+
+MESSAGE_DEPTH: Final = 300
+"""The same of a message: values, in what a playbook writes around them (64 levels of YAML) and in the message."""
+
+TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
+
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""An opening bracket is a step down, as a signed byte; a closing one a step up."""
+
+_OTHERS: Final = bytes(byte for byte in range(256) if byte not in b'[{]}"')
+
+_LEAVES: Final = b"\x01\xff"
+
+_PASSES: Final = 3
+"""Most lists and objects are this close to the innermost: they are taken out before the rest is counted."""
+
+
+CUT: Final = "…"
+"""Stands for what nests too deeply to be shown."""
+
+
+def nests_deeper(data: bytes, most: int = MAX_DEPTH) -> bool:
+    """Whether this JSON nests more than ``most`` levels deep, which is at least :data:`_PASSES`."""
+    if data.count(b"[") + data.count(b"{") <= most:
+        return False
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    steps = data.translate(_STEPS, _OTHERS).replace(b'""', b"")
+    if b'"' in steps:  # there are brackets in texts
+        steps = b"".join(steps.split(b'"')[::2])
+    for _ in range(_PASSES):
+        steps = steps.replace(_LEAVES, b"")
+    return max(accumulate(memoryview(steps).cast("b")), default=0) + _PASSES > most
+
+
+def cut_below(value: Any, most: int) -> None:
+    """Puts :data:`CUT` in the place of each list and object that is below ``most`` levels of ``value``."""
+    holders = [value] if isinstance(value, dict | list) else []
+    for _ in range(most - 1):
+        holders = [holder[key] for holder in holders for key in _keys_of_holders(holder)]
+    for holder in holders:
+        for key in _keys_of_holders(holder):
+            holder[key] = CUT
+
+
+def _keys_of_holders(holder: Any) -> list[Any]:
+    """The keys or indices of the lists and objects in one."""
+    items = holder.items() if isinstance(holder, dict) else enumerate(holder)
+    return [key for key, member in items if isinstance(member, dict | list)]
