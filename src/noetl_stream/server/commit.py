@@ -8,8 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
-from noetl_stream.errors import PayloadRefused, TickRefused
+from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
 from noetl_stream.model import codec
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import Drop
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.dead_letters import storable
@@ -140,7 +142,7 @@ class Committer:
 
     def _notify(self, tick: PendingTick) -> None:
         for subject, execution_id, run in tick.claims:
-            self._bus.send(subject, codec.encode(answer_claim(self._executions.state(execution_id), run)))
+            self._bus.send(subject, self._claim_answer(execution_id, run))
         for subject, drop in tick.drops:
             self._bus.send(subject, codec.encode(drop))
         for row in tick.answers:
@@ -162,6 +164,13 @@ class Committer:
             self._parts.timers.track(tick.timers.values())
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)
+
+    def _claim_answer(self, execution_id: str, run: RunId) -> bytes:
+        """The tick is committed: what it cannot be told does not run, and is issued again until it fails."""
+        try:
+            return codec.encode(answer_claim(self._executions.state(execution_id), run))
+        except VALUE_FAULTS as error:
+            return codec.encode(Drop(f"the command cannot be sent: {fault_text(error)}"))
 
     def _note_end(self, state: Execution) -> None:
         self._counts.ended[state.status] += 1

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import Assignment, Execution
@@ -21,7 +23,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store
-from noetl_stream.server.snapshots import LoadedState, Snapshots
+from noetl_stream.server.snapshots import LoadedState, Snapshots, Unloadable
 from noetl_stream.server.state_size import EVICTED_BYTES, STATE_BYTES, values_bytes
 from noetl_stream.server.stubs import stub_of
 
@@ -50,6 +52,7 @@ class CachedExecution:
     ``through``: its reported messages up to this sequence are folded, those without effect included. ``values`` are the
     estimated bytes of memory that its values take: ``measured`` ones, and what its journal has grown by since. At the
     position ``snapshot_due`` a tick writes a snapshot. ``is_stub``: it is quarantined, and its journal was not read.
+    ``unloadable``: why its journal cannot be read.
     """
 
     state: Execution | None
@@ -61,6 +64,7 @@ class CachedExecution:
     measured: int = 0
     snapshot_due: int = 0
     is_stub: bool = False
+    unloadable: str = ""
 
     @property
     def size(self) -> int:
@@ -78,6 +82,7 @@ class ExecutionCache:
         size: Estimated bytes of all that is in memory; at most ``max_bytes`` after :meth:`trim`.
         evictions: How many executions were evicted so far.
         has_stubs: Whether there were any of quarantined executions.
+        unloadable: Why executions cannot be loaded, until they are quarantined for it.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class ExecutionCache:
         self.size = 0
         self.evictions = 0
         self.has_stubs = False
+        self.unloadable: dict[str, str] = {}
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
@@ -202,6 +208,7 @@ class ExecutionCache:
         self._executions.clear()
         self._evicted.clear()
         self._ended.clear()
+        self.unloadable.clear()
         self._newest = None
         self.size = 0
 
@@ -270,7 +277,11 @@ class ExecutionCache:
         if execution_id in self._evicted:
             rows = await self._store.executions([execution_id])
             living = [row for row in rows.values() if row.finished_ms is None and row.status != "quarantined"]
-            found = [self._cached(row, loaded) async for row, loaded in self._snapshots.load(living)]
+            found = [
+                self._cached(row, loaded)
+                async for row, loaded in self._snapshots.load(living)
+                if not isinstance(loaded, Unloadable)
+            ]
         return self._executions.get(execution_id) or (found[0] if found else None)
 
     def _is_new(self, execution_id: str) -> bool:
@@ -281,13 +292,30 @@ class ExecutionCache:
 
     async def _load(self, rows: Sequence[ExecutionRow]) -> None:
         async for row, loaded in self._snapshots.load(rows):
+            if isinstance(loaded, Unloadable):
+                await self._set_aside(row, loaded)
+                continue
             self._drop(row.execution_id)
             self._put(row.execution_id, self._cached(row, loaded))
             if loaded.state is not None:
                 self._loaded(loaded.state)
 
-    async def _add_stub(self, row: ExecutionRow) -> None:
+    async def _set_aside(self, row: ExecutionRow, found: Unloadable) -> None:
+        """Adds what takes nothing: the server quarantines it in its next turn. One that is quarantined already can be
+        cancelled, and tells whoever waits for it.
+        """
+        if row.status != "quarantined":
+            self.unloadable[row.execution_id] = found.reason
+            await self._add_stub(row, found.reason)
+        else:
+            await self._add_stub(row)
+            stub = self._executions[row.execution_id]
+            stub.unloadable, stub.state = found.reason, found.state or stub.state
+
+    async def _add_stub(self, row: ExecutionRow, quarantined: str = "") -> None:
         state, through = await stub_of(row, self._store), self._cursor_of(row.partition)
+        if quarantined:
+            state = replace(state, quarantined=quarantined, paused_at_ms=row.updated_ms)
         self._drop(row.execution_id)
         stub = CachedExecution(state, UNLOADED, row.started_ms, row.updated_ms, through, is_stub=True)
         self._put(row.execution_id, stub)

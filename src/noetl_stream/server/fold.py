@@ -237,7 +237,8 @@ class Fold:
         if cached is None:
             return
         quarantined = cached.state is not None and cached.state.quarantined
-        if not quarantined or isinstance(recorded.fact, FREEING):
+        is_resumed = isinstance(recorded.fact, ResumeRequested)
+        if not quarantined or (isinstance(recorded.fact, FREEING) and not (is_resumed and cached.unloadable)):
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
@@ -280,6 +281,11 @@ class Fold:
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)
+        elif cached.unloadable and isinstance(fact, ResumeRequested):
+            refusal = Rejection("quarantined", f"execution {message.execution_id} cannot go on: {cached.unloadable}")
+            self.tick.answer(
+                fact.request_id, message.execution_id, refused(message.execution_id, refusal), IN_NO_JOURNAL
+            )
         elif cached.state is not None and not isinstance(cached.plan, InvalidPlan):
             position = cached.state.position + 1
             advanced = self._apply(cached, message.execution_id, given)

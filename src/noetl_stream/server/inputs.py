@@ -18,7 +18,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.choices import Answers, decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.errors import BlobMissing, EvaluationEnded, PayloadRefused, Unreachable
+from noetl_stream.errors import VALUE_FAULTS, BlobMissing, EvaluationEnded, Unreachable, fault_text
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     EvaluationFailed,
@@ -216,8 +216,8 @@ class ServerInputs:
             data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
             value = codec.decode_json(data)
             fact = ReferenceResolved(reference.key, checksum_of(data))
-        except (BlobMissing, PayloadRefused) as error:
-            fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {error}")
+        except (BlobMissing, *VALUE_FAULTS) as error:
+            fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {fault_text(error)}")
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
@@ -242,8 +242,8 @@ class ServerInputs:
                 found = await self._until_reached("templates", lambda: self._evaluator.evaluate(body))
                 answers = decode_answers(found)
             fact = EvaluationFinished(asked.position, answers.chosen, answers.reference)
-        except (EvaluationEnded, PayloadRefused) as error:
-            fact = EvaluationFailed(asked.position, str(error))
+        except (EvaluationEnded, *VALUE_FAULTS) as error:
+            fact = EvaluationFailed(asked.position, fault_text(error))
         self._loaded.append((state.execution_id, RecordedFact(fact, at_ms=self.now_ms())))
         self._nudge()
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.rerun import JournalSummary, reuse
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import VALUE_FAULTS, Unreachable, fault_text
 from noetl_stream.model.events import ExecutionRequested, Fact, RerunRefused
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
@@ -57,4 +57,9 @@ class Originals:
         journal = await self._store.journal(original)
         if len(journal) != row.position:
             return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
-        return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))
+        try:
+            return await asyncio.to_thread(
+                lambda: reuse(plan, execution_id, request, JournalSummary(original, journal))
+            )
+        except VALUE_FAULTS as error:
+            return (RerunRefused("unreadable", f"execution {original} cannot be read: {fault_text(error)}"),)

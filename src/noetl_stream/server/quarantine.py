@@ -1,6 +1,7 @@
 """Quarantine: one execution is set aside, so that no input of it stops the rest (PROTOCOL §5 *Poison*).
 
-A tick that Postgres refuses for its data is folded again in halves, until one input is alone. After two crashes of a
+A tick that Postgres refuses for its data, or whose values cannot be walked, is folded again in halves, until one input
+is alone. An execution whose journal or playbook cannot be read is set aside when it is loaded. After two crashes of a
 partition its inputs are folded one at a time, and the execution is committed first: the next owner finds the suspect.
 One that is found again and again, while no input of it is folded, is quarantined.
 """
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.effects import SendMessage, ended_message
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.errors import NoetlError, RequestAnswered, TickRefused
+from noetl_stream.errors import VALUE_FAULTS, NoetlError, RequestAnswered, fault_text
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import EventReceived, StreamEventRead, is_aggregate
 from noetl_stream.model.events import ChildFinished, ExecutionQuarantined, ExecutionRequested
@@ -28,7 +29,7 @@ from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
 from noetl_stream.server.aggregates import DueTimer
 from noetl_stream.server.commit import Committer
-from noetl_stream.server.execution_cache import OwedCommand
+from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
 from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.partitions import LOADING, SUSPICIONS
@@ -113,7 +114,7 @@ class Quarantine:
         for partition, named in list(ownership.condemned.items()):
             execution_id = named.removeprefix(LOADING)
             if named.startswith(LOADING):
-                await self._set_unloadable_aside(partition, execution_id)
+                await self._set_deadly_aside(partition, execution_id)
                 continue
             await executions.load([execution_id])
             if executions.state(execution_id) is not None:
@@ -123,7 +124,20 @@ class Quarantine:
                     await self._committer.commit(fold.tick, self._committer.cursors({partition}))
                 ownership.acquit(execution_id)
 
-    async def _set_unloadable_aside(self, partition: int, execution_id: str) -> None:
+    async def set_unloadable_aside(self) -> None:
+        """Quarantines executions that were found unloadable. Those of other owners are theirs to find."""
+        ownership, executions = self._parts.ownership, self._parts.executions
+        found, executions.unloadable = list(executions.unloadable.items()), {}
+        for at in range(0, len(found), LOADED_AT_ONCE):
+            fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
+            for execution_id, reason in found[at : at + LOADED_AT_ONCE]:
+                owns = ownership.get(partition_of(execution_id)) is not None
+                if owns and await executions.load_stub(execution_id):
+                    self._quarantine(fold, execution_id, storable_text(reason))
+            if fold.tick.segments:
+                await self._committer.commit(fold.tick, self._committer.cursors(fold.tick.partitions))
+
+    async def _set_deadly_aside(self, partition: int, execution_id: str) -> None:
         """Quarantines an execution from its row alone: servers have died reading its journal."""
         ownership, executions = self._parts.ownership, self._parts.executions
         fold = Fold(executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
@@ -138,10 +152,10 @@ class Quarantine:
     async def _in_halves(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         try:
             return await kind.fold(inputs)
-        except (TickRefused, RequestAnswered) as error:
+        except (*VALUE_FAULTS, RequestAnswered) as error:
             await self._parts.executions.reload({kind.execution_of(one) for one in inputs})
             if len(inputs) == 1:
-                await self._refuse(inputs[0], kind, str(error))
+                await self._refuse(inputs[0], kind, fault_text(error))
                 return ()
         middle = len(inputs) // 2
         if rest := await self._in_halves(inputs[:middle], kind):
@@ -149,8 +163,16 @@ class Quarantine:
         return await self._in_halves(inputs[middle:], kind)
 
     async def _refuse(self, one: _Input, kind: InputKind[_Input], reason: str) -> None:
+        try:
+            await self._set_input_aside(one, kind, storable_text(reason))
+        except VALUE_FAULTS as error:  # its values are in the way of even that: its row knows enough of it
+            if not await self._parts.executions.load_stub(kind.execution_of(one)):
+                raise
+            log.warning("cannot quarantine it with its values: %s", fault_text(error))
+            await self._set_input_aside(one, kind, storable_text(reason))
+
+    async def _set_input_aside(self, one: _Input, kind: InputKind[_Input], reason: str) -> None:
         execution_id = kind.execution_of(one)
-        reason = storable_text(reason)
         fold = Fold(self._parts.executions, self._parts.ports.capabilities, self._parts.formats, self._parts.ends)
         moved = await kind.refuse(fold, one, reason)
         if not _is_misdirected(one, kind):

@@ -22,7 +22,6 @@ from noetl_stream.errors import (
     ReaderBroken,
     RequestAnswered,
     StreamLost,
-    TickRefused,
     Unreachable,
 )
 from noetl_stream.model import codec
@@ -145,9 +144,8 @@ class Server(ServerParts):
 
         Raises:
             StreamLost, NotReady, LoginRefused: errors no waiting repairs; leases are released.
-            JournalConflict, PayloadRefused: a tick cannot be committed, and no execution is to blame. Leases are then
-                left to expire, as after a defect, so that the next owner can tell a crash from a departure
-                (PROTOCOL §5 *Poison*).
+            JournalConflict: a tick cannot be committed, and no execution is to blame. Leases are then left to expire,
+                as after a defect, so that the next owner can tell a crash from a departure (PROTOCOL §5 *Poison*).
         """
         opening = until_reached(self.ports.clock, self._look_at_stores, self._note_waiting)
         if await result_until(opening, self._stopping.wait()) is None:
@@ -211,6 +209,8 @@ class Server(ServerParts):
             await self.housekeeping.run(self.turned_s)
             if self.ownership.condemned:
                 await self.quarantine.set_condemned_aside()
+            if self.executions.unloadable:
+                await self.quarantine.set_unloadable_aside()
             if self.publications.is_full:
                 await self.publications.drain(self.times.housekeeping_s)
                 return
@@ -500,10 +500,10 @@ class Server(ServerParts):
         fold.refuse_oversized()
         try:
             await self.committer.commit(fold.tick, moved)
-        except (TickRefused, RequestAnswered) as error:
-            log.warning("Postgres refuses a tick of %d executions: %s", len(fold.tick.touched), error)
+        except (PayloadRefused, RequestAnswered) as error:
+            log.warning("a tick of %d executions is refused: %s", len(fold.tick.touched), error)
             raise
-        except (JournalConflict, PayloadRefused) as error:
+        except JournalConflict as error:
             executions = ", ".join(fold.tick.touched)
             log.error("stopping: cannot commit a tick of executions %s: %s", executions, error)
             raise

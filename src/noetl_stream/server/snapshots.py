@@ -22,7 +22,7 @@ from noetl_stream.engine.snapshot import (
     read_snapshot,
 )
 from noetl_stream.engine.state import Execution
-from noetl_stream.errors import NotReady, PayloadRefused
+from noetl_stream.errors import VALUE_FAULTS, NotReady, PayloadRefused, fault_text
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store, StoredEntry
 from noetl_stream.server.plan_cache import PlanCache
@@ -53,6 +53,13 @@ class LoadedState(NamedTuple):
     plan: Plan | InvalidPlan | Unloaded
     size: int
     snapshot_due: int
+
+
+class Unloadable(NamedTuple):
+    """Why an execution cannot go on, on no server. ``state`` is as of the end of its journal, if that can be read."""
+
+    reason: str
+    state: Execution | None = None
 
 
 @dataclass(slots=True)
@@ -90,7 +97,7 @@ class Snapshots:
         self.written = 0
         self.thrown_away = 0
 
-    async def load(self, rows: Sequence[ExecutionRow]) -> AsyncIterator[tuple[ExecutionRow, LoadedState]]:
+    async def load(self, rows: Sequence[ExecutionRow]) -> AsyncIterator[tuple[ExecutionRow, LoadedState | Unloadable]]:
         """The states of living executions, in no particular order.
 
         Raises:
@@ -103,7 +110,12 @@ class Snapshots:
                 after = {execution_id: base.position for execution_id, base in pending.items()}
                 for execution_id, entries in (await self._store.journals(after, limit)).items():
                     base = pending[execution_id]
-                    base.take(entries)
+                    try:
+                        base.take(entries)
+                    except VALUE_FAULTS as error:
+                        del pending[execution_id]
+                        yield base.row, Unloadable(f"its journal cannot be read: {fault_text(error)}")
+                        continue
                     if len(entries) < limit:
                         del pending[execution_id]
                         yield base.row, await self._loaded(base)
@@ -140,7 +152,7 @@ class Snapshots:
             try:
                 base.state = await self._read(row, base.row)
                 base.size, base.snapshot_due = values_bytes(row.body), row.position + self._gap(len(row.body))
-            except SnapshotUnusable as error:
+            except (SnapshotUnusable, *VALUE_FAULTS) as error:
                 self.thrown_away += 1
                 log.warning("a snapshot is thrown away: %s", error, extra={"execution": execution_id})
                 if row.format <= SNAPSHOT_FORMAT:  # else a newer server still uses it
@@ -170,12 +182,15 @@ class Snapshots:
             base.take(below)
         return base.state
 
-    async def _loaded(self, base: _Base) -> LoadedState:
+    async def _loaded(self, base: _Base) -> LoadedState | Unloadable:
         state = base.state
         plan: Plan | InvalidPlan | Unloaded = UNLOADED
         if state is None or state.request is None:  # else it is loaded beside the loop
             plan = (await self._plans.load(state.digest if state is not None else "")).plan
         if isinstance(plan, InvalidPlan) and state is not None and state.status == "running":
+            if not plan.diagnostics:  # it is not read, rather than read and refused
+                words = "register the same text again and resume it, or cancel it"
+                return Unloadable(f"its playbook is lost ({plan.reason}): {words}", state)
             raise NotReady(
                 f"execution {state.execution_id} uses a playbook that does not compile on this server: {plan.reason}",
                 hint="install the tool kinds it was accepted with",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from noetl_stream.engine.state import Execution
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionQuarantined
 from noetl_stream.ports.store import ExecutionRow, Store
@@ -20,7 +23,7 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
         path=row.path,
         version=row.version,
         trace_id=row.trace_id,
-        ctx=codec.decode_json(row.ctx),
+        ctx=_ctx_of(row),
         ctx_version=row.ctx_version,
         discarded=row.discarded,
         at_ms=row.updated_ms,
@@ -28,6 +31,14 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
         quarantined=await _reason(row.execution_id, store) if is_set_aside else "",
         rerun_of=row.rerun_of or "",
     )
+
+
+def _ctx_of(row: ExecutionRow) -> dict[str, Any]:
+    try:
+        ctx: dict[str, Any] = codec.decode_json(row.ctx)
+    except PayloadRefused:  # what is in it may be why its journal is not read
+        return {}
+    return ctx
 
 
 async def _reason(execution_id: str, store: Store) -> str:
