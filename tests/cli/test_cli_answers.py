@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import cli_program
 from cli_program import only_json
 from raw_http import answer, raw_server_in_thread
 from warm_program import noetl
@@ -23,6 +24,23 @@ workflow:
     loop: { in: [1, 2, 3], iterator: n }
     tool: { name: price, kind: http, url: "{{ workload.url }}" }
 """
+
+
+LETTERS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: letters, path: tests/letters }
+workflow:
+  - step: start
+    tool: { kind: shell, command: [sh, -c, 'printf "%s%s" "$1" "$A"', sh, "ü→"], env: { A: "😀" } }
+"""
+
+
+def test_no_encoding_follows_the_locale(own_home: Path, playbook: Callable[[str], Path]) -> None:
+    """Neither that of what a worker passes to a command, nor that of what the command line prints."""
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    found = cli_program.noetl("run", playbook(LETTERS), "--home", own_home, "-o", "json", **ascii_only)
+    assert only_json(found)["result"]["stdout"] == "ü→😀"
 
 
 def test_digits_that_are_lost_are_warned_of_at_the_end(shared_home: Path, playbook: Callable[[str], Path]) -> None:

@@ -27,7 +27,7 @@ workflow:
 def test_the_command_writes_results_and_goes_on_with_them(shared_home: Path, tmp_path: Path) -> None:
     playbook, rows, results = (tmp_path / name for name in ("greet.yaml", "rows.jsonl", "results.jsonl"))
     playbook.write_text(GREET)
-    rows.write_text('{"name": "ada"}\n{"name": "bob"}\n')
+    rows.write_text('{"name": "ada"}\n{"name": "bob"}\n', encoding="utf-8-sig")  # as editors may save it
     words = ("execution", "start", playbook, "--each", rows, "--set", "sign=?", "--home", shared_home)
 
     done = noetl(*words)
@@ -43,6 +43,8 @@ def test_the_command_writes_results_and_goes_on_with_them(shared_home: Path, tmp
 
     other = noetl(*words, "--results", results)
     assert other.returncode == 2 and "is not a result of this batch" in one_clear_line(other)
+    rows.write_text('{"name": "ada", "n": 12345678901234567.89}\n')
+    assert f"warning: {rows}:1: digits are lost, " in noetl(*words).stderr
     rows.write_text('{"name": "ada"}\n{"name": }\n')
     wrong = noetl(*words)
     assert wrong.returncode == 2 and f"{rows}:2: " in one_clear_line(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ async def test_an_undeclared_workload_key_is_a_warning_in_the_answer_to_the_star
     [warning] = started.body["warnings"]
     assert (warning["kind"], started.body["discarded"]) == ("undeclared_workload", [])
     assert warning["message"].endswith("did you mean `workload.amount`?")
+
+
+async def test_digits_that_the_body_of_a_start_loses_are_a_warning_of_the_execution(api: Described) -> None:
+    body = json.dumps({"playbook": APPROVAL, "workload": {"amount": 0}}).replace(": 0}", ": 12345678901234567.89}")
+    started = await api.call("startExecution", body=body)
+    found = [(one["kind"], one["message"].rpartition(": ")[2]) for one in started.body["warnings"]]
+    assert found == [("digits_lost", "/workload/amount")]
 
 
 async def test_a_workload_that_does_not_match_is_refused_with_a_pointer_into_the_body(api: Described) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from gateway_stage import TOKEN, GatewayStage
 from openapi_checks import Described
+from yarl import URL
 
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.access import NewToken
@@ -79,6 +81,19 @@ async def test_a_signed_event_starts_an_execution_with_what_it_says(stage: Gatew
     assert (execution.status, execution.path) == ("completed", "shop/build")
     assert (await stage.operations.executions.result(answer["execution_id"])).result == {"commit": "6113728f"}
     assert await events(stage) == [(1, "started", None)]
+
+
+async def test_a_header_of_an_event_is_utf_8_or_else_latin_1(stage: GatewayStage) -> None:
+    await created(stage)
+    head = f"POST {HOOK} HTTP/1.1\r\nHost: {URL(stage.url).authority}\r\nContent-Length: {len(MAIN)}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in signed(MAIN).items() if value)
+    names = b"X-Latin: caf\xe9\r\nX-Text: caf\xc3\xa9\r\n"
+    reader, writer = await asyncio.open_connection(URL(stage.url).host, URL(stage.url).port)
+    writer.write(head.encode() + names + b"\r\n" + MAIN)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
+    writer.close()
+    kept = (await stage.operations.triggers.event("shop/pushes", 1)).event
+    assert kept is not None and [kept["headers"][name] for name in ("x-latin", "x-text")] == ["café", "café"]
 
 
 async def test_the_sender_may_wait_for_the_end_and_is_shown_where_it_is(stage: GatewayStage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -115,6 +116,15 @@ def test_a_byte_order_mark_is_ignored() -> None:
     text = "\ufeff" + workflow("- step: start\n  tool: { kind: noop }")
     assert check(text, KINDS).ok
     assert check(text.encode(), KINDS).ok
+
+
+def test_a_playbook_that_json_wrote_may_escape_a_character_as_two_surrogates() -> None:
+    """YAML 1.2 is a superset of JSON, and this is how ``json.dumps`` writes what is outside of the basic plane."""
+    text = {"\U0001f600": "a\U0001f600b\U00010000\U0010ffff", "plain": "ü"}
+    assert "\\ud83d\\ude00" in json.dumps(text)
+    assert value_of(json.dumps(text)) == text
+    for lone in ("\\ud83d", "\\ude00\\ud83d"):
+        assert problems_of(f'value: "{lone}"') == [("yaml_encoding", 1, 8)]
 
 
 def test_windows_line_ends_are_read_like_others() -> None:

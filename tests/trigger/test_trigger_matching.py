@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.aggregates import StreamFormat
+from noetl_stream.model.aggregates import StreamFilter, StreamFormat, TriggerTerms, Verification
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.trigger.document import EndedExecutions
 from noetl_stream.playbook.trigger.matching import (
@@ -19,6 +19,7 @@ from noetl_stream.playbook.trigger.matching import (
     concerns,
     described,
     described_message,
+    digits_lost_in,
     execution_event,
     match,
     read_event,
@@ -33,6 +34,7 @@ from noetl_stream.trigger.stream_messages import (
 )
 
 JSON = {"content-type": "application/json"}
+WEBHOOK = TriggerTerms(playbook="p", webhook=Verification(form="none"))
 
 
 def rules(when: str | bool = True, workload: Any = None, key: str | None = None) -> Rules:
@@ -160,6 +162,51 @@ def test_an_event_is_described_in_a_file() -> None:
     for source, wrong in (("webhook", {"jsn": 1}), ("webhook", []), ("execution", {"path": "a"})):
         with pytest.raises(UsageError, match=f"not an event of `{source}`"):
             read_event(source, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"\xef\xbb\xbf" + '{"a":"€é"}'.encode(), "application/json"),
+        ('{"a":"€é"}'.encode("iso-8859-15"), "application/json; charset=ISO-8859-15"),
+        ('{"a":"€é"}'.encode("utf-16"), "text/json"),
+        ('{"a":"€é"}'.encode(), "application/json; charset=none-such"),
+    ],
+)
+def test_a_body_in_a_charset_that_it_says_or_with_a_byte_order_mark_is_read(body: bytes, content_type: str) -> None:
+    found = delivered(body, **{"content-type": content_type})
+    assert (found["json"], found["body"]) == ({"a": "€é"}, '{"a":"€é"}')
+    said = described(WebhookDelivery(method="POST", headers={"content-type": content_type}, body=body, query=""))
+    assert read_event("webhook", said) == found
+
+
+def test_a_form_is_read_in_its_charset() -> None:
+    kind = {"content-type": "application/x-www-form-urlencoded; charset=ISO-8859-15"}
+    assert delivered(b"price=5%A4", **kind)["form"] == {"price": "5€"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "given", "pointers"),
+    [
+        (WEBHOOK, {"body": '{"n":12345678901234567.89}'}, ["/event/json/n"]),
+        (
+            TriggerTerms(playbook="p", nats=StreamFilter(stream="S")),
+            {"body": "[0.12345678901234567890]"},
+            ["/event/data/0"],
+        ),
+        (
+            TriggerTerms(playbook="p", nats=StreamFilter(stream="S", format="text")),
+            {"body": "0.12345678901234567890"},
+            [],
+        ),
+        (WEBHOOK, {"body": "no JSON 12345678901234567.89"}, []),
+        (WEBHOOK, {"base64": "AA=="}, []),
+    ],
+)
+def test_the_digits_that_an_event_loses_are_found(
+    terms: TriggerTerms, given: dict[str, Any], pointers: list[str]
+) -> None:
+    assert digits_lost_in(terms, given) == pointers
 
 
 def message(body: bytes, **more: Any) -> TriggerMessage:

@@ -27,11 +27,7 @@ def decoded(body: bytes, content_type: str) -> str | None:
         for mark, name in _MARKS:
             if body.startswith(mark):
                 return _text(body[len(mark) :], name)
-    try:
-        name = codecs.lookup(charset_of(content_type) or "utf-8").name
-    except (LookupError, ValueError):  # ValueError: a NUL in the name
-        name = "utf-8"
-    return _text(body, "utf-8" if name in _NO_CHARSETS else name)
+    return _text(body, charset_of(content_type))
 
 
 def media_type(content_type: str) -> str:
@@ -50,13 +46,27 @@ def is_text(content_type: str) -> bool:
     return kind.startswith("text/") or kind.endswith(("/xml", "+xml")) or is_json(kind)
 
 
-def charset_of(content_type: str) -> str | None:
-    """The charset that a ``Content-Type`` names."""
+def charset_of(content_type: str) -> str:
+    """The codec of the charset that the type names; that of UTF-8 for none, and for an unknown one."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
-            return value.strip().strip("\"'") or None
-    return None
+            try:
+                found = codecs.lookup(value.strip().strip("\"'")).name
+            except (LookupError, ValueError):  # ValueError: a NUL in the name
+                return "utf-8"
+            return "utf-8" if found in _NO_CHARSETS or not _is_of_text(found) else found
+    return "utf-8"
+
+
+def _is_of_text(name: str) -> bool:
+    try:
+        b"?".decode(name)
+    except LookupError:
+        return False
+    except UnicodeError:  # UTF-16, which takes two bytes
+        pass
+    return True
 
 
 def header_text(value: bytes) -> str:
@@ -70,5 +80,5 @@ def header_text(value: bytes) -> str:
 def _text(body: bytes, name: str) -> str | None:
     try:
         return body.decode(name)
-    except (LookupError, UnicodeError):  # LookupError: a codec that does not make text
+    except UnicodeError:
         return None

@@ -157,11 +157,12 @@ def _program(inputs: ShellInputs, call: ToolCall) -> ExternalProgram:
     environment = {name: value for name, value in told.items() if value} | given
     if any("\0" in text for text in (*words, inputs.cwd or "", *environment, *environment.values())):
         raise invalid_input("command, cwd and env must not contain a NUL character")
-    if inputs.cwd is not None and not Path(inputs.cwd).is_dir():
+    # UTF-8 whatever the worker's locale is.
+    folder = None if inputs.cwd is None else inputs.cwd.encode()
+    if folder is not None and not os.path.isdir(folder):  # noqa: PTH112  a path of bytes
         raise invalid_input("cwd: no such folder on this worker")
-    variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-    folder = os.fsencode(inputs.cwd) if inputs.cwd is not None else None
-    return ExternalProgram(list(map(os.fsencode, words)), variables, folder)
+    variables = {name.encode(): value.encode() for name, value in environment.items()}
+    return ExternalProgram([word.encode() for word in words], variables, folder)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ was interrupted goes on by asking for all of it again: what has started is not s
 from __future__ import annotations
 
 import asyncio
+import codecs
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,6 +27,7 @@ from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.batch import Batch
 from noetl_stream.cli.execution.bulk import patiently
 from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S
+from noetl_stream.cli.execution.workload import warn_of_digits
 from noetl_stream.concurrency import each
 from noetl_stream.errors import (
     Forbidden,
@@ -81,9 +83,11 @@ def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
     Raises:
         UsageError: a line is not a JSON object, or too long.
     """
-    number = 0
+    number, warned = 0, False
     while line := file.readline(MOST_ROW_BYTES + 1):
         number += 1
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         place = f"{name}:{number}"
         if len(line) > MOST_ROW_BYTES:
             raise UsageError(f"{place}: longer than {MOST_ROW_BYTES:,} bytes")
@@ -95,6 +99,7 @@ def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
             raise UsageError(f"{place}: {error.message}", hint="each line is a JSON object") from None
         if not isinstance(workload, dict):
             raise UsageError(f"{place}: expected a JSON object", hint="each line is a workload")
+        warned = warned or warn_of_digits(line, place)  # a row that has such numbers is rarely the only one
         yield BatchRow(number, workload, derive(line.strip().decode()))
 
 

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from noetl_stream.cli.base.output import say
 from noetl_stream.errors import UsageError
+from noetl_stream.model.digits import digits_lost, digits_lost_text
 from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -64,11 +66,21 @@ def json_or_text(text: str) -> Any:
         UsageError: it is nested too deeply.
     """
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise UsageError(f"{text[:20]}…: nested too deeply") from None
     except ValueError:
         return text
+    warn_of_digits(text.encode(errors="replace"), f"{text:.20}")
+    return value
+
+
+def warn_of_digits(data: bytes, named: str) -> bool:
+    """Says on stderr which numbers of JSON text lose digits, if any."""
+    lost = digits_lost(data)
+    if lost:
+        say(f"warning: {named}: {digits_lost_text(lost)}", err=True)
+    return bool(lost)
 
 
 def priority_option(default: str) -> Callable[[Command], Command]:
@@ -83,7 +95,8 @@ def _read(file: Path, named: str) -> dict[str, Any]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8-sig")
+        found = YAML(typ="safe", pure=True).load(text)
         plain = json.loads(json.dumps(found, allow_nan=False))
     except OSError as error:
         raise UsageError(f"{named}: {error.strerror}") from None
@@ -93,6 +106,7 @@ def _read(file: Path, named: str) -> dict[str, Any]:
         raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
         raise UsageError(f"{named}: expected a mapping")
+    warn_of_digits(text.encode(), named)
     return plain
 
 

@@ -44,6 +44,7 @@ from noetl_stream.errors import (
     VersionMismatch,
 )
 from noetl_stream.model import codec
+from noetl_stream.model.digits import digits_lost_text
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
@@ -69,6 +70,7 @@ from noetl_stream.ports.operations.executions import (
     StepRunResultDocument,
     StepRunsDocument,
     WaitDocument,
+    WarningDocument,
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
@@ -156,7 +158,7 @@ class DirectExecutions:
         else:
             checked = await self._checking.plan(found.source, found.name)
         refuse_workload(checked, wanted.workload)
-        more: dict[str, Any] = {"workload": dict(wanted.workload)}
+        more: dict[str, Any] = {"workload": dict(wanted.workload), "digits_lost": list(wanted.digits_lost)}
         if (caller := read_traceparent(wanted.traceparent)) is not None:
             more |= msgspec.structs.asdict(caller)
         request = self._request(ids, checked, wanted, by, **more)
@@ -395,6 +397,8 @@ class DirectExecutions:
         else:
             return None
         requested = codec.decode_fact(journal[0].data) if journal else None
+        if isinstance(requested, ExecutionRequested) and requested.digits_lost:
+            notices.warn([WarningDocument("digits_lost", digits_lost_text(requested.digits_lost), None)])
         if isinstance(requested, ExecutionRequested) and requested.workload:
             playbook = self._checking.checked(row.digest) or await self._plan(row)
             notices.warn(

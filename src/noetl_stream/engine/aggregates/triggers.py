@@ -36,7 +36,7 @@ from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
-from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, Starts, match, read_event
+from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, Starts, digits_lost_in, match, read_event
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
 MAX_DEPTH: Final = 10
@@ -346,6 +346,7 @@ def _arrived(
         trace_id=execution_id.replace("-", ""),
         reason=f"trigger {state.path}, event {number}",
         origin=Origin(given.aggregate_id, TRIGGER, state.path, number, depth),
+        digits_lost=digits_lost_in(state.terms, event),
     )
     entry = HistoryEntry(number, given.at_ms, "started", execution_id, body)
     message = InboxMessage(execution_id, request, AGGREGATES_FORMAT)

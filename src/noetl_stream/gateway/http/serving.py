@@ -31,6 +31,7 @@ from noetl_stream.gateway.http.problems import HttpProblem, problem_of
 from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
+from noetl_stream.model.texts import header_text
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import KeptAnswer
@@ -193,7 +194,7 @@ class Serving:
                 ending=ending,
                 door=door,
                 agents=self.agents,
-                headers={name.lower(): text for name, text in request.headers.items()},
+                headers={header_text(name).lower(): header_text(value) for name, value in request.raw_headers},
             )
             return await route.reply(call)
 

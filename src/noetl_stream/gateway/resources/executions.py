@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.http.bodies import Keys, PriorityGiven, RequestModel
+from noetl_stream.gateway.http.bodies import Body, Keys, PriorityGiven, RequestModel, validated
 from noetl_stream.gateway.http.parameters import (
     MAX_PAGE,
     MAX_POSITION,
@@ -25,6 +25,7 @@ from noetl_stream.gateway.http.parameters import (
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.logs import Name
+from noetl_stream.model.digits import digits_lost
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -57,6 +58,17 @@ class StartRequest(RequestModel):
     workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
     priority: PriorityGiven = None
+
+
+class ReadStart(NamedTuple):
+    """``digits_lost`` are the JSON pointers of the numbers that are no doubles."""
+
+    request: StartRequest
+    digits_lost: list[str]
+
+    @classmethod
+    def of(cls, data: bytes, media: str) -> ReadStart:
+        return cls(validated(StartRequest, data), digits_lost(data))
 
 
 class Starting(Explained):
@@ -136,17 +148,24 @@ STARTED: Final = {
 START_REFUSED: Final = ("playbook-refused", "not-found", "conflict")
 
 
-@routes("POST", EXECUTIONS, "startExecution", "operator", STARTED, refuses=START_REFUSED, adds_work=True)
-async def start(call: Call[Starting, StartRequest]) -> Reply:
+STARTING: Final = Body({"application/json": StartRequest}, ReadStart.of)
+
+
+@routes("POST", EXECUTIONS, "startExecution", "operator", STARTED, refuses=START_REFUSED, adds_work=True, body=STARTING)
+async def start(call: Call[Starting, ReadStart]) -> Reply:
     """Start an execution.
 
     The request is committed when this answers. A text of your own, `playbook`, takes an author.
     """
-    if call.body.playbook is not None:
+    if call.body.request.playbook is not None:
         call.require("author", "start a text that is not registered")
     given = call.parameters
     wanted = Start(
-        **dict(call.body), reason=given.reason, correlation_id=given.correlation_id, traceparent=given.traceparent
+        **dict(call.body.request),
+        reason=given.reason,
+        correlation_id=given.correlation_id,
+        traceparent=given.traceparent,
+        digits_lost=call.body.digits_lost,
     )
     started = await call.operations.executions.start(wanted, call.caller.principal, call.ids)
     return await begun(call, started, given.wait)

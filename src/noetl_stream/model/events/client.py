@@ -30,6 +30,8 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
     ``priority`` overrides the playbook's own; for a call, it is the caller's and does not.
     ``shared_keys`` are the keys whose slots the calling execution holds, which it shares (LANGUAGE §15).
+    ``digits_lost`` are the JSON pointers of numbers in the JSON text of the workload, or of the event, that are no
+    doubles.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -49,6 +51,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     priority: int | None = None
     origin: Origin | None = None
     shared_keys: list[str] = []
+    digits_lost: list[str] = []
 
 
 class ClientRequest(Fact, frozen=True):

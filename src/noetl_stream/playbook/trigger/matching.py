@@ -20,8 +20,10 @@ from noetl_stream.model.aggregates import (
     TriggerTerms,
 )
 from noetl_stream.model.codec import check_text, decode_value, encode
+from noetl_stream.model.digits import digits_lost
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.texts import charset_of, decoded, media_type
 from noetl_stream.playbook.trigger.document import visible_in
 from noetl_stream.template import (
     ABSENT,
@@ -94,21 +96,28 @@ def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
     Raises:
         UsageError: the body is JSON that nests too deeply.
     """
-    try:
-        text: str | msgspec.UnsetType = delivery.body.decode()
-    except UnicodeDecodeError:
-        text = msgspec.UNSET
-    is_form = delivery.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
+    content_type = delivery.headers.get("content-type", "")
+    text = decoded(delivery.body, content_type)
+    is_form = media_type(content_type) == _FORM
     return _view(
         WebhookEvent(
             method="POST",  # addresses of webhooks take no other
             headers=dict(delivery.headers),
             query=_fields(delivery.query),
-            body=text,
-            json=_json(delivery.body),
-            form=_fields(text) if is_form and isinstance(text, str) else msgspec.UNSET,
+            body=msgspec.UNSET if text is None else text,
+            json=msgspec.UNSET if text is None else _json(text.encode()),
+            form=_fields(text, charset_of(content_type)) if is_form and text is not None else msgspec.UNSET,
         )
     )
+
+
+def digits_lost_in(terms: TriggerTerms, given: Mapping[str, Any]) -> list[str]:
+    """The JSON pointers of the numbers that an event, as :func:`read_event` takes it, loses digits of."""
+    text = given.get("body")
+    if not isinstance(text, str) or (terms.nats is not None and terms.nats.format != "json"):
+        return []
+    name = "json" if terms.source == "webhook" else "data"
+    return [f"/event/{name}{pointer}" for pointer in digits_lost(text.encode())]
 
 
 def execution_event(ended: EndedExecution) -> Mapping[str, Any]:
@@ -194,9 +203,9 @@ def _json(body: bytes) -> Any:
         return msgspec.UNSET
 
 
-def _fields(text: str) -> dict[str, str]:
+def _fields(text: str, charset: str = "utf-8") -> dict[str, str]:
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        return dict(parse_qsl(text, keep_blank_values=True, encoding=charset, max_num_fields=MAX_FIELDS))
     except ValueError:
         return {}
 

@@ -38,6 +38,7 @@ MAX_YAML_ALIASES: Final = 500
 _MAX_TAG_CHARS: Final = 100
 
 _TOP: Final = BareLocation(Position(1, 1))
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _UNSAFE: Final = re.compile("[\x00\ud800-\udfff]")
 _STANDARD_TAGS: Final = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _COLLECTION_TAGS: Final = frozenset(["tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"])
@@ -312,6 +313,8 @@ class _Reader:
     def _scalar(self, event: Any, pointer: str) -> Scalar:
         spot = _place_of(event, pointer)
         value = self._value(event, spot)
+        if isinstance(value, str) and _UNSAFE.search(value):
+            value = _PAIR.sub(_joined, value)
         if isinstance(value, str) and (bad := _UNSAFE.search(value)):
             message = f"text with U+{ord(bad.group()):04X} cannot be stored"
             self._problems.error("yaml_encoding", message, spot, "remove it")
@@ -345,6 +348,11 @@ class _Reader:
     def _refuse_tag(self, tag: str, spot: BareLocation) -> None:
         shown = "!!" + tag.removeprefix("tag:yaml.org,2002:") if tag.startswith("tag:yaml.org,2002:") else tag
         self._problems.error("yaml_tag", f"tag `{shown}` is not allowed", spot, "use plain JSON values")
+
+
+def _joined(pair: re.Match[str]) -> str:
+    """The character that two escapes stand for, as JSON writes it: YAML 1.2 is a superset of JSON."""
+    return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _resolved(word: str) -> Plain:

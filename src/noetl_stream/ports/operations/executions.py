@@ -34,6 +34,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
     ``priority`` overrides the playbook's.
     ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
+    ``digits_lost`` are the JSON pointers of numbers that lost digits where the workload was read.
     """
 
     path: str | None = None
@@ -46,6 +47,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     correlation_id: str = ""
     traceparent: str = ""
+    digits_lost: Sequence[str] = ()
 
 
 class RerunOptions(msgspec.Struct, frozen=True, gc=False):

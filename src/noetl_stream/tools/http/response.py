@@ -95,7 +95,7 @@ def _text(content_type: str, body: bytes, error: str) -> Reading:
     warnings: tuple[RunWarning, ...] = ()
     if text is None and is_text(content_type):
         text = body.decode(errors="replace")
-        warnings = (RunWarning("bytes_replaced", f"/data is not {charset_of(content_type) or 'utf-8'}: {_REPLACED}"),)
+        warnings = (RunWarning("bytes_replaced", f"/data is not {charset_of(content_type)}: {_REPLACED}"),)
     if text is not None and "\0" not in text:
         return Reading({"data": text}, error, warnings)
     if text is not None and not error:
