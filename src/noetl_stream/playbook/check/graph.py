@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from noetl_stream.playbook.model.step import StepDraft
 
@@ -58,10 +58,26 @@ def reach_of_joins(steps: list[StepDraft]) -> Mapping[str, frozenset[str]]:
     return MappingProxyType({name: frozenset(reached) for name, reached in found.items()})
 
 
-def concurrent_steps(
-    steps: list[StepDraft], wanted: Collection[str], merging: Collection[str] = ()
-) -> dict[str, list[str]]:
-    """For each of the ``wanted`` steps, the others of them that may run at the same time, in file order.
+class Concurrent(NamedTuple):
+    """Which of the steps of interest may run at the same time.
+
+    Attributes:
+        names: The steps of interest, in file order.
+        own: The set of each alone.
+        beside: For each, those that may run at the same time, itself included if a second run of it may.
+    """
+
+    names: list[str]
+    own: Mapping[str, StepSet]
+    beside: Mapping[str, StepSet]
+
+    def others(self, name: str, among: StepSet) -> Iterator[str]:
+        """Those of a set that may run while ``name`` does, in file order."""
+        return (self.names[index] for index in _bits(self.beside[name] & among & ~self.own[name]))
+
+
+def concurrent_steps(steps: list[StepDraft], wanted: Collection[str], merging: Collection[str] = ()) -> Concurrent:
+    """Which of the ``wanted`` steps may run at the same time.
 
     Args:
         merging: Steps whose join waits for every token that can arrive, besides those with ``join: all``.
@@ -70,32 +86,77 @@ def concurrent_steps(
     own = {name: 1 << index for index, name in enumerate(names)}
     joins = frozenset(step.name for step in steps if step.join and (step.join.tokens == "all" or step.name in merging))
     arcs = arcs_of(steps)
-    regions = _regions({name: [to for to in targets if to not in joins] for name, targets in arcs.items()}, own)
+    before_joins = {name: [to for to in targets if to not in joins] for name, targets in arcs.items()}
+    parts = components(before_joins)
+    regions = _regions(parts, before_joins, own)
     reaches = {name: reached & joins for name, reached in reach_of_joins(steps).items()}
-    concurrent = dict.fromkeys(names, 0)
+    beside = dict.fromkeys(arcs, 0)
     for fork in steps:
         if fork.router.routing != "inclusive":
             continue
         targets = [to for to in arcs[fork.name] if to in arcs]
-        for here, others in _concurrent_regions(targets, regions, reaches, joins):
-            for index in _bits(here):
-                concurrent[names[index]] |= others
-    return {name: [names[index] for index in _bits(others & ~own[name])] for name, others in concurrent.items()}
+        for first, others in _concurrent_regions(targets, regions, reaches, joins):
+            beside[first] |= others
+    for members in reversed(parts):
+        shared = 0
+        for name in members:
+            shared |= beside[name]
+        for name in members:
+            beside[name] = shared
+            for target in before_joins[name]:
+                if target in beside:
+                    beside[target] |= shared
+    return Concurrent(names, own, beside)
 
 
-def _regions(arcs: Arcs, own: Mapping[str, StepSet]) -> dict[str, StepSet]:
+def _regions(parts: Iterable[frozenset[str]], arcs: Arcs, own: Mapping[str, StepSet]) -> dict[str, StepSet]:
     """For each step, itself and the steps that a token in it can reach."""
-    regions = {name: own.get(name, 0) for name in arcs}
-    back = reversed_arcs(arcs)
-    pending = list(own)
-    while pending:
-        name = pending.pop()
-        for before in back.get(name, ()):
-            grown = regions[before] | regions[name]
-            if grown != regions[before]:
-                regions[before] = grown
-                pending.append(before)
+    regions: dict[str, StepSet] = {}
+    for members in parts:
+        region = 0
+        for name in members:
+            region |= own.get(name, 0)
+            for target in arcs[name]:
+                region |= regions.get(target, 0)
+        regions |= dict.fromkeys(members, region)
     return regions
+
+
+def components(arcs: Arcs) -> list[frozenset[str]]:
+    """The strongly connected components, each after those that it leads to."""
+    back = reversed_arcs(arcs)
+    taken: set[str] = set()
+    found: list[frozenset[str]] = []
+    for last in reversed(_left(arcs)):
+        if last not in taken:
+            members = {last}
+            pending = [last]
+            while pending:
+                new = {source for source in back.get(pending.pop(), ()) if source not in taken} - members
+                members |= new
+                pending += new
+            taken |= members
+            found.append(frozenset(members))
+    return found[::-1]
+
+
+def _left(arcs: Arcs) -> list[str]:
+    """The steps in the order in which a search that goes deep first leaves them."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for root in arcs:
+        pending = [(root, iter(arcs[root]))] if root not in seen else []
+        seen.add(root)
+        while pending:
+            step, targets = pending[-1]
+            target = next((target for target in targets if target not in seen and target in arcs), None)
+            if target is None:
+                found.append(step)
+                pending.pop()
+            else:
+                seen.add(target)
+                pending.append((target, iter(arcs[target])))
+    return found
 
 
 def _concurrent_regions(
@@ -103,22 +164,24 @@ def _concurrent_regions(
     regions: Mapping[str, StepSet],
     reaches: Mapping[str, frozenset[str]],
     joins: frozenset[str],
-) -> Iterator[tuple[StepSet, StepSet]]:
-    """Pairs of regions of one fork: steps of the first may run while steps of the second do."""
+) -> Iterator[tuple[str, StepSet]]:
+    """Pairs of regions of one fork, the first by the step where it begins: its steps may run while those of the second
+    do.
+    """
     ahead = {to: reaches.get(to, frozenset()) | ({to} & joins) for to in targets}
     branches = [to for to in targets if to not in joins]
     for ordered in (branches, branches[::-1]):
         others = 0
         for to in ordered:
-            yield regions[to], others
+            yield to, others
             others |= regions[to]
     for join in sorted(frozenset().union(*ahead.values())):
         # A join waits for every branch that can reach it: only the others, and their own joins, run beside it.
         independent = [to for to in targets if join not in ahead[to]]
         beside = frozenset(independent).union(*(ahead[to] for to in independent)) - reaches.get(join, frozenset())
         for other in beside:
-            yield regions[join], regions[other]
-            yield regions[other], regions[join]
+            yield join, regions[other]
+            yield other, regions[join]
 
 
 def _bits(steps: StepSet) -> Iterator[int]:

@@ -95,6 +95,8 @@ class Expressions:
         """
         known = sorted({*self._declared.ctx, *self._awaited, *self._templates.unbound})
         for read, decides in self._ctx:
+            if self._problems.is_truncated:
+                return
             key = read.path[1]
             near = None if key in known else nearest(key, known)
             if key not in known and (decides or near):

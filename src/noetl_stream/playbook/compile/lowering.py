@@ -40,7 +40,7 @@ from noetl_stream.playbook.plan import (
     StepPlan,
     TaskPlan,
 )
-from noetl_stream.playbook.vocabulary.names import label_of
+from noetl_stream.playbook.vocabulary.names import first_labels
 from noetl_stream.playbook.yaml.nodes import Node, texts_of
 from noetl_stream.template import Guard, Template
 
@@ -177,6 +177,7 @@ class PipelineLowering:
         self._inputs = declared.visible(bindings.INPUTS, step)
         self._policy: Final = declared.visible(bindings.POLICY, step)
         self._sugar: Final = declared.visible(bindings.SUGAR, step)
+        self._targets: Final = first_labels(task.name for task in step.tasks)
         self._read: Final[set[tuple[str, str | None]]] = set()
 
     @property
@@ -236,7 +237,7 @@ class PipelineLowering:
             backoff=rule.backoff,
             delay_s=delay if rule.do == "retry" else None,
             max_delay_s=rule.max_delay_s,
-            to=None if rule.to is None else label_of(rule.to, (task.name for task in self._step.tasks)),
+            to=None if rule.to is None else self._targets.get(rule.to, rule.to),
             set_ctx=values(rule.writes.get("ctx", [])),
             set_iter=values(rule.writes.get("iter", [])),
             set_vars=values(rule.writes.get("vars", [])),

@@ -121,7 +121,7 @@ def flattened(items: Sequence[Item], following: str | None = None) -> list[TaskD
         if isinstance(item, TaskDraft):
             tasks.append(item)
         else:
-            after = _first_label(items[index + 1 :]) or following
+            after = _first_label(items, index + 1) or following
             tasks += _choose(item, after) if item.word == "choose" else _rounds(item, after)
     return tasks
 
@@ -152,10 +152,10 @@ def _rounds(construct: Construct, after: str | None) -> list[TaskDraft]:
     ]
 
 
-def _first_label(items: Sequence[Item]) -> str | None:
-    if not items:
+def _first_label(items: Sequence[Item], at: int = 0) -> str | None:
+    if at >= len(items):
         return None
-    first = items[0]
+    first = items[at]
     return first.name if isinstance(first, TaskDraft) else begin_label(first.name, first.word)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from noetl_stream.playbook.check.graph import components
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Flow
 from noetl_stream.playbook.net.reach import Reached, firing_of
@@ -13,12 +14,10 @@ Cycle = frozenset[str]
 
 def cycles_of(reach: Reached) -> Iterator[Cycle]:
     """The strongly connected components in which a token can return, in the order in which runs reach them."""
-    after = {step: _closure(reach.flow, step) for step in reach.arrived}
-    seen: set[str] = set()
-    for step in reach.arrived:
-        if step in after[step] and step not in seen:
-            cycle = frozenset(other for other in after[step] if step in after[other])
-            seen |= cycle
+    after = {step: list(reach.flow.successors(step)) for step in reach.arrived}
+    component = {step: members for members in components(after) for step in members}
+    for cycle in dict.fromkeys(component[step] for step in reach.arrived):
+        if len(cycle) > 1 or any(step in after[step] for step in cycle):
             yield cycle
 
 
@@ -45,24 +44,15 @@ def left_behind(flow: Flow, cycle: Cycle) -> frozenset[str]:
 
 def round_of(flow: Flow, cycle: Cycle, first: str) -> list[Firing]:
     """A shortest way once round the cycle."""
-    came: dict[str, list[Firing]] = {}
+    came: dict[str, Firing] = {}
     pending = [first]
     for step in pending:
         for departure in flow.departures[step]:
             for target in cycle.intersection(flow.targets(step, departure)):
                 if target not in came:
-                    came[target] = [*came.get(step, ()), firing_of(flow, step, departure, repeats=True)]
+                    came[target] = firing_of(flow, step, departure, repeats=True)
                     pending.append(target)
-    return came[first]
-
-
-def _closure(flow: Flow, start: str) -> dict[str, None]:
-    """The steps that a token can reach from a step, by one or more arcs."""
-    found: dict[str, None] = {}
-    pending = [start]
-    while pending:
-        for target in flow.successors(pending.pop()):
-            if target not in found:
-                found[target] = None
-                pending.append(target)
-    return found
+    way = [came[first]]
+    while way[-1].step != first:
+        way.append(came[way[-1].step])
+    return way[::-1]

@@ -29,6 +29,11 @@ class Inquiry:
         self._left = most
         self.unanswered: Final[list[str]] = []
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no firings are left."""
+        return not self._left
+
     def markings(self, reach: Reached, steps: Iterable[str], question: str) -> Iterator[tuple[Tokens, Explored]]:
         """The markings of the part of the net that leads to ``steps``, nearest first, until the caller has an answer.
 

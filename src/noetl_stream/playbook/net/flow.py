@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, are_opposite, ended
-from noetl_stream.playbook.plan import AdmitRule, ArcPlan, Plan, StepPlan
+from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, Opposites, ended
+from noetl_stream.playbook.plan import AdmitRule, Plan, StepPlan
 
 MAX_OPEN_ARCS: Final = 4
 """Up to this many arcs with unknown guards at one inclusive router, all combinations are tried. Of more: none of them,
@@ -102,16 +102,16 @@ def _routed(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) ->
     """The departures after one event, of the arcs that are candidates then."""
     known = _values(step, facts, event, indexes)
     wait = step.next_wait if event != "step.failed" else None
-    for fired in _combinations(step, indexes, known):
+    for fired in _combinations(step, facts.asked, indexes, known):
         if fired or wait is None:
             yield Departure(event, fired)
-    if wait is None or () not in set(_combinations(step, indexes, known)):
+    if wait is None or () not in set(_combinations(step, facts.asked, indexes, known)):
         return
-    for fired in _combinations(step, indexes, known):  # when a fact has changed `ctx` or a result
+    for fired in _combinations(step, facts.asked, indexes, known):  # when a fact has changed `ctx` or a result
         if fired:
             yield Departure(event, fired, rests=True)
     late = _values(step, facts, "next.timed_out", indexes)
-    for fired in _combinations(step, indexes, late):
+    for fired in _combinations(step, facts.asked, indexes, late):
         if fired or wait.on_timeout == "discard" or step.failure_mode == "best_effort":
             yield Departure("next.timed_out", fired, rests=True)
 
@@ -124,24 +124,24 @@ def _values(step: StepPlan, facts: Facts, event: str, indexes: Iterable[int]) ->
 
 
 def _combinations(
-    step: StepPlan, indexes: Sequence[int], known: Mapping[int, bool | None]
+    step: StepPlan, asked: Opposites, indexes: Sequence[int], known: Mapping[int, bool | None]
 ) -> Iterator[tuple[int, ...]]:
     """Which arcs may fire together; the empty tuple if it may be none."""
     possible = [index for index in indexes if known[index] is not False]
     if step.routing == "exclusive":
-        passed: list[ArcPlan] = []
+        passed: set[str] = set()
         for index in possible:
-            arc = step.arcs[index]
+            guard = asked.of(step.arcs[index].guard)
             yield (index,)
-            if known[index] or any(are_opposite(arc.guard, one.guard) for one in passed):
+            if known[index] or not passed.isdisjoint(guard.opposite):
                 return
-            passed.append(arc)
+            passed.add(guard.tree)
         yield ()
         return
     certain = [index for index in possible if known[index]]
     opened = [index for index in possible if known[index] is None]
     for chosen in _subsets(opened):
-        if not _contradicts(step, opened, set(chosen)):
+        if not _contradicts(step, asked, opened, set(chosen)):
             yield tuple(sorted((*certain, *chosen)))
 
 
@@ -153,13 +153,14 @@ def _subsets(indexes: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from combinations(indexes, size)
 
 
-def _contradicts(step: StepPlan, opened: Sequence[int], chosen: set[int]) -> bool:
+def _contradicts(step: StepPlan, asked: Opposites, opened: Sequence[int], chosen: set[int]) -> bool:
     """Whether both or neither of two opposite guards would hold."""
     if len(opened) > MAX_OPEN_ARCS:
         return False
+    guards = [(index in chosen, asked.of(step.arcs[index].guard)) for index in opened]
     return any(
-        (one in chosen) == (other in chosen) and are_opposite(step.arcs[one].guard, step.arcs[other].guard)
-        for one, other in combinations(opened, 2)
+        fires == other_fires and guard.tree in other.opposite
+        for (fires, guard), (other_fires, other) in combinations(guards, 2)
     )
 
 

@@ -6,7 +6,7 @@ A guard is evaluated with the values that are certain; one that reads another va
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from jinja2 import nodes
@@ -14,14 +14,23 @@ from jinja2 import nodes
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.template import ABSENT, Budget, ExpressionError, Guard, OverBudget, ReferenceNeeded, Scope, holds
 from noetl_stream.template.compile.evaluators import ENVIRONMENT
-from noetl_stream.template.compile.parsing import TextError, parse
+from noetl_stream.template.compile.parsing import TextError, parse, single_expression
 from noetl_stream.template.runtime.scope import LazyResult, OutcomeEnvelope
 
 UNKNOWN: Final = LazyResult(Payload(reference=Reference("", "unknown", 0)))
 """A value of which nothing is known: reading it raises :class:`ReferenceNeeded`."""
 
 _SPENT_PER_GUARD: Final = 10_000
-_OPPOSITES: Final = {"eq": "ne", "ne": "eq", "lt": "gteq", "gteq": "lt", "gt": "lteq", "lteq": "gt", "in": "notin"}
+_OPPOSITES: Final = {
+    "eq": "ne",
+    "ne": "eq",
+    "lt": "gteq",
+    "gteq": "lt",
+    "gt": "lteq",
+    "lteq": "gt",
+    "in": "notin",
+    "notin": "in",
+}
 
 
 class Partial(dict[str, Any]):
@@ -37,16 +46,44 @@ class Partial(dict[str, Any]):
         return UNKNOWN
 
 
+class Asked(NamedTuple):
+    """What a guard asks, as the text of its syntax tree, and the texts of those that hold exactly when it does not.
+
+    Of ``a`` it is ``not a``, of ``a < b`` also ``a >= b``: two guards are opposite if one asks what is opposite to the
+    other.
+    """
+
+    tree: str
+    opposite: frozenset[str] = frozenset()
+
+
+class Opposites:
+    """What guards ask. Each text is parsed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Asked] = {}
+
+    def of(self, guard: Guard | None) -> Asked:
+        """What ``guard`` asks; nothing is opposite to an omitted one."""
+        if guard is None:
+            return Asked("")
+        if guard.source not in self._known:
+            self._known[guard.source] = _asked(guard.source)
+        return self._known[guard.source]
+
+
 class Facts(msgspec.Struct, frozen=True):
     """What is certain where guards are evaluated.
 
     Attributes:
         unset: Keys of ``ctx`` that nothing can have set.
         unrun: Steps that cannot have run.
+        asked: What guards ask.
     """
 
     unset: frozenset[str] = frozenset()
     unrun: frozenset[str] = frozenset()
+    asked: Opposites = msgspec.field(default_factory=Opposites)
 
     def value(self, guard: Guard | None, **namespaces: Mapping[str, Any]) -> bool | None:
         """The guard's value in all runs; ``None`` if it depends. An omitted guard is true.
@@ -60,7 +97,7 @@ class Facts(msgspec.Struct, frozen=True):
             return None  # a namespace as a whole, or by a computed key
         known: dict[str, Any] = {name: UNKNOWN for name, _ in guard.reads}
         known["ctx"] = Partial({}, self.unset)
-        known["steps"] = Partial(dict.fromkeys(self.unrun, ABSENT))
+        known["steps"] = Partial(dict.fromkeys(self.unrun.intersection(guard.steps), ABSENT))
         try:
             return holds(guard, Scope(known | namespaces, budget=Budget(_SPENT_PER_GUARD)))
         except (ReferenceNeeded, ExpressionError, OverBudget):
@@ -80,25 +117,16 @@ def ended(name: str, step: str) -> Mapping[str, Any]:
     )
 
 
-def are_opposite(one: Guard | None, other: Guard | None) -> bool:
-    """Whether exactly one of two guards holds, as their texts show: ``a`` and ``not a``, ``a < b`` and ``a >= b``."""
-    if one is None or other is None:
-        return False
-    first, second = _expression(one), _expression(other)
-    if first is None or second is None:
-        return False
-    return nodes.Not(first) == second or nodes.Not(second) == first or _opposite_of(first) == second
-
-
-def _expression(guard: Guard) -> nodes.Expr | None:
-    """The syntax tree of the guard's expression."""
+def _asked(source: str) -> Asked:
     try:
-        body = parse(ENVIRONMENT, guard.source).body
+        expression = single_expression(parse(ENVIRONMENT, source))
     except TextError:
-        return None
-    outputs = body[0].nodes if len(body) == 1 and isinstance(body[0], nodes.Output) else []
-    only = [node for node in outputs if not isinstance(node, nodes.TemplateData)]
-    return only[0] if len(only) == 1 else None
+        expression = None
+    if expression is None:
+        return Asked("")
+    inner = expression.node if isinstance(expression, nodes.Not) else None
+    found = (nodes.Not(expression), inner, _opposite_of(expression))
+    return Asked(repr(expression), frozenset(repr(one) for one in found if one is not None))
 
 
 def _opposite_of(expression: nodes.Expr) -> nodes.Expr | None:
@@ -106,5 +134,4 @@ def _opposite_of(expression: nodes.Expr) -> nodes.Expr | None:
     if not isinstance(expression, nodes.Compare) or len(expression.ops) != 1:
         return None
     [operand] = expression.ops
-    opposites = _OPPOSITES | {"notin": "in"}
-    return nodes.Compare(expression.expr, [nodes.Operand(opposites[operand.op], operand.expr)])
+    return nodes.Compare(expression.expr, [nodes.Operand(_OPPOSITES[operand.op], operand.expr)])

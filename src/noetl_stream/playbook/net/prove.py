@@ -6,13 +6,13 @@ for all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, reversed_arcs
+from noetl_stream.playbook.check.graph import Arcs, arcs_of, concurrent_steps, reversed_arcs
 from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
@@ -58,6 +58,8 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
         proof.endless(cycle)
         proof.piling_up(cycle)
     proof.competing([name for name, arrivals in joins.items() if arrivals.most <= arrivals.wanted])
+    if not reached.is_complete:
+        questions.unanswered.append("which guards hold before the steps that set what they read")
     if questions.unanswered:
         names = list(dict.fromkeys(questions.unanswered))
         more = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
@@ -104,29 +106,23 @@ class _Proof(msgspec.Struct, frozen=True):
         """Closed admissions, and the steps that no run reaches although arcs lead there."""
         flow, arrived = self.reached.flow, self.reached.arrived
         for name in arrived:
-            if flow.admits[name] is False:
+            if flow.admits[name] is False and not self.problems.is_truncated:
                 self._closed(name)
-        before = reversed_arcs(arcs_of(self.steps.values()))
-        by_arcs = reach([flow.plan.entry], arcs_of(self.steps.values()))
-        for name in sorted(by_arcs - arrived.keys()):
+        arcs = arcs_of(self.steps.values())
+        before = reversed_arcs(arcs)
+        nearest = _nearest(arrived, arcs)
+        for name in sorted(nearest.keys() - arrived.keys()):
+            if self.problems.is_truncated:
+                break
             running = [source for source in before[name] if source in self.reached.runs]
             why = f"it comes only after {listed(dict.fromkeys(before[name]))}"
             if running:
                 line = next(arc.line for arc in flow.plan.steps[running[0]].arcs if arc.step == name)
                 why = f"the arc of `{running[0]}` on line {line} never fires"
-            path = self.reached.path_to(self._nearest(name, before))
+            path = self.reached.path_to(nearest[name])
             hint = "correct the guards of the arcs that lead there, or remove the step"
             message = f"no run reaches step `{name}`: {why}"
             self.problems.warn("unreachable_step", message, self.steps[name].at, hint, path)
-
-    def _nearest(self, name: str, before: Mapping[str, list[str]]) -> str:
-        """The step that tokens reach from which the fewest arcs lead to this one."""
-        pending = [name]
-        for step in pending:
-            if step in self.reached.arrived:
-                return step
-            pending += (source for source in before.get(step, ()) if source not in pending)
-        raise AssertionError(f"no arcs lead to {name}")
 
     def _closed(self, name: str) -> None:
         policy = self.reached.flow.plan.steps[name].admit
@@ -178,9 +174,12 @@ class _Proof(msgspec.Struct, frozen=True):
         together = concurrent_steps(list(self.steps.values()), wanted, merging)
         paths: dict[tuple[str, str], list[Firing] | None] = {}
         for name, by_step in contested.items():
-            earlier: set[str] = set()
+            earlier = 0
             for step, key in by_step.items():
-                for other in (one for one in together[step] if one in earlier):
+                for other in together.others(step, earlier):
+                    if self.questions.is_over:
+                        self.questions.unanswered.append("which other steps may set a key at the same time")
+                        return
                     if (other, step) not in paths:
                         paths[other, step] = self._path_to_both(other, step)
                     if (path := paths[other, step]) is not None:
@@ -188,7 +187,7 @@ class _Proof(msgspec.Struct, frozen=True):
                         hint = "set different keys, run the steps in sequence, or use set_shared in both"
                         self.problems.warn("competing_writes", f"{both}: the last one wins", key, hint, path)
                         break
-                earlier.add(step)
+                earlier |= together.own[step]
 
     def _set_keys(self) -> dict[str, dict[str, MappingKey]]:
         """The keys of ``ctx`` that rules set, by name and step, in file order."""
@@ -205,3 +204,15 @@ class _Proof(msgspec.Struct, frozen=True):
             if {one, other} <= {place.step for place in tokens if place.phase == "run"}:
                 return firings(exploration.path_to(tokens))
         return None
+
+
+def _nearest(starts: Iterable[str], arcs: Arcs) -> dict[str, str]:
+    """For each step that arcs lead to, the start from which the fewest do."""
+    nearest = {start: start for start in starts}
+    pending = list(nearest)
+    for step in pending:
+        for target in arcs[step]:
+            if target not in nearest:
+                nearest[target] = nearest[step]
+                pending.append(target)
+    return nearest

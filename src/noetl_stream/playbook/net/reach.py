@@ -7,13 +7,20 @@ them (a cyclic wait); so the steps known to run grow from the entry until nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from noetl_stream.playbook.check.graph import reversed_arcs
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Departure, Flow, flow_of
-from noetl_stream.playbook.net.knowledge import Facts
+from noetl_stream.playbook.net.knowledge import Facts, Opposites
 from noetl_stream.playbook.plan import Plan
+
+MAX_LOOKED_AT: Final = 20_000
+"""Steps and arcs looked at in all rounds; then every step is taken to run, so that more may follow than ever does."""
+MIN_ROUNDS: Final = 10
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -22,12 +29,16 @@ class Reached(msgspec.Struct, frozen=True):
     Attributes:
         arrived: Steps that a token can reach, nearest first, each with the step and the departure that send it there
             on a shortest path; ``None`` for the entry.
+        before: By step, those of them that can send it a token.
         runs: Those of them that can run, and not only be held or refused.
+        is_complete: Whether there were rounds enough to find no more steps than that.
     """
 
     flow: Flow
     arrived: Mapping[str, tuple[str, Departure] | None]
+    before: Mapping[str, list[str]]
     runs: frozenset[str]
+    is_complete: bool = True
 
     def path_to(self, step: str) -> list[Firing]:
         """A shortest sequence of firings that brings a token to a step."""
@@ -51,16 +62,25 @@ def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reached:
         failing: Steps whose join always fails.
     """
     writers = _writers(plan)
+    asked = Opposites()
+    size = sum(1 + len(step.arcs) for step in plan.steps.values())
     runs: frozenset[str] = frozenset()
-    while True:
+    for _ in range(max(MIN_ROUNDS, MAX_LOOKED_AT // max(size, 1))):
         unset = frozenset(key for key, steps in writers.items() if runs.isdisjoint(steps))
-        facts = Facts(unset=unset, unrun=frozenset(plan.steps) - runs)
-        flow = flow_of(plan, facts, failing)
-        arrived = _arrived(flow)
-        found = frozenset(step for step in arrived if flow.admits[step] is not False and step not in failing)
-        if found == runs:
-            return Reached(flow, arrived, runs)
-        runs = found
+        reached = _reached(plan, Facts(unset, frozenset(plan.steps) - runs, asked), failing)
+        if reached.runs == runs:
+            return reached
+        runs = reached.runs
+    return replace(_reached(plan, Facts(asked=asked), failing), is_complete=False)
+
+
+def _reached(plan: Plan, facts: Facts, failing: frozenset[str]) -> Reached:
+    """What runs reach if these are the facts."""
+    flow = flow_of(plan, facts, failing)
+    arrived = _arrived(flow)
+    runs = frozenset(step for step in arrived if flow.admits[step] is not False and step not in failing)
+    before = reversed_arcs({step: list(flow.successors(step)) for step in arrived})
+    return Reached(flow, arrived, before, runs)
 
 
 def _writers(plan: Plan) -> dict[str, set[str]]:

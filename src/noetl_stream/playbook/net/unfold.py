@@ -231,15 +231,11 @@ def _counted(places: Iterable[Place | None]) -> dict[Place, int]:
 
 def _ancestors(reach: Reached, targets: Iterable[str]) -> frozenset[str]:
     """The targets and every reached step that can reach one of them."""
-    before: dict[str, list[str]] = {}
-    for step in reach.arrived:
-        for target in reach.flow.successors(step):
-            before.setdefault(target, []).append(step)
     found: set[str] = set()
     pending = [step for step in targets if step in reach.arrived]
     while pending:
         step = pending.pop()
         if step not in found:
             found.add(step)
-            pending += before.get(step, ())
+            pending += reach.before.get(step, ())
     return frozenset(found)

@@ -90,6 +90,6 @@ def result_name(label: str) -> str | None:
     return found["construct"] if found["part"].startswith("end") else None
 
 
-def label_of(name: str, labels: Iterable[str]) -> str:
-    """The target of a jump to ``name``: the first label of a construct with that name, else the task itself."""
-    return next((label for label in labels if is_generated(label) and name_in_file(label) == name), name)
+def first_labels(labels: Iterable[str]) -> dict[str, str]:
+    """The target of a jump by name: the first label of a construct, else the task itself."""
+    return {name: label for label in labels if (name := name_in_file(label)) is not None}

@@ -81,7 +81,8 @@ class Names(msgspec.Struct, frozen=True):
         elif bound is None:
             if not findings.full:
                 message = f"`{shown}` is not defined"
-                findings.add("unbound_name", message, node.lineno, self._unbound_hint(name), name=name)
+                hint = None if name in self.bindings else self._unbound_hint(name)
+                findings.add("unbound_name", message, node.lineno, hint, name=name)
         elif bound[0] not in self.namespaces:
             message = f"`{shown}` means `{'.'.join(bound)}`, which is not available here"
             _not_here(bound[0], message, node, findings)
