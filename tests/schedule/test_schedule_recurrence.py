@@ -291,6 +291,7 @@ def test_what_is_no_cron_expression_or_never_comes_is_refused(expression: str) -
 )
 def test_a_step_as_long_as_its_field_is_taken(expression: str) -> None:
     check_cron(expression)
+    assert Recurrence(cron=(expression,)).next_after(ms(2026, 1, 1)) is not None
 
 
 @given(st.text("0123456789*/,-#LW? MONJAN²", max_size=40))

@@ -19,6 +19,7 @@ import pytest
 import uvloop
 from msgspec.structs import replace
 
+from measured import samples_of
 from noetl_stream.local.processes import wait_until_ended
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
@@ -92,8 +93,9 @@ async def test_tasks_beyond_the_bound_wait_and_say_for_what(home: Home, tool: Py
     await asyncio.sleep(0)
     capacity = tool.capacity
     assert (capacity.most, capacity.busy, capacity.waiting) == (2, 2, 1)
-    shown = {reading.metric.name.rpartition("python_")[2]: [*reading.values.values()] for reading in tool.readings()}
-    assert (shown["children_max"], shown["children_busy"], shown["tasks_waiting"]) == ([2], [2], [1])
+    shown = samples_of(tool.readings())
+    assert shown["noetl_worker_python_children_max"] == shown["noetl_worker_python_children_busy"] == 2
+    assert shown["noetl_worker_python_tasks_waiting"] == 1
     assert seen == ["a free Python child: 2 of 2 busy, NOETL_PYTHON_CHILDREN sets how many"]
     for end in ends:
         end.write(b"x")

@@ -52,7 +52,7 @@ EVENTS: Final[Mapping[EventSource, type[msgspec.Struct]]] = {
 """What ``event`` is, by what the trigger is on."""
 
 
-class Unknown(NamedTuple):
+class UnknownPath(NamedTuple):
     """A path that no event has: ``message`` says so; ``known`` are the keys there."""
 
     message: str
@@ -91,7 +91,7 @@ class EventShape(msgspec.Struct, frozen=True):
                 return cls(source, narrowed)
         return cls(source)
 
-    def unknown(self, path: Path) -> Unknown | None:
+    def unknown(self, path: Path) -> UnknownPath | None:
         """Why no event has this path, which begins with ``event``; ``None`` if one may."""
         here: Type | None = _model(self.source)
         for depth, key in enumerate(path[1:], 1):
@@ -103,16 +103,18 @@ class EventShape(msgspec.Struct, frozen=True):
                 case StructType(fields=fields):
                     types = {field.name: field.type for field in fields}
                     if key not in types:
-                        return Unknown(f"{owner} has no `{key}`", key, tuple(types))
+                        return UnknownPath(f"{owner} has no `{key}`", key, tuple(types))
                     here = self.narrowed.get(path[1 : depth + 1], types[key])
                 case DictType(value_type=inner):
                     if path[:2] == ("event", "headers") and (fault := self._header_fault(key)):
                         return fault
                     here = inner
                 case _:
-                    return Unknown(f"{owner} is not a mapping and has no `{key}`", key)
+                    return UnknownPath(f"{owner} is not a mapping and has no `{key}`", key)
             if here is None:
-                return Unknown(f"`{place}.{key}` is always absent: the trigger is not told of ends that have it", key)
+                return UnknownPath(
+                    f"`{place}.{key}` is always absent: the trigger is not told of ends that have it", key
+                )
             here = _present(here)
         return None
 
@@ -123,13 +125,15 @@ class EventShape(msgspec.Struct, frozen=True):
             found = next((field.type for field in _model(self.source).fields if field.name == path[1]), None)
         return tuple(map(str, found.values)) if isinstance(found, LiteralType) else ()
 
-    def _header_fault(self, name: str) -> Unknown | None:
+    def _header_fault(self, name: str) -> UnknownPath | None:
         if self.source != "webhook":
             return None
         if name != name.lower():
-            return Unknown(f"`event.headers` has no `{name}`: names of headers are lower-case", name, (name.lower(),))
+            return UnknownPath(
+                f"`event.headers` has no `{name}`: names of headers are lower-case", name, (name.lower(),)
+            )
         if name in self.left_out:
-            return Unknown(f"`event.headers` has no `{name}`: what shows who sent an event is left out of it", name)
+            return UnknownPath(f"`event.headers` has no `{name}`: what shows who sent an event is left out of it", name)
         return None
 
 
