@@ -63,6 +63,7 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: ClientStage) -> None:
         "busy": 1,
         "kinds": ["noop", "work"],
         "draining": False,
+        "children": {},
     }
 
 

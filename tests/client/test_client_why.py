@@ -14,6 +14,7 @@ from why_scenarios import HEAD, SERVED, WORKER, history_of, reasons, waiting_on,
 
 from noetl_stream.client import why as client_why
 from noetl_stream.client.executions.tolerated import tolerated_text
+from noetl_stream.client.executions.waits import awaited
 from noetl_stream.client.why.answer import awaited_workers, explain
 from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment
@@ -152,6 +153,16 @@ def test_a_running_task_ends_at_the_first_timeout_or_says_that_nothing_bounds_it
         assert found.until is not None and found.moves == "the task ends, or its timeout"
         until_ms = datetime.fromisoformat(found.until).timestamp() * 1000
         assert abs(until_ms - began_ms - seconds * 1000) < 5_000
+
+
+def test_a_command_in_a_queue_ends_with_the_execution_at_the_latest() -> None:
+    scenario = Scenario(
+        f"{HEAD}executor: {{spec: {{timeout_s: 50}}}}\nworkflow: [{{step: work, tool: {{kind: noop}}}}]\n"
+    )
+    scenario.start()
+    found = reasons(scenario)["queued"].until
+    [wait] = awaited(scenario.execution, scenario.plan)
+    assert found is not None and wait.until == found
 
 
 def test_workers_that_run_a_command_are_asked_again_since_a_busy_one_answers_late() -> None:

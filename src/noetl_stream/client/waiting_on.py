@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.engine.scope import admission_scope, arc_scope
-from noetl_stream.engine.state import Execution, Timer, WaitingToken
+from noetl_stream.engine.state import Execution, StepRun, Timer, WaitingToken
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import EvaluatedGuard, Wait
@@ -70,6 +70,19 @@ def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument
     if plan is None:
         return WaitingOnDocument(join=AwaitedJoinDocument(None, here, []))
     return WaitingOnDocument(join=AwaitedJoinDocument(plan.steps[step].join, here, list(_coming(state, plan, step))))
+
+
+def bound_ms(state: Execution, run: StepRun | None, *timers: str, own_ms: int | None = None) -> int | None:
+    """When a timeout ends a wait at the latest: one of these ``timers``, the step's or the execution's.
+
+    Args:
+        own_ms: When a timeout ends it that has no timer; ``None`` without one.
+    """
+    ids = [*timers, timer_of(state.execution_id, "execution")]
+    if run is not None:
+        ids += [timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")]
+    dues = [state.timers[id].due_ms for id in ids if id in state.timers]
+    return min(dues if own_ms is None else [*dues, own_ms], default=None)
 
 
 def on_pool(plan: Plan | None, step: str, command_ids: Sequence[str]) -> WaitingOnDocument:

@@ -7,8 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
+from noetl_stream.client.waiting_on import bound_ms, on_admission, on_join, on_next, on_pool, on_timer, on_wait
 from noetl_stream.engine.state import Execution
+from noetl_stream.model.envelope import iso_or_none
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
@@ -31,41 +32,46 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
     """
     state = replace(state, budget=Budget(GUARD_OPERATIONS))
     queued: dict[str, list[str]] = {}
+    bounds: dict[str, int | None] = {}
     for assignment in state.assignments.values():
         run = state.runs.get(assignment.step_run_id)
         if assignment.run is None and run is not None:
             queued.setdefault(run.step, []).append(assignment.command_id)
+            bounds.setdefault(run.step, bound_ms(state, run))
     for step, command_ids in queued.items():
         waiting_on = on_pool(plan, step, command_ids)
         pool = waiting_on.pool
-        yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", waiting_on)
+        yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", bounds[step], waiting_on)
     for step_run_id, slot in state.slots.items():
         if not slot.granted and not slot.task:
             run = state.runs.get(step_run_id)
             first = next((waiting.token.step for waiting in state.tokens.values()), "")
             on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key))
-            yield _wait(first if run is None else run.step, f"a slot of key {slot.key}", on)
+            yield _wait(first if run is None else run.step, f"a slot of key {slot.key}", bound_ms(state, run), on)
     held = [waiting for waiting in state.tokens.values() if waiting.held]
     for number, waiting in enumerate(held):
         token, explained = waiting.token, number < WAITS_EXPLAINED
-        on = on_admission(state, plan, waiting) if explained else on_timer(state, timer_of(token.token_id, "admission"))
-        yield _wait(token.step, "admission", on)
+        timer = timer_of(token.token_id, "admission")
+        on = on_admission(state, plan, waiting) if explained else on_timer(state, timer)
+        yield _wait(token.step, "admission", bound_ms(state, None, timer), on)
     for number, step_run_id in enumerate(state.resting):
-        explained = number < WAITS_EXPLAINED
-        on = on_next(state, plan, step_run_id) if explained else on_timer(state, timer_of(step_run_id, "next"))
-        yield _wait(state.runs[step_run_id].step, "next", on)
+        explained, timer = number < WAITS_EXPLAINED, timer_of(step_run_id, "next")
+        on = on_next(state, plan, step_run_id) if explained else on_timer(state, timer)
+        yield _wait(state.runs[step_run_id].step, "next", bound_ms(state, None, timer), on)
     for step in dict.fromkeys(waiting.token.step for waiting in state.tokens.values() if waiting.joining):
-        yield _wait(step, "join", on_join(state, plan, step))
+        yield _wait(step, "join", bound_ms(state, None), on_join(state, plan, step))
     for command_id, suspended in state.suspensions.items():
-        step = state.runs[suspended.step_run_id].step
+        run = state.runs[suspended.step_run_id]
         for wait in suspended.waits.values():
-            yield _wait(step, _cause(wait), on_wait(state, command_id, wait), wait)
+            until_ms = bound_ms(state, run, timer_of(command_id, "wait", wait.path))
+            yield _wait(run.step, _cause(wait), until_ms, on_wait(state, command_id, wait), wait)
 
 
-def _wait(step: str, what: str, waiting_on: WaitingOnDocument, wait: Wait | None = None) -> WaitDocument:
-    until = waiting_on.timer.due if waiting_on.timer is not None else None
+def _wait(
+    step: str, what: str, until_ms: int | None, waiting_on: WaitingOnDocument, wait: Wait | None = None
+) -> WaitDocument:
     task, path = (wait.task, list(wait.path)) if wait is not None else (None, [])
-    return WaitDocument(step, task, path, what, until, waiting_on)
+    return WaitDocument(step, task, path, what, iso_or_none(until_ms), waiting_on)
 
 
 def _cause(wait: Wait) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl_stream.client.waiting_on import COMMANDS_SHOWN, on_admission, on_join, on_next, on_wait
+from noetl_stream.client.waiting_on import COMMANDS_SHOWN, bound_ms, on_admission, on_join, on_next, on_wait
 from noetl_stream.client.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Environment, counted, reason, seconds, values_text
@@ -95,6 +95,7 @@ def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
         waiting_on = WaitingOnDocument(slot=around.slots.get(holder) or AwaitedSlotDocument(slot.key))
         at: dict[str, Any] = {
             "since_ms": slot.since_ms,
+            "until_ms": bound_ms(state, run),
             "step": run.step if run is not None else None,
             "task": slot.task or None,
             "iteration": slot.path,
@@ -213,7 +214,7 @@ def _held(
         moves=moves,
         since_ms=history.tokens_ms.get(token_id, 0),
         step=token.step,
-        until_ms=_due_ms(state, timer_of(token_id, "admission")),
+        until_ms=bound_ms(state, None, timer_of(token_id, "admission")),
         details={"token_id": token_id, "from_step": token.from_step},
         waiting_on=waiting_on,
     )
@@ -237,7 +238,7 @@ def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
             moves=f"{moves}; when its time is over, an arc for `next.timed_out` fires, or {ends}",
             since_ms=history.tokens_ms.get(step_run_id, 0),
             step=step,
-            until_ms=_due_ms(state, timer_of(step_run_id, "next")),
+            until_ms=bound_ms(state, None, timer_of(step_run_id, "next")),
             details={"step_run_id": step_run_id},
             waiting_on=waiting_on,
         )
@@ -267,11 +268,6 @@ def _word(value: Any) -> str:
     return shlex.quote(text)
 
 
-def _due_ms(state: Execution, timer_id: str) -> int | None:
-    timer = state.timers.get(timer_id)
-    return None if timer is None else timer.due_ms
-
-
 def _join(
     history: JournalHistory, state: Execution, plan: Plan | None, step: str, token_ids: list[str]
 ) -> ReasonDocument:
@@ -287,7 +283,7 @@ def _join(
     text += f"; missing: {'; '.join(coming)}." if coming else "."
     moves = "the other tokens arrive, or can no longer reach it"
     since = min(history.tokens_ms.get(token_id, 0) for token_id in token_ids)
-    return reason("join", text, moves, since, step, waiting_on=waiting_on)
+    return reason("join", text, moves, since, step, until_ms=bound_ms(state, None), waiting_on=waiting_on)
 
 
 def commands(
@@ -355,6 +351,7 @@ def _queued(
     ids = [one.command_id for one in waiting[:COMMANDS_SHOWN]]
     at: dict[str, Any] = {
         "since_ms": since,
+        "until_ms": bound_ms(state, run),
         "step": run.step,
         "details": {"commands": len(waiting)},
         "waiting_on": WaitingOnDocument(commands=ids, pool=served),
@@ -378,7 +375,7 @@ def _running(
     run = state.runs.get(assignment.step_run_id)
     step = run.step if run is not None else assignment.step_run_id
     command = history.commands.get(assignment.command_id, Command(0))
-    until = _bound_ms(state, run, _attempt_ends_ms(plan, step, command))
+    until = bound_ms(state, run, own_ms=_attempt_ends_ms(plan, step, command))
     since = command.task_ms or command.started_ms or command.scheduled_ms
     delivered = assignment.run.num_delivered if assignment.run is not None else 1
     times = f" It was delivered {delivered} times; the step fails after {state.limits.max_deliveries} deliveries."
@@ -427,15 +424,6 @@ def _attempt_ends_ms(plan: Plan | None, step: str, command: Command) -> int | No
     return None if total_s is None else command.task_ms + round(total_s * 1000)
 
 
-def _bound_ms(state: Execution, run: StepRun | None, own_ms: int | None = None) -> int | None:
-    """When the first timeout ends a wait of a step run at the latest: its own, the step's or the execution's."""
-    ids = [timer_of(state.execution_id, "execution")]
-    if run is not None:
-        ids += [timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")]
-    timers = [own_ms, *(_due_ms(state, id) for id in ids)]
-    return min((due_ms for due_ms in timers if due_ms is not None), default=None)
-
-
 def _or_timeout(until_ms: int | None) -> str:
     return "; it has no timeout" if until_ms is None else ", or its timeout"
 
@@ -450,7 +438,7 @@ def _waiting(
         "step": run.step,
         "task": wait.task,
         "iteration": wait.path,
-        "until_ms": until,
+        "until_ms": (bound := bound_ms(state, run, own_ms=until)),
         "waiting_on": waiting_on,
     }
     if wait.signal is not None:
@@ -463,7 +451,6 @@ def _waiting(
         child = wait.child
         status = (waiting_on.child and waiting_on.child.status) or "not begun"
         text = f"{where} waits for playbook `{child.path}`, execution {child.execution_id} ({status}){due}."
-        at["until_ms"] = bound = _bound_ms(state, run, until)
         moves = f"its end: `noetl-stream execution why {child.execution_id}`{_or_timeout(bound)}"
         return reason("child", text, moves, **at)
     if wait.delay_s is not None:

@@ -311,5 +311,8 @@ def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates,
                 problems.error("unknown_name", found.message, TemplateRead(path, places).at, way)
         for path, literal in guard.comparisons if guard is not None else ():
             if (words := shape.words(path)) and literal not in words:
-                message = f"`{'.'.join(path)}` is never `{literal}` here"
-                problems.error("impossible_comparison", message, places.of(path), f"write one of {listed(words)}")
+                message, hint = f"`{'.'.join(path)}` is never `{literal}` here", f"write one of {listed(words)}"
+                # What only `on` rules out does no harm beside what it lets through.
+                is_some_events = literal in EventShape(shape.source).words(path) or path == ("event", "path")
+                report = problems.warn if is_some_events else problems.error
+                report("impossible_comparison", message, places.of(path), hint)
