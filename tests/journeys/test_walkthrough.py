@@ -48,6 +48,18 @@ echo ready && exec sleep 60
 ready
 ```
 
+The same terminal again:
+
+<!-- terminal -->
+```bash
+echo ready && exec sleep 60
+```
+
+<!-- empty folder -->
+```bash
+echo no clone
+```
+
 ```yaml
 not: for readers to do
 ```
@@ -63,6 +75,11 @@ def follow(page: str, folder: Path) -> None:
 def test_a_page_that_is_right_is_followed_to_its_end(tmp_path: Path) -> None:
     follow(PAGE, tmp_path)
     assert (tmp_path / "deep" / "a.yaml").read_text() == "a: 1\n"
+
+
+def test_a_block_knows_who_does_it() -> None:
+    assert [step.text for step in steps(PAGE) if step.is_for_empty_folder] == ["echo no clone\n"]
+    assert [step.text for step in steps(PAGE) if step.stays] == ["echo ready && exec sleep 60\n"] * 2
 
 
 @pytest.mark.parametrize(

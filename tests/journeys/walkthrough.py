@@ -4,8 +4,9 @@ A block with a title is a file. A ``bash`` block is run; the ``text`` block righ
 stands for anything. Comments above a block say what a page shows in its words:
 
 - ``<!-- exit: 1 -->``: one of its commands ends with this code.
-- ``<!-- terminal -->``: it is left running, as in a terminal of its own.
+- ``<!-- terminal -->``: it is left running, as in a terminal of its own; the same block again takes its place.
 - ``<!-- installation -->``: it installs the program, which most walks have already.
+- ``<!-- empty folder -->``: it is for those who have no clone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ class Step:
     exit_code: int = 0
     stays: bool = False
     installs: bool = False
+    is_for_empty_folder: bool = False
     shown: str = ""
 
 
@@ -54,7 +56,16 @@ def steps(page: str) -> list[Step]:
         elif info == "bash":
             code = re.fullmatch(r"exit: (\d+)", note)
             exit_code = int(code[1]) if code else 0
-            found.append(Step(text, None, exit_code, stays=note == "terminal", installs=note == "installation"))
+            found.append(
+                Step(
+                    text,
+                    None,
+                    exit_code,
+                    stays=note == "terminal",
+                    installs=note == "installation",
+                    is_for_empty_folder=note == "empty folder",
+                )
+            )
         elif info == "text" and found and not page[end : block.start()].strip():
             found[-1] = replace(found[-1], shown=text)
         end = block.end()
@@ -84,9 +95,10 @@ class Walkthrough:
         self._patience_s = patience_s
         self._number = 0
         self._ending = ExitStack()
+        self._terminals: dict[str, Callable[[], None]] = {}
 
     def __enter__(self) -> Walkthrough:
-        self._shell = self._start(["bash", "-u"])
+        self._shell, _ = self._start(["bash", "-u"])
         self._type("set -o pipefail; trap 'failed=$?' ERR")
         return self
 
@@ -126,7 +138,9 @@ class Walkthrough:
 
     def _leave_running(self, text: str, shown: str) -> None:
         """Starts the command and waits until it has printed what the page shows."""
-        process = self._start(["bash", "-c", text])
+        if former := self._terminals.get(text):
+            former()
+        process, self._terminals[text] = self._start(["bash", "-c", text])
         expected = [line_pattern(self._here(line)) for line in shown.splitlines()]
         printed = ""
         for line in lines_of(process, self._patience_s) if expected else ():
@@ -137,7 +151,8 @@ class Walkthrough:
                 return
         assert not expected, f"{text}did not say {shown!r}:\n{printed}"
 
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+    def _start(self, command: list[str]) -> tuple[subprocess.Popen[str], Callable[[], None]]:
+        """The process, and what ends it."""
         process = subprocess.Popen(
             command,
             cwd=self._folder,
@@ -152,10 +167,11 @@ class Walkthrough:
         def end() -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
-            process.communicate(timeout=PATIENCE_S)
+            if process.stdout is not None and not process.stdout.closed:
+                process.communicate(timeout=PATIENCE_S)
 
         self._ending.callback(end)
-        return process
+        return process, end
 
     def _type(self, line: str) -> None:
         assert self._shell.stdin is not None
