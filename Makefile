@@ -59,10 +59,11 @@ page: .venv/ready  ## Build the page from web/ into the package; needs Node 20.1
 	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
+	--no-emit-package noetl-stream-cli \
 	--custom-compile-command "make lock"
 
 wheel: $(READY)  ## Build the wheels of a release into dist/: the program and its plugins
-	for package in . plugins/*; do \
+	for package in . packages/* plugins/*; do \
 		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
 	done
 
@@ -80,11 +81,11 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	printf 'hatchling\nsetuptools\n' | $(LOCK) - --upgrade --constraints requirements-dev.lock \
 		--output-file deploy/requirements-build.lock
 
-.venv/runtime: pyproject.toml requirements.lock
+.venv/runtime: pyproject.toml packages/noetl-stream-cli/pyproject.toml requirements.lock
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
 	@touch $@
 
-.venv/ready: pyproject.toml requirements-dev.lock $(wildcard plugins/*/pyproject.toml)
+.venv/ready: pyproject.toml requirements-dev.lock $(wildcard packages/*/pyproject.toml plugins/*/pyproject.toml)
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@$(BIN)/python tests/deploy/helm.py
 	@touch .venv/runtime $@

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+DISTRIBUTION = "noetl-stream-cli"
+"""The distribution of this package. ``noetl-stream`` adds what servers and workers need."""
+
 
 def __getattr__(name: str) -> Any:
     """``__version__``, looked up on first use: that costs more than the rest of a fast command."""
@@ -10,6 +13,6 @@ def __getattr__(name: str) -> Any:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("noetl-stream")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:  # running from a source tree that was never installed
         return "0+unknown"

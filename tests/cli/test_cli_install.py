@@ -1,4 +1,4 @@
-"""The wheel in an empty folder and an empty environment, as the README says."""
+"""The wheels in an empty folder and an empty environment, as the README says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from cli_program import environment
 from homes import folder_for_home
-from wheel_building import ROOT, build_wheel
+from wheel_building import CLI, ROOT, build_wheel, build_wheels
 
 pytestmark = pytest.mark.verify
 
@@ -22,7 +22,7 @@ PATIENCE_S = 900.0
 def test_the_wheel_installs_and_runs_an_example_as_the_readme_says(tmp_path: Path, fresh_home: Path) -> None:
     section = (ROOT / "README.md").read_text().split("\n## Install it\n")[1].split("\n## ")[0]
     (commands,) = re.findall(r"^```bash\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    build_wheel(tmp_path)
+    build_wheels(tmp_path)
     base = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
     settings = environment(NOETL_HOME=str(fresh_home), PATH=base)
     ended = subprocess.run(
@@ -58,7 +58,7 @@ def bash(commands: str, folder: Path, home: Path) -> str:
 
 
 def test_the_extra_brings_the_kind_quantum(folder: Path, fresh_home: Path) -> None:
-    for project in (ROOT, ROOT / "plugins" / "noetl-stream-quantum"):
+    for project in (ROOT, CLI, ROOT / "plugins" / "noetl-stream-quantum"):
         build_wheel(folder, project)
     printed = bash(
         """
@@ -73,7 +73,7 @@ def test_the_extra_brings_the_kind_quantum(folder: Path, fresh_home: Path) -> No
 
 
 def test_the_commands_in_the_readme_of_a_new_kind_work(folder: Path, fresh_home: Path) -> None:
-    build_wheel(folder)
+    build_wheels(folder)
     printed = bash(
         """
         pip install --quiet noetl-stream

@@ -20,7 +20,7 @@ def test_every_kind_is_listed_with_the_package_it_comes_from() -> None:
     }
     assert kinds["quantum"]["package"] == "noetl-stream-quantum"
     assert "circuit" in kinds["quantum"]["inputs"]
-    assert (kinds["shell"]["package"], kinds["shell"]["is_off"]) == ("noetl-stream", True)
+    assert (kinds["shell"]["package"], kinds["shell"]["is_off"]) == ("noetl-stream-cli", True)
     assert not kinds["http"]["is_off"]
 
 

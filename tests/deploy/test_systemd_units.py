@@ -16,7 +16,7 @@ from compose_stack import ComposeStack, compose_stack, until
 from container_engine import IMAGES, ROOT, Engine, Images
 from walkthrough import steps
 
-from wheel_building import build_wheel
+from wheel_building import build_wheels
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 
@@ -57,7 +57,7 @@ def machine(
     machine = f"{stack.project}-machine"
     checkout = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "deploy", checkout / "deploy", ignore=shutil.ignore_patterns("secrets"))
-    build_wheel(checkout)
+    build_wheels(checkout)
     (checkout / "install").write_text(INSTALL)
     file = shutil.copy(IMAGES / "systemd.Dockerfile", checkout)
     shutil.copy(IMAGES / "boot", checkout)

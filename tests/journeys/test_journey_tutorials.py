@@ -19,7 +19,7 @@ from walkthrough import Step, Walkthrough, end_background, free_ports, steps
 from nats_process import NatsServer
 from postgres_pair import one_postgres
 from warm_program import write_script
-from wheel_building import build_wheel
+from wheel_building import build_wheels
 
 pytestmark = [
     pytest.mark.xdist_group("journeys"),
@@ -94,7 +94,7 @@ def test_a_page_that_installs_begins_with_a_wheel_and_nothing_else(
     page: Path, folder: Path, own_postgres_dsn: str
 ) -> None:
     assert any(step.installs for step in steps(page.read_text()))
-    build_wheel(folder)
+    build_wheels(folder)
     programs = f"{folder / '.venv' / 'bin'}:{Path(sys.base_prefix) / 'bin'}"
     check_page(steps(page.read_text()), folder, programs, own_postgres_dsn)
 

@@ -11,7 +11,7 @@ import pytest
 
 import noetl_stream
 from noetl_stream.cli.docs import FOLDERS
-from wheel_building import ROOT, build_wheel
+from wheel_building import CLI, ROOT, build_wheels
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_PACKAGED = {"playbooks/demo.py"}
@@ -19,9 +19,14 @@ NOT_PACKAGED = {"playbooks/demo.py"}
 
 @pytest.fixture(scope="module")
 def contents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of the wheel by their names."""
-    with ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as wheel:
-        return {name: wheel.read(name) for name in wheel.namelist()}
+    """The files of both wheels by their names."""
+    folder = tmp_path_factory.mktemp("wheel")
+    found: dict[str, bytes] = {}
+    for path in build_wheels(folder):
+        with ZipFile(path) as wheel:
+            assert not found.keys() & set(wheel.namelist()), "one wheel has each file"
+            found |= {name: wheel.read(name) for name in wheel.namelist()}
+    return found
 
 
 def sources(folder: str) -> set[Path]:
@@ -35,7 +40,7 @@ def is_documentation(path: Path) -> bool:
     return folder in FOLDERS and len(inside) == 1 and path.suffix == ".md"
 
 
-def test_the_wheel_holds_the_package_the_examples_and_the_pages_and_nothing_else(contents: dict[str, bytes]) -> None:
+def test_the_wheels_hold_the_package_the_examples_and_the_pages_and_nothing_else(contents: dict[str, bytes]) -> None:
     expected = {str(path.relative_to(ROOT / "src")): path for path in sources("src/noetl_stream")}
     expected |= {f"noetl_stream/examples/{path.name}": path for path in sources("playbooks")}
     expected |= {f"noetl_stream/{path.relative_to(ROOT)}": path for path in sources("docs") if is_documentation(path)}
@@ -46,13 +51,23 @@ def test_the_wheel_holds_the_package_the_examples_and_the_pages_and_nothing_else
     assert [name for name in packed if name.endswith(".sql")]
 
 
-def test_the_wheel_names_its_version_licence_commands_and_tools(contents: dict[str, bytes]) -> None:
-    info = f"noetl_stream-{PROJECT['version']}.dist-info"
-    assert f"\nVersion: {PROJECT['version']}\n" in contents[f"{info}/METADATA"].decode()
-    assert f"{info}/licenses/LICENSE" in contents
+def test_the_wheels_name_their_version_licence_addresses_commands_and_tools(contents: dict[str, bytes]) -> None:
+    for name in ("noetl_stream", "noetl_stream_cli"):
+        info = f"{name}-{PROJECT['version']}.dist-info"
+        metadata = contents[f"{info}/METADATA"].decode()
+        assert f"\nVersion: {PROJECT['version']}\n" in metadata
+        assert re.findall(r"^Project-URL: (\w+), https://", metadata, re.M) == [*PROJECT["urls"]]
+        assert f"{info}/licenses/LICENSE" in contents
     entry_points = contents[f"{info}/entry_points.txt"].decode()
     assert "noetl-stream = noetl_stream.__main__:program" in entry_points
     assert "[noetl_stream.tools]" in entry_points
+
+
+def test_the_program_needs_the_command_line_of_its_version_and_names_nothing_twice() -> None:
+    ours = tomllib.loads((CLI / "pyproject.toml").read_text())["project"]
+    assert f"noetl-stream-cli=={PROJECT['version']}" in PROJECT["dependencies"]
+    assert ours["urls"] == PROJECT["urls"]
+    assert not set(ours["dependencies"]) & set(PROJECT["dependencies"])
 
 
 def test_the_program_has_the_version_of_the_project() -> None:

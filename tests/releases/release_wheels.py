@@ -11,11 +11,12 @@ import sysconfig
 import tarfile
 import tomllib
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from wheel_building import ROOT, build_wheel
+from wheel_building import ROOT, build_wheels
 
 RELEASED = "348e32a9"
 """The commit of 0.3.0, for a clone without tags."""
@@ -45,23 +46,24 @@ def program_of(ref: str, folder: Path) -> tuple[str, ...]:
     source = folder / "source"
     with tarfile.open(fileobj=io.BytesIO(_git("archive", ref))) as archive:
         archive.extractall(source, filter="data")
-    return _installed(_wheel(source, folder), folder)
+    return _installed(_wheels(source, folder), folder)
 
 
 def this_program(folder: Path) -> tuple[str, ...]:
     """Makes and installs the wheel of this source tree. Returns its ``noetl-stream``."""
-    return _installed(build_wheel(folder), folder)
+    return _installed(build_wheels(folder), folder)
 
 
-def _wheel(source: Path, folder: Path) -> Path:
+def _wheels(source: Path, folder: Path) -> Sequence[Path]:
+    """One of an older release, two of others."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=source, capture_output=True, check=True, timeout=120)
-    (wheel,) = folder.glob("noetl_stream-*.whl")
-    return wheel
+    for project in (source, *source.glob("packages/*")):
+        subprocess.run(command, cwd=project, capture_output=True, check=True, timeout=120)
+    return [*folder.glob("noetl_stream*.whl")]
 
 
-def _installed(wheel: Path, folder: Path) -> tuple[str, ...]:
-    """Installs it into an environment that has its dependencies from this one."""
+def _installed(wheels: Sequence[Path], folder: Path) -> tuple[str, ...]:
+    """Installs them into an environment that has its dependencies from this one."""
     environment = folder / "environment"
     venv.create(environment, symlinks=True)
     paths = {"base": str(environment), "platbase": str(environment)}
@@ -69,7 +71,7 @@ def _installed(wheel: Path, folder: Path) -> tuple[str, ...]:
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     python = environment / "bin" / "python"
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
-    subprocess.run([*install, "--python", str(python), str(wheel)], check=True, timeout=120)
+    subprocess.run([*install, "--python", str(python), *map(str, wheels)], check=True, timeout=120)
     return (str(environment / "bin" / "noetl-stream"),)
 
 

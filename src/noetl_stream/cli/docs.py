@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from noetl_stream import DISTRIBUTION
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_source, say
 from noetl_stream.cli.base.shipped import shipped
@@ -88,7 +89,7 @@ def topics() -> list[Topic]:
 
 def address_of(topic: str = "index") -> str:
     """The URL of a page, from the URLs of the project."""
-    urls = dict(url.split(", ", 1) for url in metadata("noetl-stream").get_all("Project-URL") or ())
+    urls = dict(url.split(", ", 1) for url in metadata(DISTRIBUTION).get_all("Project-URL") or ())
     return f"{urls[ADDRESS].rstrip('/')}/{topic}.md"
 
 

@@ -141,6 +141,14 @@ def main(arguments: list[str] | None = None) -> None:
         error.show(text)
         _complain(text.getvalue().removesuffix("\n"))
         code = ExitCode.INVALID
+    except ModuleNotFoundError as error:
+        from noetl_stream.cli.base.shipped import INSTALL, is_whole
+
+        if is_whole():
+            raise
+        _complain(f"noetl-stream: this needs more than noetl-stream-cli has: {error.name}")
+        _complain(f"  {INSTALL}")
+        code = ExitCode.INVALID
     except NoetlError as error:
         _complain(f"noetl-stream: {error.message}")
         if error.hint:

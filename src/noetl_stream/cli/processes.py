@@ -14,6 +14,7 @@ from noetl_stream.cli.base.options import form_option, home_option, output_optio
 from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table, say
 from noetl_stream.cli.base.process import run_role, settings_for
 from noetl_stream.cli.base.session import with_session
+from noetl_stream.cli.base.shipped import INSTALL, is_whole
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.cluster import WorkerDocument
@@ -282,7 +283,12 @@ def _logged(home: Path | None, role: str = "", status_address: StatusAddress | N
     """The settings of a process, whose logging they configure.
 
     Its environment keeps no secrets of the engine, and other processes can no longer look into it.
+
+    Raises:
+        UsageError: this program has none.
     """
+    if not is_whole():
+        raise UsageError("noetl-stream-cli has no servers and workers", hint=INSTALL)
     from noetl_stream.tools.children.linux import hide_process
 
     hide_process()

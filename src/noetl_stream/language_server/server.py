@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Final
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from noetl_stream import __version__
 from noetl_stream.language_server.checks import PAUSE_S, DocumentChecks
 from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
 from noetl_stream.model.limits import Limits
@@ -29,9 +29,7 @@ class PlaybookServer(LanguageServer):
     """
 
     def __init__(self, kinds: Kinds, limits: Limits) -> None:
-        super().__init__(
-            "noetl-stream", version("noetl-stream"), text_document_sync_kind=types.TextDocumentSyncKind.Full
-        )
+        super().__init__("noetl-stream", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
         self.kinds: Final = kinds
         self.limits: Final = limits
         helpers = {name: kind.helper for name, kind in kinds.items() if kind.helper}

@@ -14,13 +14,13 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
+from noetl_stream import DISTRIBUTION
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.settings.tools import KINDS_OFF_VARIABLE, OWN_PREFIX, ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 
 GROUP: Final = "noetl_stream.tools"
-_DISTRIBUTION: Final = "noetl-stream"
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 ToolClass = type[Tool]
@@ -170,4 +170,4 @@ def _source(distribution: Distribution | None) -> Source:
 
 def _built_in_first(found: tuple[Source, EntryPoint]) -> tuple[bool, str, str]:
     source, point = found
-    return source.name != _DISTRIBUTION, source.name, point.name
+    return source.name != DISTRIBUTION, source.name, point.name

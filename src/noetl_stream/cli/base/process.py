@@ -67,7 +67,11 @@ def run_role(work: Coroutine[Any, Any, Value]) -> Value:
     """Like :func:`run_async`, on uvloop where there is one: faster, once its import has paid off."""
     if sys.platform == "win32":
         return _run(work, None)
-    import uvloop
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # in noetl-stream-cli
+        work.close()
+        raise
 
     return _run(work, uvloop.new_event_loop)
 

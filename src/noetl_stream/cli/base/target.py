@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from noetl_stream.cli.base.options import bundled, home_option
+from noetl_stream.cli.base.shipped import INSTALL, is_whole
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
@@ -59,8 +60,16 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
         settings: Those of ``target.home``, if it is given.
 
     Raises:
-        UsageError: the options contradict each other, or the context does not exist.
+        UsageError: the options contradict each other, the context does not exist, or this program needs a gateway.
     """
+    found = _chosen_gateway(target, settings)
+    if found is None and not is_whole():
+        hint = f"name one with --url or a context, or {INSTALL}"
+        raise UsageError("noetl-stream-cli works through a gateway, and none is named", hint=hint)
+    return found
+
+
+def _chosen_gateway(target: Target, settings: Settings) -> GatewayAddress | None:
     if target.context is not None and (target.home is not None or target.url is not None):
         other = "--home" if target.home is not None else "--url"
         raise UsageError(f"{other} and --context cannot be combined", hint="use one of them")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
-from noetl_stream.gateway.http.idempotency import IdempotentCalls
-from noetl_stream.gateway.http.inner import kept_tool_answer, performed_tool
 from noetl_stream.mcp.answers import plain_object
 from noetl_stream.mcp.tools import AgentCall, Door, InnerCall, PerformedTool, Work
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.executions import RequestIds
+
+if TYPE_CHECKING:  # noetl-stream-cli has no gateway
+    from noetl_stream.gateway.http.idempotency import IdempotentCalls
 
 
 class StoreDoor(NamedTuple):
@@ -24,6 +25,8 @@ class StoreDoor(NamedTuple):
 
     async def perform(self, inner: InnerCall, work: Work) -> PerformedTool:
         """See :meth:`noetl_stream.mcp.tools.Door.perform`."""
+        from noetl_stream.gateway.http.inner import kept_tool_answer, performed_tool
+
         if inner.refusal is not None:
             raise inner.refusal
         if not inner.tool.changes:
@@ -51,6 +54,8 @@ def door_of(session: Session, role: Role) -> Door:
     """The door of a session."""
     if session.idempotency is None:
         return RemoteDoor(session, role)
+    from noetl_stream.gateway.http.idempotency import IdempotentCalls
+
     return StoreDoor(session, role, IdempotentCalls(session.idempotency, SystemClock()))
 
 
