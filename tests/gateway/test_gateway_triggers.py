@@ -245,6 +245,15 @@ async def test_a_check_finds_circles_over_the_whole_catalog(stage: GatewayStage)
     assert "through shop/pushes" in circle.message
 
 
+async def test_a_check_warns_of_ends_of_a_playbook_that_is_not_registered(stage: GatewayStage) -> None:
+    """A slip in the path would be an alert that is never sent."""
+    await stage.operations.playbooks.register(BUILD.encode(), "build.yaml", "ann")
+    ends = PUSHES.partition("  on:")[0] + "  on: { execution: { path: %s } }\n  notify: { command: [ cat ] }\n"
+    for path, warned in (("shop/build", []), ("shop/*", []), ("shop/bild", ["no playbook `shop/bild` is registered"])):
+        found = await stage.operations.playbooks.check((ends % path).encode(), "alert.yaml")
+        assert [one.message for one in found.diagnostics] == warned
+
+
 async def test_a_deleted_trigger_takes_no_event_and_can_be_made_again(stage: GatewayStage, api: Described) -> None:
     await created(stage)
     await sent(stage)

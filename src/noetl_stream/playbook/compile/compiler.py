@@ -171,7 +171,8 @@ def _checked_trigger(source: PlaybookSource, digest: str, limits: Limits, proble
     trigger = None
     with suppress(TooManyProblems):
         trigger = read_trigger(source, digest, limits, problems)
-    calls = (trigger.call,) if trigger is not None and trigger.call is not None else ()
+    named = (trigger.call, trigger.watched) if trigger is not None else ()
+    calls = tuple(call for call in named if call is not None)
     return CheckResult(None, problems.sorted(), calls, trigger=trigger)
 
 

@@ -113,7 +113,7 @@ class EndSource(Section):
 
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is what ``terms`` start; ``None``
-    for the playbook of ``notification``.
+    for the playbook of ``notification``. ``watched`` is the one playbook whose ends it waits for, if it is one.
     """
 
     digest: str
@@ -122,6 +122,7 @@ class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     labels: MappingOf[str, Any]
     call: PlaybookCall | None
+    watched: PlaybookCall | None
     terms: TriggerTerms
     notification: Notification | None = None
 
@@ -158,6 +159,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
         version=metadata.version,
         labels=metadata.labels or {},
         call=call,
+        watched=_watched(execution, part),
         notification=notification,
         terms=TriggerTerms(
             playbook=playbook if notification is None else notify_path(path, node, problems),
@@ -170,6 +172,12 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
             nats=nats,
         ),
     )
+
+
+def _watched(execution: EndedExecutions | None, part: Node | None) -> PlaybookCall | None:
+    if execution is None or not execution.path or execution.path.endswith("/*") or not isinstance(part, Mapping):
+        return None
+    return PlaybookCall(execution.path, None, part.values["path"])
 
 
 def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notification | None:
