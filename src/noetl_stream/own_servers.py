@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from noetl_stream.adapters.nats.connection import redacted
-from noetl_stream.adapters.nats.streams import partitions_of, require_payload
+from noetl_stream.adapters.nats.streams import partitions_of, require_payload, require_version
 from noetl_stream.adapters.postgres.database import shown_address
 from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.roles import GATEWAY as GATEWAY_ROLE
@@ -155,6 +155,7 @@ async def _nats_version(settings: Settings) -> str:
         hint = "write nats://USER:PASSWORD@HOST:4222, or with --seeds the folder of `noetl-stream nats accounts`"
         raise LoginRefused(error.message, hint=hint) from None
     try:
+        require_version(nats)
         require_payload(nats)
         await partitions_of(nats)  # JetStream answers
         return nats.server_version

@@ -1,4 +1,4 @@
-"""The wheels in an empty folder and an empty environment, as the README says."""
+"""The wheels of plugins and new kinds in an empty folder and an empty environment."""
 
 from __future__ import annotations
 
@@ -17,20 +17,6 @@ from wheel_building import CLI, ROOT, build_wheel, build_wheels
 pytestmark = pytest.mark.verify
 
 PATIENCE_S = 900.0
-
-
-def test_the_wheel_installs_and_runs_an_example_as_the_readme_says(tmp_path: Path, fresh_home: Path) -> None:
-    section = (ROOT / "README.md").read_text().split("\n## Install it\n")[1].split("\n## ")[0]
-    (commands,) = re.findall(r"^```bash\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    build_wheels(tmp_path)
-    base = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
-    settings = environment(NOETL_HOME=str(fresh_home), PATH=base)
-    ended = subprocess.run(
-        ["bash", "-eu", "-c", commands], cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "HELLO, ADA" in ended.stdout
-    assert (tmp_path / "playbooks/hello.yaml").exists()
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -179,6 +181,31 @@ def test_a_nats_that_will_not_do_is_refused_before_anything_is_made(
     assert found.returncode == 3
     assert says.lower() in one_clear_line(found).lower()
     assert_nothing_made(home, postgres, database)
+
+
+def test_a_nats_that_is_too_old_is_refused_before_anything_is_made(
+    postgres: Postgres, database: str, home: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"nats://127.0.0.1:{listening.getsockname()[1]}"
+        answering = threading.Thread(target=answer_as_an_old_nats, args=[listening])
+        answering.start()
+        found = noetl(*words(url, dsn(postgres, database), "--home", home))
+        answering.join()
+    assert found.returncode == 3
+    assert f"NATS at {url} is nats-server 2.9.25" in one_clear_line(found)
+    assert "use 2.11 or newer" in found.stderr
+    assert_nothing_made(home, postgres, database)
+
+
+def answer_as_an_old_nats(listening: socket.socket) -> None:
+    """One client, until it leaves."""
+    client, _ = listening.accept()
+    with client:
+        client.sendall(b'INFO {"server_id":"old","version":"2.9.25","proto":1,"max_payload":8388608}\r\n')
+        while received := client.recv(65_536):
+            if b"PING" in received:
+                client.sendall(b"PONG\r\n")
 
 
 @pytest.mark.parametrize(

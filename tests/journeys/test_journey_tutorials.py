@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 import pytest
 from journey_stack import ROOT
-from walkthrough import Step, Walkthrough, end_background, free_ports, steps
+from walkthrough import PATIENCE_S, Step, Walkthrough, end_background, free_ports, steps
 
 from nats_process import NatsServer
 from postgres_pair import one_postgres
@@ -33,6 +33,7 @@ PAGES = [
     ROOT / "docs" / "how-to" / "own-servers.md",
 ]
 OF_A_CLONE = ("playbooks", "docs", "README.md", "Makefile", "nats.conf")
+INSTALLATION_S = 900.0
 IN_THE_GATE = (README, "a wheel")
 
 
@@ -69,7 +70,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
         for page in PAGES
         for having in ("a wheel", "a clone")
     ],
-    ids=lambda given: given.stem if isinstance(given, Path) else given,
+    ids=lambda given: getattr(given, "stem", given),
 )
 def test_a_reader_gets_what_the_page_shows(
     page: Path, having: str, folder: Path, own_postgres_dsn: str, request: pytest.FixtureRequest
@@ -89,14 +90,16 @@ def test_a_reader_gets_what_the_page_shows(
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- installation -->" in page.read_text()], ids=str)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "<!-- installation -->" in page.read_text()], ids=lambda page: page.stem
+)
 def test_a_page_that_installs_begins_with_a_wheel_and_nothing_else(
     page: Path, folder: Path, own_postgres_dsn: str
 ) -> None:
     assert any(step.installs for step in steps(page.read_text()))
     build_wheels(folder)
     programs = f"{folder / '.venv' / 'bin'}:{Path(sys.base_prefix) / 'bin'}"
-    check_page(steps(page.read_text()), folder, programs, own_postgres_dsn)
+    check_page(steps(page.read_text()), folder, programs, own_postgres_dsn, patience_s=INSTALLATION_S)
 
 
 def own_nats(folder: Path) -> NatsServer:
@@ -104,7 +107,9 @@ def own_nats(folder: Path) -> NatsServer:
     return NatsServer(folder / ".nats")
 
 
-def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str) -> None:
+def check_page(
+    page: list[Step], folder: Path, programs: str, own_postgres_dsn: str, *, patience_s: float = PATIENCE_S
+) -> None:
     """Follows a page and checks what each step shows; programs, ports, NATS and Postgres are this test's own."""
     dev, own, shop, port = free_ports(4)
     nats = None if any("nats-server" in step.text for step in page) else own_nats(folder)
@@ -118,7 +123,7 @@ def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: 
         "postgresql://noetl:secret@localhost:5432/noetl": own_postgres_dsn,
     }
     environment = {"HOME": str(folder), "PATH": f"{programs}:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
-    with Walkthrough(folder, environment, elsewhere) as reader:
+    with Walkthrough(folder, environment, elsewhere, patience_s=patience_s) as reader:
         try:
             if nats is not None:
                 nats.start()

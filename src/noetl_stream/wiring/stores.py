@@ -13,7 +13,7 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.concurrency import Deferred
 from noetl_stream.endpoint import Endpoint
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, page
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
@@ -44,7 +44,8 @@ if TYPE_CHECKING:  # each process imports what it uses: a command that reads tak
     from noetl_stream.telemetry.measures import Reading
 
 SETUP_HINT: Final = (
-    "`noetl-stream setup --nats URL --postgres URL` makes what servers of your own need, in a file that commands read"
+    "`noetl-stream setup --nats URL --postgres URL` makes all that servers of your own need, in a file that commands "
+    f"read; {page('own-servers')} says who needs what"
 )
 
 COMMAND_WAIT_S: Final = 2.0

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ DUPLICATE_WINDOW_S: Final = 120
 
 _PARTITIONS_KEY = "noetl_partitions"
 _FORMAT_KEY = "noetl_format"
+
+OLDEST_NATS: Final = (2, 11)
 
 MIN_PAYLOAD = 4 * 1024 * 1024
 """The largest message NATS must accept, in bytes: commands and reports hold up to a few ``limits.*``."""
@@ -244,6 +247,16 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int |
         raise NotReady(
             f"stream {name} differs from what this version needs: {', '.join(sorted(differing))}",
             hint="run `noetl-stream stream ensure`",
+        )
+
+
+def require_version(connection: NatsConnection) -> None:
+    """Raises :class:`~noetl_stream.errors.NotReady` if NATS is too old to read many messages at once."""
+    major, minor, *_ = (int(part) for part in re.findall(r"\d+", f"{connection.server_version}.0.0"))
+    if (major, minor) < OLDEST_NATS:
+        raise NotReady(
+            f"NATS at {connection.shown_url} is nats-server {connection.server_version}",
+            hint=f"use {'.'.join(map(str, OLDEST_NATS))} or newer",
         )
 
 
