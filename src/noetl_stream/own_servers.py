@@ -139,11 +139,10 @@ async def _checked(settings: Settings) -> _Servers:
     nats = asyncio.ensure_future(_nats_version(settings))
     postgres = asyncio.ensure_future(setup_rights(settings.postgres_dsn or ""))
     await asyncio.wait([nats, postgres])
-    errors = [error for one in (nats, postgres) if (error := one.exception()) is not None]
-    if len(errors) > 1 and all(isinstance(error, NoetlError) for error in errors):
-        hints = [error.hint for error in errors if isinstance(error, NoetlError) and error.hint]
-        messages = [error.message for error in errors if isinstance(error, NoetlError)]
-        raise NotReady("; and ".join(messages), hint="; ".join(hints) or None)
+    faults = [error for one in (nats, postgres) if isinstance(error := one.exception(), NoetlError)]
+    if len(faults) > 1:
+        hints = "; ".join(fault.hint for fault in faults if fault.hint)
+        raise NotReady("; and ".join(fault.message for fault in faults), hint=hints or None)
     return _Servers(nats.result(), postgres.result())
 
 

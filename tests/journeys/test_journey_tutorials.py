@@ -33,6 +33,7 @@ PAGES = [
     ROOT / "docs" / "how-to" / "own-servers.md",
 ]
 OF_A_CLONE = ("playbooks", "docs", "README.md", "Makefile", "nats.conf")
+INSTALLED = [page for page in PAGES if "<!-- installation -->" in page.read_text()]
 INSTALLATION_S = 900.0
 IN_THE_GATE = (README, "a wheel")
 

@@ -199,9 +199,9 @@ def gateway(
 ) -> None:
     """Run a gateway: all operations over HTTP, described by /openapi.json.
 
-    Callers need a token. With the embedded stack one is made, in gateway.token of its home, and commands with --url use
-    it; on other servers create the first with `noetl-stream token create`. Any number of gateways can run. SIGTERM or
-    Ctrl-C stops a gateway after it has answered the requests in progress.
+    Callers need a token. With the servers of a home one is made, in its gateway.token, and commands with --url use it;
+    with those of the environment create the first with `noetl-stream token create`. Any number of gateways can run.
+    SIGTERM or Ctrl-C stops a gateway after it has answered the requests in progress.
     """
     from noetl_stream.hosting import host_gateway
     from noetl_stream.wiring.stack import open_stack
