@@ -39,12 +39,13 @@ def test_the_environment_sets_the_permissions_of_tools() -> None:
         "NOETL_DUCKDB_PATHS": "/data:/srv/b",
         "NOETL_DUCKDB_MAX_MEMORY": "1.5GiB",
         "NOETL_DUCKDB_MAX_THREADS": "2",
+        "NOETL_HTTP_PROXY": "http://proxy.local:3128",
     }
     rules = egress_rules("10.1.0.0/16,api.local,/run/postgresql")
     folders = (Path("/data"), Path("/srv/b"))
     for embedded in (True, False):
         settings = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=embedded)
-        assert settings == ToolSettings(rules, OFF, folders, (), 1_610_612_736, 2)
+        assert settings == ToolSettings(rules, OFF, folders, (), 1_610_612_736, 2, http_proxy="http://proxy.local:3128")
 
 
 def test_by_default_only_the_embedded_stack_allows_loopback() -> None:
@@ -111,6 +112,10 @@ def test_entries_are_words_networks_and_host_names(text: str, networks: list[str
         ("NOETL_DUCKDB_MAX_MEMORY", "80%"),
         ("NOETL_DUCKDB_MAX_MEMORY", "0GB"),
         ("NOETL_DUCKDB_MAX_THREADS", "0"),
+        ("NOETL_HTTP_PROXY", "proxy.example.com:3128"),
+        ("NOETL_HTTP_PROXY", "socks5://proxy.example.com"),
+        ("NOETL_HTTP_CA", "/nowhere/ca.pem"),
+        ("NOETL_HTTP_CA", __file__),
         ("NOETL_ISOLATION", "none"),
         ("NOETL_CHILD_USER", "root"),
         ("NOETL_CHILD_PATHS", "data"),

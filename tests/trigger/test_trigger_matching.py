@@ -231,6 +231,8 @@ def test_a_message_is_an_event_with_its_place_and_its_data_as_the_trigger_says()
     }
     assert (read("text", one)["data"], read("bytes", one)["data"]) == ('{"n": 1}', "eyJuIjogMX0=")
     assert read("bytes", message(b"\xff\0"))["data"] == "/wA="
+    marked = message(b'\xef\xbb\xbf{"n": 1}')
+    assert (read("json", marked)["data"], read("text", marked)["data"]) == ({"n": 1}, '{"n": 1}')
     rules = Rules("nats", "{{ event.data.n == 1 }}", {"of": "{{ event.subject }}"}, None)
     assert match(rules, found) == Starts({"of": "orders.paid"}, "")
 

@@ -18,6 +18,7 @@ OPEN_KEYS: Final = frozenset(
     {
         *("host", "hostname", "port", "database", "dbname", "db", "schema", "sslmode", "region", "type", "kind"),
         *("user", "username", "client_id", "token_type", "token_url", "scope", "scopes", "audience", "expires_at"),
+        *("certificate", "ca"),
     }
 )
 """Values under these keys are addresses or names: results may show them, as a database's rows may."""

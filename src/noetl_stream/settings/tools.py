@@ -38,24 +38,24 @@ class ToolSettings(msgspec.Struct, frozen=True):
     Attributes:
         egress: What tasks may connect to.
         kinds_off: The kinds whose tasks must not run.
-        http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
-        http_ca: The PEM file of authorities that `http` tasks trust besides those of the system, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
         duckdb_max_threads: Threads that one `duckdb` task may ask for.
+        http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust besides those of the system, if any.
         children: What the child processes of `python` and `shell` tasks may share and use.
         own: The settings of kinds that come by plugin, by kind.
     """
 
     egress: EgressRules = msgspec.field(default_factory=EgressRules)
     kinds_off: frozenset[str] = frozenset()
-    http_proxy: str | None = None
-    http_ca: Path | None = None
     duckdb_folders: tuple[Path, ...] = ()
     keychain_folders: tuple[Path, ...] = ()
     duckdb_max_memory_bytes: int = DEFAULT_DUCKDB_MAX_MEMORY_BYTES
     duckdb_max_threads: int = DEFAULT_DUCKDB_MAX_THREADS
+    http_proxy: str | None = None
+    http_ca: Path | None = None
     children: ChildSettings = msgspec.field(default_factory=ChildSettings)
     own: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 

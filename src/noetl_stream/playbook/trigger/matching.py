@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from functools import lru_cache
@@ -321,6 +322,7 @@ def _data(body: bytes, form: StreamFormat) -> Any:
     if form == "bytes":
         return b64encode(body).decode()
     try:
+        body = body.removeprefix(codecs.BOM_UTF8)
         return decode_value(body) if form == "json" else body.decode()
     except TooDeep as error:
         raise UsageError(f"its data is {error.message}") from None

@@ -15,7 +15,7 @@ _ZLIB: Final = 15
 _RAW: Final = -15
 
 
-class Unreadable(Exception):
+class BrokenBody(Exception):
     """A body that is not what its ``Content-Encoding`` says, or that ends too early."""
 
 
@@ -31,7 +31,7 @@ class Unpacker:
         """The next unpacked bytes, in pieces of bounded size.
 
         Raises:
-            Unreadable: they are not packed in this way.
+            BrokenBody: they are not packed in this way.
         """
         is_full = False
         while data or is_full:
@@ -42,7 +42,7 @@ class Unpacker:
             try:
                 piece = self._stream.decompress(data, _PIECE_BYTES)
             except zlib.error:
-                raise Unreadable(f"the body is not {self._encoding}, as its Content-Encoding says") from None
+                raise BrokenBody(f"the body is not {self._encoding}, as its Content-Encoding says") from None
             self._has_ended = self._stream.eof
             data = self._stream.unused_data if self._has_ended else self._stream.unconsumed_tail
             is_full = len(piece) == _PIECE_BYTES and not self._has_ended
@@ -52,10 +52,10 @@ class Unpacker:
     def finish(self) -> None:
         """
         Raises:
-            Unreadable: the packed body was cut off.
+            BrokenBody: the packed body was cut off.
         """
         if self._stream is not None and not self._has_ended:
-            raise Unreadable(f"the body is incomplete: its {self._encoding} data ends too early")
+            raise BrokenBody(f"the body is incomplete: its {self._encoding} data ends too early")
 
     def _begun(self, data: bytes) -> zlib._Decompress:
         if self._encoding == "gzip":

@@ -40,7 +40,7 @@ def header_mapping(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-class Reading(NamedTuple):
+class BodyRead(NamedTuple):
     """A body as ``data`` of the result.
 
     Attributes:
@@ -54,11 +54,11 @@ class Reading(NamedTuple):
     warnings: tuple[RunWarning, ...] = ()
 
 
-def read_body(content_type: str, body: bytes, *, numbers_as_text: bool = False) -> Reading:
+def read_body(content_type: str, body: bytes, *, numbers_as_text: bool = False) -> BodyRead:
     """Reads a body: parsed JSON, else text; null for an empty body; base64 text, with ``encoding: base64``, else."""
     says_json = is_json(content_type)
     if not body or (says_json and not body.strip()):
-        return Reading({"data": None})
+        return BodyRead({"data": None})
     error = ""
     if says_json or (media_type(content_type) in _MAY_BE_JSON and body.lstrip()[:1] in (b"{", b"[")):
         try:
@@ -71,7 +71,7 @@ def read_body(content_type: str, body: bytes, *, numbers_as_text: bool = False) 
     return _text(content_type, body, error)
 
 
-def _json(body: bytes, *, numbers_as_text: bool) -> Reading:
+def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
     """
     Raises:
         NotJson: a result cannot hold it.
@@ -87,20 +87,20 @@ def _json(body: bytes, *, numbers_as_text: bool) -> Reading:
         data = to_json(data, name="data")
     lost = [] if numbers_as_text else [f"/data{pointer}" for pointer in digits_lost(body)]
     warnings = (RunWarning("digits_lost", f"{digits_lost_text(lost)}; {_KEEP_DIGITS}"),) if lost else ()
-    return Reading({"data": data}, warnings=warnings)
+    return BodyRead({"data": data}, warnings=warnings)
 
 
-def _text(content_type: str, body: bytes, error: str) -> Reading:
+def _text(content_type: str, body: bytes, error: str) -> BodyRead:
     text = decoded(body, content_type)
     warnings: tuple[RunWarning, ...] = ()
     if text is None and is_text(content_type):
         text = body.decode(errors="replace")
         warnings = (RunWarning("bytes_replaced", f"/data is not {charset_of(content_type)}: {_REPLACED}"),)
     if text is not None and "\0" not in text:
-        return Reading({"data": text}, error, warnings)
+        return BodyRead({"data": text}, error, warnings)
     if text is not None and not error:
         error = "data: text must not contain a NUL character"
-    return Reading({"data": base64.b64encode(body).decode(), "encoding": "base64"}, error)
+    return BodyRead({"data": base64.b64encode(body).decode(), "encoding": "base64"}, error)
 
 
 def status_failure(

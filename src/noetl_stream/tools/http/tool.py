@@ -18,7 +18,7 @@ from noetl_stream.settings.tools import ToolSettings, check_proxy
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.address import has_user, parsed, redirected, without_query
-from noetl_stream.tools.http.content import Unreadable, unpacker
+from noetl_stream.tools.http.content import BrokenBody, unpacker
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body, status_failure
 from noetl_stream.tools.http.tls import TlsContexts
@@ -148,7 +148,7 @@ class HttpTool:
                         return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
                     request = _redirected(request, response.status, target)
                     reach = _reach_after(response, route, reach)
-        except (aiohttp.ClientError, OSError, Unreadable) as error:  # TimeoutError is an OSError
+        except (aiohttp.ClientError, OSError, BrokenBody) as error:  # TimeoutError is an OSError
             raise _failure_of(error, request) from None
         except ValueError as error:
             raise invalid_input(f"url: {error}") from None
@@ -206,7 +206,7 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
 
     Raises:
         ToolFailure: ``output_too_large``.
-        Unreadable: it is not packed as its headers say, or cut off.
+        BrokenBody: it is not packed as its headers say, or cut off.
     """
     body = bytearray()
     unpack = unpacker(headers.get("content-encoding", ""))

@@ -294,7 +294,7 @@ class Attempts:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))
         status: Literal["ok", "error"] = "ok" if error is None else "error"
         return self._bounded(
-            Outcome(status, payload, error, Meta(), dict(result.helper), result.output, result.warnings)
+            Outcome(status, payload, error, helper=dict(result.helper), output=result.output, warnings=result.warnings)
         )
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
@@ -313,7 +313,9 @@ class Attempts:
             error = msgspec.structs.replace(error, message=f"{error.message} (its result is left out: {left_out})")
         if len(error.message) > MAX_MESSAGE_CHARACTERS:
             error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
-        return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output, failure.warnings))
+        return self._bounded(
+            Outcome("error", payload, error, helper=failure.helper, output=failure.output, warnings=failure.warnings)
+        )
 
     def _bounded(self, outcome: Outcome) -> Outcome:
         """The outcome, cut to fit a report. A helper block that is too large makes it an error."""
