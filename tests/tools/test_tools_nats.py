@@ -366,6 +366,12 @@ async def test_each_of_several_tasks_hears_that_it_may_not_publish(make_call: An
     await bob.tool.close()
 
 
+async def test_digits_that_a_value_loses_are_warned_of(run: Runner, bucket: str) -> None:
+    await run("kv_put", bucket=bucket, key="a", value='{"n": 12345678901234567.89}')
+    [warning] = (await run.tool.run(run.call("kv_get", bucket=bucket, key="a"))).warnings
+    assert (warning.kind, warning.message.rpartition(": ")[2]) == ("digits_lost", "/value/n")
+
+
 async def test_a_value_is_put_and_read_by_key(run: Runner, bucket: str) -> None:
     assert await run("kv_put", bucket=bucket, key="a.b", value={"n": 1}) == {"revision": 1}
     assert await run("kv_get", bucket=bucket, key="a.b") == {"value": {"n": 1}, "revision": 1}

@@ -15,6 +15,8 @@ import nats.js.errors as js
 from nats.js import JetStreamContext
 from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
 
+from noetl_stream.model.digits import digits_lost, digits_lost_text
+from noetl_stream.model.outcome import RunWarning
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import invalid_input
@@ -47,7 +49,7 @@ _LIMIT_REACHED: Final = "maximum "
 
 
 class Exchange:
-    """One action on one connection."""
+    """One action on one connection. ``warnings`` are those of what it has read."""
 
     def __init__(
         self, inputs: NatsInputs, payload: bytes, connection: Connection, timeout_s: float, idempotency_key: str
@@ -58,6 +60,7 @@ class Exchange:
         self._timeout_s = timeout_s
         self._headers = {MESSAGE_ID: idempotency_key, **(inputs.headers or {})}
         self._subject = inputs.subject or f"$KV.{inputs.bucket}.{inputs.key}"
+        self.warnings: tuple[RunWarning, ...] = ()
 
     @property
     def _jetstream(self) -> JetStreamContext:
@@ -98,13 +101,21 @@ class Exchange:
         reply = await self._connection.client.request(
             self._subject, self._payload, timeout=self._timeout_s, headers=self._headers
         )
-        answer = read_bytes("data", reply.data)
+        answer = self._read("data", reply.data)
         return {**answer, "headers": dict(reply.headers or {}), "subject": self._subject}
 
     async def _kv_get(self) -> dict[str, Any]:
         bucket = await self._jetstream.key_value(str(self._inputs.bucket))
         entry = await bucket.get(str(self._inputs.key))
-        return {**read_bytes("value", entry.value or b""), "revision": entry.revision}
+        return {**self._read("value", entry.value or b""), "revision": entry.revision}
+
+    def _read(self, name: str, data: bytes) -> dict[str, Any]:
+        """:func:`read_bytes`, with a warning of the digits that are lost."""
+        read = read_bytes(name, data)
+        if not isinstance(read[name], str) and (lost := digits_lost(data)):
+            text = digits_lost_text([f"/{name}{pointer}" for pointer in lost])
+            self.warnings = (RunWarning("digits_lost", text),)
+        return read
 
     async def _kv_write(self, operation: Mapping[str, str]) -> int:
         """Writes a message with an id, by which a rerun recognizes that it has already been written."""
@@ -141,7 +152,7 @@ class Exchange:
             message = f"object {name} has {info.size:,} bytes; the limit is {max_bytes:,} (max_object_bytes)"
             raise ToolFailure.of("output_too_large", message)
         data = await _chunks(jetstream, bucket, info)
-        return {**read_bytes("data", data), "size": len(data), "digest": info.digest}
+        return {**self._read("data", data), "size": len(data), "digest": info.digest}
 
     async def _object_put(self) -> dict[str, Any]:
         store = await self._jetstream.object_store(str(self._inputs.bucket))

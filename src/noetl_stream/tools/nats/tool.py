@@ -142,7 +142,8 @@ class NatsTool:
         async with self._connections.connection(call, inputs.auth) as connection:
             exchange = Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)
             with exchange.failures_translated():
-                return ToolResult(await connection.run(exchange.result(knobs.max_object_bytes)))
+                result = await connection.run(exchange.result(knobs.max_object_bytes))
+                return ToolResult(result, warnings=exchange.warnings)
 
     async def close(self) -> None:
         """Closes the connections."""
