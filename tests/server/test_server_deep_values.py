@@ -169,6 +169,39 @@ async def test_a_journal_that_cannot_be_walked_quarantines_its_execution_when_it
     assert (await stage.ended(DEEP)).status == "completed"
 
 
+GOES_ON = playbook(
+    "goes on",
+    [
+        {"step": "only", "tool": work("done"), "next": {"arcs": [{"step": "b"}]}},
+        {"step": "b", "tool": [{"name": "rest", "kind": "wait", "for_s": 30}]},
+    ],
+)
+
+
+@pytest.mark.parametrize("levels", [201, 700])
+async def test_a_journal_of_an_older_release_that_holds_a_deep_value_stops_no_server(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, levels: int
+) -> None:
+    monkeypatch.setattr(codec, "check_text", lambda data: None)
+    server, _, ended = stage.start_server()
+    await stage.request(DEEP, "request-1", GOES_ON)
+    worker = await stage.manual_worker()
+    command, delivery = await worker.take()
+    done = TaskProcessed("only", 1, Outcome("ok", Payload(nested(levels))), "continue")
+    await worker.report(
+        command, worker.run_of(command, delivery), 0, 0, StepStarted("hand"), done, StepDone(command.step_run_id)
+    )
+    await stage.pass_time(1)
+    server.stop()
+    await ended
+    monkeypatch.undo()
+    facts = [event for event in await stage.journal(DEEP) if event.name == "task.processed"]
+    assert len(facts) == 1, "it was let in"
+    await stage.server()
+    await another_ends(stage)
+    assert (await stage.ended(DEEP)).status == "completed"
+
+
 async def lost(stage: Stage) -> PlaybookRow:
     """An execution whose playbook Postgres and the object store have lost; returns the playbook."""
     await begun(stage)

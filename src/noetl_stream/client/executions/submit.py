@@ -10,7 +10,7 @@ import msgspec
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done
-from noetl_stream.errors import NoetlError, OutcomeUnknown, Unreachable, UsageError
+from noetl_stream.errors import NoetlError, OutcomeUnknown, TooDeep, Unreachable, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
@@ -18,7 +18,7 @@ from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateRequest, ClientMessage, Request
-from noetl_stream.model.nesting import MAX_DEPTH, TOO_DEEP, nests_deeper
+from noetl_stream.model.nesting import MAX_DEPTH
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -120,10 +120,12 @@ class Requests:
             raise UsageError(f"the request is refused: {reason}")
         is_start = isinstance(request.fact, ExecutionRequested)
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
-        body = self._signer.encode(request)
+        try:
+            body = self._signer.encode(request)
+            codec.check_depth(body, MAX_DEPTH + AROUND_VALUES)
+        except TooDeep as error:
+            raise UsageError(f"the request is refused: a value in it is {error.message}") from None
         codec.check_text(body)
-        if nests_deeper(body, MAX_DEPTH + AROUND_VALUES):
-            raise UsageError(f"the request is refused: a value in it is {TOO_DEEP}")
         await self._log.publish_request(request.execution_id, message_id, body)
 
     async def stored(self, request: ClientMessage) -> bool:
