@@ -117,7 +117,7 @@ def _open_standard_streams() -> None:
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123  open until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(encoding="utf-8", errors=stream.errors)  # whatever the locale is
 
 
