@@ -56,8 +56,9 @@ def own_postgres_dsn() -> Iterator[str]:
 def program(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     """A folder with what is in the wheel, and the program that runs it; its libraries are those of the tests."""
     site = folder / ".site"
-    with ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as wheel:
-        wheel.extractall(site)
+    for path in build_wheels(tmp_path_factory.mktemp("wheels")):
+        with ZipFile(path) as wheel:
+            wheel.extractall(site)
     script = site / "noetl-stream"
     script.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -m noetl_stream "$@"\n')
     script.chmod(0o755)
