@@ -90,6 +90,12 @@ def test_events_that_a_trigger_cannot_handle_are_counted_with_the_last_reason() 
     assert again is not None and again.faults.count == 0
 
 
+def test_the_digits_that_an_event_loses_are_said_of_the_execution_that_it_starts() -> None:
+    given = EventReceived("e1", PATH, "webhook", event={"body": '{"n": 12345678901234567.89}'})
+    assert requested(fold(registered(), given)).digits_lost == ["/event/json/n"]
+    assert requested(fold(registered(), event())).digits_lost == []
+
+
 def test_what_a_trigger_ignores_by_its_own_word_is_no_fault() -> None:
     wanting = registered(replace(TERMS, when="{{ event.json.n == 7 }}"))
     paused = fold(registered(), TriggerPaused("p", PATH, BY)).state
