@@ -187,6 +187,15 @@ async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_worke
     assert await credential_seen(vault, "none") == f"no credential named 'none': {missing}"
 
 
+@pytest.mark.parametrize("text", ["postgresql://bob:s3cretpw@db/app", "Bearer s3cretpw", "{token: s3cretpw}", ""])
+async def test_text_that_cannot_be_a_name_is_refused_without_being_shown(vault: Vault, text: str) -> None:
+    """It may be a secret that was written where a name is due."""
+    message = await credential_seen(vault, text)
+    assert "s3cretpw" not in message
+    assert "auth: {dsn: …}" in message
+    assert "credential set NAME" in message
+
+
 async def test_a_tool_learns_which_credentials_the_operator_configured(vault: Vault) -> None:
     """Those alone may reach a host on a private network."""
     await vault.keeper.put("both", "stored-value", "ann")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.credentials import CREDENTIAL_NAME
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
@@ -31,6 +32,12 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
 from noetl_stream.worker.secrets.hiding import Hiding, load_shared
 from noetl_stream.worker.secrets.redaction import ToolRedactor
+
+_NOT_A_NAME: Final = (
+    "the name of a credential has letters, digits, `_`, `.` and `-` only; what is given is not shown, since it may be "
+    "a secret. Write a value as a mapping, such as `auth: {dsn: …}` of postgres, or store it: "
+    "`noetl-stream credential set NAME`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +160,10 @@ class Keychain:
         """The stored credential ``name``, else the worker's own credential of that name.
 
         Raises:
-            ToolFailure: kind ``credential``.
+            ToolFailure: kind ``credential``. It shows only what can be a name: other text may be a secret itself.
         """
+        if CREDENTIAL_NAME.fullmatch(name) is None:
+            raise _failed(_NOT_A_NAME)
         try:
             key = _stored_key(asker.digest if is_global else asker.execution_id, name)
             secret = await self._cached(key, lambda: self._ask(asker, name))
