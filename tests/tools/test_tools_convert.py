@@ -37,6 +37,8 @@ class Level(enum.IntEnum):
         (Decimal("1.50"), 1.5),
         (Decimal("12"), 12),
         (Decimal("1E+2"), 100),
+        (Decimal("0.1"), 0.1),
+        (Decimal("123456789.12345678"), 123456789.12345678),
         ((1, "a"), [1, "a"]),
         (Point(1, 2), [1, 2]),
         ({"b", "a", "c"}, ["a", "b", "c"]),
@@ -70,6 +72,13 @@ def test_a_value_with_a_json_form_is_converted(value: Any, expected: Any) -> Non
         (["a\0b"], "result[0]", "NUL"),
         ({"a": "\ud800"}, "result.a", "surrogate"),
         ({"\ud800": 1}, r"result['\ud800']", "surrogate"),
+        (
+            [Decimal("12345678901234567.89")],
+            "result[0]",
+            "cannot keep all its digits; write str(value), or float(value)",
+        ),
+        (Decimal("1E-400"), "result", "cannot keep all its digits"),
+        (Decimal("-Infinity"), "result", "not a valid JSON number"),
         (Decimal("1E+9999"), "result", "longer than 4000 digits"),
     ],
 )

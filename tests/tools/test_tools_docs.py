@@ -51,7 +51,7 @@ def test_every_input_and_knob_is_described(kind: str) -> None:
 @pytest.mark.parametrize("kind", OURS)
 def test_every_default_of_a_knob_is_the_real_one(kind: str) -> None:
     for name, field in KINDS[kind].knobs.model_fields.items():
-        shown = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+        shown = str(field.default).lower() if isinstance(field.default, bool) else str(field.default or "not set")
         assert f"| `{name}` | {shown} |" in section(kind)
 
 

@@ -17,7 +17,7 @@ from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import EgressRules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
-from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
+from noetl_stream.tools.postgres.pool import MAX_CONNECTIONS, ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
@@ -171,7 +171,13 @@ async def test_json_values_bind_by_the_type_postgres_expects_and_come_back(
         ("timestamp", "2024-01-01T00:00:00Z", "write $v::timestamptz"),
         ("interval", "1 day", "write $v::text::interval"),
         ("int[]", 5, "int4[] must be a list, not a number"),
-        ("uuid", "secret-uuid", "params.v: "),
+        ("uuid", "secret-uuid", "params.v: is not a value of its type"),
+        ("inet", "secret-host", "params.v: is not a value of its type"),
+        ("timestamp", "2024-01-01T00:00:00.1234567", "to have Postgres round it, write $v::text::timestamp"),
+        ("float8", 2**53 + 1, "write $v::numeric"),
+        ("float8", 10**400, "write $v::numeric"),
+        ("interval", 1e-7, "at most 6 decimal places"),
+        ("numeric", "1e200000", "at most 131,072 digits"),
         ("bytea", "%", "base64"),
     ],
 )
@@ -183,6 +189,7 @@ async def test_a_parameter_of_the_wrong_type_is_named_and_its_value_is_not_shown
     assert failed.error.message.startswith("params.v: ")
     assert reason in failed.error.message
     assert "query argument" not in failed.error.message
+    assert "secret" not in failed.error.message
 
 
 async def test_types_of_postgres_are_converted(run: Runner) -> None:
@@ -206,8 +213,18 @@ async def test_types_of_postgres_are_converted(run: Runner) -> None:
     [
         ("'NaN'::numeric", "rows[0].value: NaN is not a valid JSON number"),
         ("int4range(1, 5)", "rows[0].value: "),
-        ("'-infinity'::interval", "cannot read a value"),
-        ("'[1e400]'::json", "cannot read a json column"),
+        ("'-infinity'::interval", "rows[0].value: an interval with months, or an infinite one, has no number"),
+        ("'1 year'::interval", "rows[0].value: an interval with months"),
+        ("date 'infinity'", "rows[0].value: the date is infinite, or outside of the years 1 to 9999"),
+        ("date '0044-03-15 BC'", "rows[0].value: the date is infinite, or outside of the years 1 to 9999"),
+        ("timestamp '-infinity'", "rows[0].value: the date is infinite"),
+        ("timestamptz '10000-01-01Z'", "rows[0].value: the date is infinite, or outside"),
+        ("array[date '2024-01-01', 'infinity']", "rows[0].value[1]: the date is infinite"),
+        ("12345678901234567.89::numeric(19,2)", "rows[0].value: a JSON number cannot keep all its digits"),
+        ("array[1e-400]", "rows[0].value[0]: a JSON number cannot keep all its digits"),
+        ("'{\"a\": [12345678901234567.89]}'::jsonb", "rows[0].value.a[0]: a JSON number cannot keep all its digits"),
+        ("'1e-400'::json", "rows[0].value: a JSON number cannot keep all its digits"),
+        ("'1e5000'::json", "rows[0].value: number longer than 4000 digits"),
     ],
 )
 async def test_a_value_without_a_json_form_is_refused_with_advice(run: Runner, expression: str, message: str) -> None:
@@ -215,6 +232,47 @@ async def test_a_value_without_a_json_form_is_refused_with_advice(run: Runner, e
     assert failed.error.kind == "result_not_json"
     assert message in failed.error.message
     assert "cast" in failed.error.message
+
+
+@pytest.mark.parametrize(
+    ("cast", "value", "stored"),
+    [
+        ("date", "9999-12-31", "9999-12-31"),
+        ("date", "0001-01-01", "0001-01-01"),
+        ("timestamp", "9999-12-31T23:59:59.999999", "9999-12-31 23:59:59.999999"),
+        ("timestamp", "0001-01-01T00:00:00", "0001-01-01 00:00:00"),
+        ("timestamptz", "9999-12-31T23:59:59.999999+00:00", "9999-12-31 23:59:59.999999+00"),
+        ("timestamptz", "0001-01-01T00:00:00+00:00", "0001-01-01 00:00:00+00"),
+        ("date[]", ["9999-12-31", "0001-01-01", None], "{9999-12-31,0001-01-01,NULL}"),
+        ("timestamp[]", ["9999-12-31T23:59:59.999999"], '{"9999-12-31 23:59:59.999999"}'),
+        ("interval", 86_400.000001, "24:00:00.000001"),
+        ("timetz", "10:00:00+02:30:15", "10:00:00+02:30:15"),
+        ("time", "23:59:59.999999", "23:59:59.999999"),
+    ],
+)
+async def test_a_date_or_time_is_stored_as_written_and_read_as_stored(
+    run: Runner, cast: str, value: Any, stored: str
+) -> None:
+    """Also the first and the last days, which the driver takes for infinity."""
+    done = await run(f"set local timezone = 'UTC'; select $v::{cast} as back, $v::{cast}::text as stored", {"v": value})
+    assert done["rows"] == [{"back": value, "stored": stored}]
+
+
+async def test_the_end_of_a_day_is_a_time(run: Runner) -> None:
+    assert await run.value("time '24:00'") == "24:00:00"
+
+
+async def test_a_number_with_more_digits_than_a_double_is_read_as_text_or_rounded(run: Runner) -> None:
+    failed = await run.failure("select avg(n) as mean from unnest(array[10, 10, 10, 11, 20, 20, 21]) n")
+    assert failed.error.message.endswith("; cast the column to text, or to double precision to round it")
+    assert await run.value("(select avg(n)::float8 from unnest(array[1, 1, 2]) n)") == 4 / 3
+
+
+async def test_integers_and_the_digits_of_json_columns_stay(run: Runner) -> None:
+    document = '{"whole": 12345678901234567890123, "short": 0.1, "point": 1.0, "large": 1e300, "small": 5e-324}'
+    back = await run.value(f"'{document}'::json")
+    assert back == {"whole": 12345678901234567890123, "short": 0.1, "point": 1.0, "large": 1e300, "small": 5e-324}
+    assert [type(back[key]) for key in ("whole", "point", "large")] == [int, float, float]
 
 
 async def test_two_columns_of_one_name_are_an_error_and_nothing_is_kept(run: Runner, table: str) -> None:
@@ -298,11 +356,37 @@ async def test_without_a_transaction_the_idempotency_key_is_there_and_goes_with_
     assert left is not None and not left["key"] and left["name"] == "noetl-stream"
 
 
-async def test_without_a_transaction_more_rows_than_allowed_are_an_error_and_undone(run: Runner, table: str) -> None:
+async def test_without_a_transaction_more_rows_than_allowed_are_an_error_of_a_statement_that_has_run(
+    run: Runner, table: str
+) -> None:
     sql = f"insert into {table} select n, 'x' from generate_series(1, 4) n returning id"
     failed = await run.failure(sql, knobs={"transaction": False, "max_rows": 3})
     assert failed.error.kind == "result_too_large"
-    assert await run.value(f"(select count(*) from {table})") == 0
+    assert await run.value(f"(select count(*) from {table})") == 4
+
+
+async def test_without_a_transaction_a_procedure_may_commit_and_return_values(run: Runner, table: str) -> None:
+    body = f"begin insert into {table} values (x, 'kept'); commit; x := x * 2; end"
+    await run(f"create or replace procedure doubled(inout x int) language plpgsql as $$ {body} $$")
+    done = await run("call doubled(21)", knobs={"transaction": False})
+    assert done["rows"] == [{"x": 42}]
+    assert (await run(f"select * from {table}"))["rows"] == [{"id": 21, "name": "kept"}]
+
+
+async def test_the_first_statement_of_a_transaction_is_the_authors(run: Runner) -> None:
+    level = "current_setting('transaction_isolation') as level"
+    first = "set transaction isolation level serializable, read only"
+    assert (await run(f"{first}; select {level}"))["rows"] == [{"level": "serializable"}]
+
+
+@pytest.mark.parametrize("transaction", [True, False])
+async def test_the_isolation_of_transactions_can_be_chosen(run: Runner, transaction: bool) -> None:
+    level = "select current_setting('transaction_isolation') as level"
+    chosen = {"isolation": "repeatable_read", "transaction": transaction}
+    assert (await run(level, knobs=chosen))["rows"] == [{"level": "repeatable read"}]
+    assert (await run(level))["rows"] == [{"level": "read committed"}]  # the next task in the same session
+    failed = await run.failure(level, knobs={"isolation": "chaos"})
+    assert failed.error.message.startswith("isolation: input should be 'read_committed', 'repeatable_read' or")
 
 
 async def test_savepoints_are_allowed(run: Runner, table: str) -> None:
@@ -516,10 +600,60 @@ async def test_tasks_with_a_pool_wait_for_its_connections_as_long_as_it_says(run
         with pytest.raises(ToolFailure) as failed:
             await run.tool.run(run.call(inputs))
         assert await run.value("1") == 1  # other tasks do not share it
-    assert (failed.value.error.kind, failed.value.error.message) == ("timeout", "no database connection within 0.01 s")
+    assert (failed.value.error.kind, failed.value.error.message) == (
+        "timeout",
+        "no database connection within 0.01 s (1 in use)",
+    )
     patient = {**inputs, "pool": {"max_size": 1}}
     done = await asyncio.gather(*(run.tool.run(run.call(patient)) for _ in range(3)))
     assert [one.result["rows"] for one in done] == [[{"a": 1}]] * 3
+
+
+async def test_a_task_waits_for_a_free_connection_longer_than_for_a_new_one_and_says_so(run: Runner) -> None:
+    """More tasks at once than connections: the others are in time, whatever `timeout.connect` is."""
+    said: list[tuple[str, bytes]] = []
+    inputs = {"auth": "db", "command": "select 1 as a"}
+    call = replace(
+        run.call(inputs, timeouts=Timeouts(connect=0.5)), write=lambda stream, line: said.append((stream, line))
+    )
+    async with contextlib.AsyncExitStack() as busy:
+        for _ in range(MAX_CONNECTIONS):
+            await busy.enter_async_context(run.pools.connection(run.call({}), "db"))
+        task = asyncio.ensure_future(run.tool.run(call))
+        done, _ = await asyncio.wait({task}, timeout=0.6)  # longer than a connection may take to be made
+        assert not done
+        assert [reading.values for reading in run.tool.readings()] == [{("postgres",): 1}]
+    assert (await task).result["rows"] == [{"a": 1}]
+    assert said == [("worker", b"waits for a database connection (8 in use)\n")]
+    assert run.pools.waiting == 0
+
+
+async def test_thirty_thousand_parameters_leave_the_event_loop_free(run: Runner) -> None:
+    """Reading them takes long, so it happens in a thread, and in a time that grows as they do."""
+    rows = ", ".join(f"(${2 * n + 1}::int, ${2 * n + 2}::text)" for n in range(15_000))
+    params = [item for n in range(15_000) for item in (n, f"name {n}")]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.ensure_future(others())
+    await run.tool.run(run.call({"auth": "db", "command": "select 1"}))
+    before = turns
+    done = await run(f"select count(*) as n, max(name) as last from (values {rows}) as given (id, name)", params)
+    beside.cancel()
+    assert done["rows"] == [{"n": 15_000, "last": "name 9999"}]
+    assert turns > before
+
+
+async def test_more_parameters_than_the_driver_takes_are_refused(run: Runner) -> None:
+    names = ", ".join(f"${n + 1}::int" for n in range(32_768))
+    failed = await run.failure(f"select array[{names}]", list(range(32_768)))
+    assert failed.error.kind == "invalid_input"
+    assert failed.error.message.startswith("statement 1 uses 32,768 parameters, and may use 32,767")
 
 
 async def test_a_credential_may_be_a_mapping(run: Runner, postgres_dsn: str) -> None:

@@ -150,12 +150,15 @@ def _float(value: float) -> float:
 def _decimal(value: Decimal) -> int | float:
     if not value.is_finite():
         raise NotJson("", f"{value} is not a valid JSON number")
+    if value.adjusted() > MAX_DIGITS:
+        raise NotJson("", f"number longer than {MAX_DIGITS} digits")
     exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and exponent >= 0:
-        if value.adjusted() > MAX_DIGITS:
-            raise NotJson("", f"number longer than {MAX_DIGITS} digits")
+    number = float(value)
+    if isinstance(exponent, int) and exponent < 0 and Decimal(repr(number)) == value:
+        return number
+    if value == value.to_integral_value():
         return int(value)
-    return _float(float(value))
+    raise NotJson("", "a JSON number cannot keep all its digits; write str(value), or float(value) to round it")
 
 
 def _sorted(items: list[Any]) -> list[Any]:

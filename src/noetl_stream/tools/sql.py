@@ -9,8 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final, Never
 
+import msgspec
 from pydantic import AliasChoices, Field
 
 from noetl_stream.tools.contract import ToolFailure
@@ -22,10 +25,26 @@ _TEMPLATE: Final = re.compile(r"\{[{%#]")
 MAX_COMPARED_CHARS: Final = 16_384
 """Characters of SQL that `check` compares with the task's params."""
 
+INLINE_CHARS: Final = 16_384
+"""Characters of SQL that are read on the event loop; more take long, and are read in a thread."""
+
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
 """The names of the input with the statements."""
 
+
+@dataclass(frozen=True, slots=True)
+class Inexpressible:
+    """A value of a database that JSON cannot hold."""
+
+    reason: str
+
+
+def _refused(value: Inexpressible) -> Never:
+    raise NotJson("", value.reason)
+
+
 CONVERSIONS: Final[Conversions] = {
+    Inexpressible: _refused,
     datetime.timedelta: datetime.timedelta.total_seconds,
     bytes: lambda value: base64.b64encode(value).decode(),
     ipaddress.IPv4Address: str,
@@ -71,7 +90,7 @@ def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]
         ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling or a placeholder in
             the style of another driver.
     """
-    given = _given(params)
+    given = dict.fromkeys(_given(params))
     used: set[str] = set()
     for number, (_, names) in enumerate(statements, start=1):
         for name in names:
@@ -155,6 +174,31 @@ class Returned:
     rows: Sequence[Sequence[Any]]
 
 
+def parsed_json(text: str) -> Any:
+    """The value of a JSON column. A number whose digits a double cannot keep is a ``Decimal``, so that it is refused.
+
+    Raises:
+        ValueError: The text is not JSON.
+    """
+    try:
+        return _json.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _exact(literal: str) -> float | Decimal:
+    number = float(literal)
+    if len(literal) <= _DOUBLE_KEEPS_CHARS and "e" not in literal.lower():
+        return number
+    exact = Decimal(literal)
+    return number if isfinite(number) and Decimal(repr(number)) == exact else exact
+
+
+_DOUBLE_KEEPS_CHARS: Final = 16
+"""Characters of a number with a point, and so at most 15 digits, that a double always keeps."""
+_json: Final = msgspec.json.Decoder(float_hook=_exact)
+
+
 def check_columns(columns: Sequence[str], number: int) -> None:
     """Rejects a statement that returns two columns with one name, of which a row could keep only one.
 
@@ -200,6 +244,8 @@ def _plain_rows(columns: list[str], rows: Sequence[Sequence[Any]], also: Convers
     try:
         plain: list[Mapping[str, Any]] = to_json(mappings, name="rows", also=also)
     except NotJson as error:
-        message = f"{error.path}: {error.reason.partition(';')[0]}; cast the column to text"
+        reason, _, advice = error.reason.partition(";")
+        rounded = ", or to double precision to round it" if "round" in advice else ""
+        message = f"{error.path}: {reason}; cast the column to text{rounded}"
         raise ToolFailure.of("result_not_json", message) from None
     return plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.tools.egress import Egress, Reach
@@ -12,6 +12,7 @@ from noetl_stream.tools.postgres.address import Host, PostgresAddress
 
 if TYPE_CHECKING:
     import asyncpg
+    from asyncpg.prepared_stmt import PreparedStatement
 
 _BY_THE_DRIVER: Final = ("disable", "allow", "prefer")
 """Modes without verification, which need no context of ours."""
@@ -70,6 +71,17 @@ async def _connect_to(
         "target_session_attrs": address.target,
     }
     return await asyncpg.connect(**complete, **more)
+
+
+async def first_rows(
+    prepared: PreparedStatement[asyncpg.Record], values: Sequence[Any], count: int, timeout_s: float | None
+) -> list[Any]:
+    """Runs a statement and returns its first rows, so that one without LIMIT cannot fill the worker's memory.
+
+    The driver's public ways have no bound, or need a transaction, in which ``CALL`` cannot commit.
+    """
+    rows: list[Any] = await prepared._PreparedStatement__bind_execute(values, count, timeout_s)  # type: ignore[attr-defined]  # noqa: SLF001
+    return rows
 
 
 def _socket_of(host: Host) -> str:

@@ -69,7 +69,8 @@ def _sql_failure(error: Any, place: StatementPosition) -> ToolFailure:
     argument = _BAD_ARGUMENT.match(str(error))
     if argument is not None and place.names:
         # The driver rejected a parameter before sending it. Omit the value, which may be secret.
-        return invalid_input(f"params.{place.names[int(argument[1]) - 1]}: {argument[2]}")
+        reason = "is not a value of its type" if "'" in argument[2] else argument[2]
+        return invalid_input(f"params.{place.names[int(argument[1]) - 1]}: {reason}")
     code, reason = str(error.sqlstate), str(error.message or error)
     helper = {"code": code, "sqlstate": code, "message": reason}
     if code.startswith("08"):

@@ -5,13 +5,22 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, Literal
 
 import msgspec
 
+from noetl_stream.tools.postgres.codecs import encoded_date, encoded_interval, encoded_time, encoded_timestamp
+
 Converter = Callable[[Any], Any]
+
+_NUMERIC_DIGITS: Final = 131_072
+"""Digits of ``numeric`` before the point."""
+_NUMERIC_PLACES: Final = 16_383
+_JSON: Final = ("json", "jsonb")
+_FRACTION: Final = re.compile(r"[.,]\d{6}(\d*)")
 
 
 def bind_value(value: Any, type_name: str) -> Any:
@@ -26,6 +35,10 @@ def bind_value(value: Any, type_name: str) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"{type_name} must be a list, not {_kind(value)}")
         element = type_name.removesuffix("[]")
+        if element in _JSON:
+            return [bind_value(item, element) for item in value]  # a list in it is a value, not a dimension
+        if [] in value:
+            raise ValueError(f"{type_name} cannot hold an empty list in a list; write $name::jsonb")
         return [bind_value(item, type_name if isinstance(item, list) else element) for item in value]
     convert = _CONVERSIONS.get(type_name)
     if convert is not None:
@@ -55,12 +68,30 @@ def _number(value: Any) -> int | float:
 
 def _numeric(value: Any) -> Decimal:
     # Text is accepted here only, since a JSON number cannot carry arbitrary precision.
-    if isinstance(value, str):
-        try:
-            return Decimal(value)
-        except ArithmeticError:
-            raise ValueError("text is not a number") from None
-    return Decimal(repr(_number(value)))
+    if not isinstance(value, str):
+        return Decimal(repr(_number(value)))
+    try:
+        number = Decimal(value)
+    except ArithmeticError:
+        raise ValueError("text is not a number") from None
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and (number.adjusted() >= _NUMERIC_DIGITS or -exponent > _NUMERIC_PLACES):
+        raise ValueError(f"numeric has at most {_NUMERIC_DIGITS:,} digits and {_NUMERIC_PLACES:,} decimal places")
+    return number
+
+
+def _double(value: Any) -> float:
+    number = _number(value)
+    if isinstance(number, int) and abs(number) > 2**53 and not _is_double(number):
+        raise ValueError("a double cannot hold all digits of the number; write $name::numeric")
+    return number
+
+
+def _is_double(number: int) -> bool:
+    try:
+        return Decimal(repr(float(number))) == number
+    except OverflowError:
+        return False
 
 
 def _truth(value: Any) -> bool:
@@ -69,10 +100,10 @@ def _truth(value: Any) -> bool:
     return value
 
 
-def _interval(value: Any) -> datetime.timedelta:
+def _interval(value: Any) -> tuple[int, int, int]:
     if isinstance(value, str):
         raise ValueError("interval must be a number of seconds; for text, write $name::text::interval")
-    return datetime.timedelta(seconds=_number(value))
+    return encoded_interval(_number(value))
 
 
 def _bytes(value: Any) -> bytes:
@@ -84,19 +115,25 @@ def _bytes(value: Any) -> bytes:
         raise ValueError("bytea must be base64 text") from None
 
 
-def _moment(type_name: str, parse: Callable[[str], Any], zone: Literal["none", "required", "any"]) -> Converter:
+def _moment(
+    type_name: str, parse: Callable[[str], Any], encoded: Converter, zone: Literal["none", "required", "any"]
+) -> Converter:
     def convert(value: Any) -> Any:
+        hint = f"write $name::text::{type_name}"
         try:
             moment = parse(value)
         except (TypeError, ValueError):
-            hint = f"for other formats, write $name::text::{type_name}"
-            raise ValueError(f"{type_name} must be ISO text (2026-01-31T10:00:00Z); {hint}") from None
+            raise ValueError(
+                f"{type_name} must be ISO text (2026-01-31T10:00:00Z); for other formats, {hint}"
+            ) from None
+        if any(more.strip("0") for more in _FRACTION.findall(value)):
+            raise ValueError(f"{type_name} has at most 6 decimal places; to have Postgres round it, {hint}")
         if zone == "required" and moment.tzinfo is None:
             # Without a zone the text would get the worker's, which depends on the machine.
-            return moment.replace(tzinfo=datetime.UTC)
+            moment = moment.replace(tzinfo=datetime.UTC)
         if zone == "none" and moment.tzinfo is not None:
             raise ValueError(f"{type_name} has no time zone, but the text does; write $name::{type_name}tz")
-        return moment
+        return encoded(moment)
 
     return convert
 
@@ -130,15 +167,15 @@ _CONVERSIONS: Final[dict[str, Converter]] = {
     "int4": _whole,
     "int8": _whole,
     "oid": _whole,
-    "float4": _number,
-    "float8": _number,
+    "float4": _double,
+    "float8": _double,
     "numeric": _numeric,
     "bool": _truth,
     "interval": _interval,
     "bytea": _bytes,
-    "date": _moment("date", datetime.date.fromisoformat, "any"),
-    "time": _moment("time", datetime.time.fromisoformat, "none"),
-    "timetz": _moment("timetz", datetime.time.fromisoformat, "required"),
-    "timestamp": _moment("timestamp", datetime.datetime.fromisoformat, "none"),
-    "timestamptz": _moment("timestamptz", datetime.datetime.fromisoformat, "required"),
+    "date": _moment("date", datetime.date.fromisoformat, encoded_date, "any"),
+    "time": _moment("time", datetime.time.fromisoformat, encoded_time, "none"),
+    "timetz": _moment("timetz", datetime.time.fromisoformat, encoded_time, "required"),
+    "timestamp": _moment("timestamp", datetime.datetime.fromisoformat, encoded_timestamp, "none"),
+    "timestamptz": _moment("timestamptz", datetime.datetime.fromisoformat, encoded_timestamp, "required"),
 }

@@ -12,7 +12,9 @@ from pydantic import Field
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, Inputs, bad_credential, credential_of
+from noetl_stream.tools.places import Places
 from noetl_stream.tools.postgres.address import SHAPES, PostgresAddress, address_of
+from noetl_stream.tools.postgres.codecs import set_codecs
 from noetl_stream.tools.postgres.connect import connect
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS: Final = 8
 """Connections that a worker opens to one database; further tasks wait for a free one."""
-DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 IDLE_CONNECTION_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -39,7 +41,7 @@ class PoolShare(Inputs):
         default=MAX_CONNECTIONS, ge=1, description="Connections to the database at the same time, at most 8."
     )
     timeout_s: float | None = Field(
-        default=None, gt=0, description="Seconds to wait for a connection. Default: `timeout.connect`, else 10."
+        default=None, gt=0, description="Seconds to wait for a free connection. Default: as long as the task may take."
     )
 
 
@@ -53,7 +55,12 @@ class ConnectionPools:
     def __init__(self, egress: Egress | None = None) -> None:
         self._egress = egress or Egress()
         self._pools: dict[_Key, asyncio.Task[Pool]] = {}
-        self._places: dict[tuple[_Key, int], asyncio.Semaphore] = {}
+        self._places: dict[tuple[_Key, int], Places] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for a connection."""
+        return sum(places.waiting for places in self._places.values())
 
     @contextlib.asynccontextmanager
     async def connection(self, call: ToolCall, auth: Auth, share: PoolShare | None = None) -> AsyncIterator[Connection]:
@@ -64,22 +71,30 @@ class ConnectionPools:
         """
         credential, reach = await credential_of(call, auth), await reach_of(call, auth)
         address = address_of(auth, credential, is_operators=reach is Reach.OWN)
-        pool = await self._pool((address, reach))
-        size = min(share.max_size, MAX_CONNECTIONS) if share else MAX_CONNECTIONS
-        places = self._places.setdefault(((address, reach), size), asyncio.Semaphore(size))
-        timeout_s = (share and share.timeout_s) or call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S
-        connection = await _acquire(pool, places, auth, timeout_s, call.trust_domain)
-        try:
-            yield connection
-        finally:
-            await _release(pool, connection)
-            places.release()
+        key = (address, reach)
+        pool = await self._pool(key)
+        share = share or PoolShare()
+        async with self._place(key, call, share):
+            connection = await _acquire(pool, auth, call.timeouts.connect or CONNECT_TIMEOUT_S, call.trust_domain)
+            try:
+                yield connection
+            finally:
+                await _release(pool, connection)
 
     async def close(self) -> None:
         """Closes every connection. Those in use have :data:`CLOSE_TIMEOUT_S` to finish."""
         pools = [await pool for pool in self._pools.values()]
         self._pools.clear()
         await asyncio.gather(*(_close(pool) for pool in pools))
+
+    @contextlib.asynccontextmanager
+    async def _place(self, key: _Key, call: ToolCall, share: PoolShare) -> AsyncIterator[None]:
+        """One of the pool's connections, and of those of the tasks with the same ``max_size``."""
+        async with contextlib.AsyncExitStack() as held:
+            for size in sorted({min(share.max_size, MAX_CONNECTIONS), MAX_CONNECTIONS}):
+                places = self._places.setdefault((key, size), Places(size, "database connection"))
+                await held.enter_async_context(places.held(call, share.timeout_s))
+            yield
 
     async def _pool(self, key: _Key) -> Pool:
         if key not in self._pools:
@@ -98,6 +113,7 @@ async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> P
     # Opens no connections yet, so it does not block. No statement cache: the tool prepares each statement itself.
     return await asyncpg.create_pool(
         connect=open_connection,
+        init=set_codecs,
         min_size=0,
         max_size=MAX_CONNECTIONS,
         max_inactive_connection_lifetime=IDLE_CONNECTION_S,
@@ -121,20 +137,17 @@ async def _release(pool: Pool, connection: Connection) -> None:
         await pool.release(connection)
 
 
-async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s: float, domain: str) -> Connection:
-    """A connection and its place, which the caller gives back."""
+async def _acquire(pool: Pool, auth: Auth, timeout_s: float, domain: str) -> Connection:
+    """A connection, for which there is a place."""
     import asyncpg
 
     try:
         async with asyncio.timeout(timeout_s):
-            await places.acquire()
-            try:
-                connection = await _acquire_for(domain, pool)
-            except BaseException:
-                places.release()
-                raise
+            return await _acquire_for(domain, pool)
     except TimeoutError:
-        raise ToolFailure.of("timeout", f"no database connection within {timeout_s:g} s", retryable=True) from None
+        raise ToolFailure.of(
+            "timeout", f"cannot connect to the database within {timeout_s:g} s", retryable=True
+        ) from None
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise bad_credential(auth, f"rejected by the database: {error}") from None
     except asyncpg.PostgresError as error:
@@ -148,7 +161,6 @@ async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s:
         raise _unreachable(str(error) or type(error).__name__) from None
     except (ValueError, OverflowError):
         raise bad_credential(auth, f"is not a valid database address; {SHAPES}") from None
-    return connection
 
 
 async def _acquire_for(domain: str, pool: Pool) -> Connection:

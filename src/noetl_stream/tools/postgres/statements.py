@@ -112,11 +112,11 @@ def leading_word(statement: SqlStatement) -> tuple[str | None, int]:
 def split_statements(text: str) -> list[SqlStatement]:
     """The statements of ``text``, in order, without empty ones. Never fails: Postgres reports unfinished SQL."""
     statements = []
-    draft = _Draft(start=0)
+    draft = _Draft(start=0, line=1)
     for kind, start, end in _tokens(text):
         if kind == "sign" and text[start] == ";" and not draft.is_open:
             statements.append(draft.finished(text, start))
-            draft = _Draft(start=end)
+            draft = _Draft(start=end, line=draft.line + text.count("\n", draft.start, end))
         else:
             draft.take(kind, text[start:end], start, end)
     statements.append(draft.finished(text, len(text)))
@@ -126,6 +126,7 @@ def split_statements(text: str) -> list[SqlStatement]:
 @dataclass(slots=True)
 class _Draft:
     start: int
+    line: int
     depth: int = 0
     blocks: int = 0
     has_content: bool = False
@@ -167,7 +168,7 @@ class _Draft:
         offset = self.start + len(raw) - len(raw.lstrip())
         return SqlStatement(
             text=body,
-            line=text.count("\n", 0, offset) + 1,
+            line=self.line + text.count("\n", self.start, offset),
             words=tuple(self.words),
             parameters=tuple(Parameter(it.name, it.start - offset, it.end - offset) for it in self.parameters),
         )

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import msgspec
 from pydantic import Field
 
 from noetl_stream.playbook.kinds.spec import KindSpec
@@ -17,6 +16,8 @@ from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
+from noetl_stream.tools.places import WAITING
+from noetl_stream.tools.postgres.connect import first_rows
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
@@ -25,16 +26,19 @@ from noetl_stream.tools.postgres.syntax import params_error, syntax_problems
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
+    from asyncpg.types import Type
 
+    from noetl_stream.telemetry.measures import Reading
     from noetl_stream.tools.postgres.pool import Connection
 
-ROWS_CONVERTED_INLINE: Final = 1_000
-"""Rows converted to JSON on the event loop; more are converted in a thread, to keep heartbeats going."""
+MAX_PARAMETERS: Final = 32_767
+"""Parameters of one statement, a bound of the driver."""
+_VALUES_BOUND_INLINE: Final = 100
 _MAX_APPLICATION_NAME: Final = 63
 _MAX_TIMEOUT_MS: Final = 2**31 - 1
 DEAD_WORKER_GRACE_S: Final = 1.0
 """How long after the task's timeout Postgres cancels a statement, in case the worker is gone."""
-_SETTINGS: Final = "select set_config(name, value, $3) from unnest($1::text[], $2::text[]) as given (name, value)"
+_SETTINGS: Final = "select set_config(name, value, false) from unnest($1::text[], $2::text[]) as given (name, value)"
 
 
 class PostgresInputs(sql.SqlInputs):
@@ -52,6 +56,9 @@ class PostgresKnobs(sql.SqlKnobs):
     transaction: bool = Field(
         default=True,
         description="Whether all statements run in one transaction; if not, each commits on its own.",
+    )
+    isolation: Literal["read_committed", "repeatable_read", "serializable"] | None = Field(
+        default=None, description="Isolation of the transactions. Default: that of the database."
     )
 
 
@@ -76,6 +83,10 @@ class PostgresTool:
         """The tool with the addresses that the operator allows."""
         return cls(ConnectionPools(Egress(settings.egress)))
 
+    def readings(self) -> Sequence[Reading]:
+        """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        return [WAITING.read(self._pools.waiting, self.spec.kind)]
+
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
 
@@ -88,17 +99,17 @@ class PostgresTool:
         """
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
-        statements = _bound_statements(inputs.texts, inputs.params)
+        statements = await _bound_statements(inputs.texts, inputs.params)
         async with self._pools.connection(call, inputs.auth, inputs.pool) as connection:
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
+                await run.settings(call)
                 async with connection.transaction() if knobs.transaction else nullcontext():
-                    await run.settings(call)
                     for number, statement in enumerate(statements, start=1):
                         place.at_statement(number, statement.line, statement.sql, statement.names)
                         await run.statement(number, statement)
                     place.at_commit()
-        return ToolResult(await run.result())
+        return ToolResult(await asyncio.to_thread(run.result))
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -106,7 +117,7 @@ class PostgresTool:
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundStatement:
+class BoundStatement:
     """A statement with ``$1``, ``$2``, … and the name and value of each."""
 
     sql: str
@@ -116,7 +127,18 @@ class _BoundStatement:
     values: tuple[Any, ...]
 
 
-def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[_BoundStatement]:
+async def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[BoundStatement]:
+    if sum(map(len, texts)) <= sql.INLINE_CHARS:
+        return read_statements(texts, params)
+    return await asyncio.to_thread(read_statements, texts, params)
+
+
+def read_statements(texts: Sequence[str], params: sql.Params) -> list[BoundStatement]:
+    """The statements of the texts with their parameters, in a time that grows as they do.
+
+    Raises:
+        ToolFailure: ``invalid_input``.
+    """
     statements = [statement for text in texts for statement in split_statements(text)]
     if not statements:
         raise invalid_input("command: has no statements")
@@ -124,18 +146,22 @@ def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[_BoundSt
         if (reason := refusal(statement)) is not None:
             raise invalid_input(f"statement {number}: {reason}")
     sql.check_params(params, [(one.text, [parameter.name for parameter in one.parameters]) for one in statements])
-    return [_bound(statement, params) for statement in statements]
+    return [_bound(number, statement, params) for number, statement in enumerate(statements, start=1)]
 
 
-def _bound(statement: SqlStatement, params: sql.Params) -> _BoundStatement:
-    names = tuple(dict.fromkeys(parameter.name for parameter in statement.parameters))
+def _bound(number: int, statement: SqlStatement, params: sql.Params) -> BoundStatement:
+    places: dict[str, int] = {}
     pieces, position = [], 0
     for parameter in statement.parameters:
-        pieces += [statement.text[position : parameter.start], f"${names.index(parameter.name) + 1}"]
+        place = places.setdefault(parameter.name, len(places) + 1)
+        pieces += [statement.text[position : parameter.start], f"${place}"]
         position = parameter.end
+    if len(places) > MAX_PARAMETERS:
+        most = f"{len(places):,} parameters, and may use {MAX_PARAMETERS:,}"
+        raise invalid_input(f"statement {number} uses {most}; pass the rows as one, such as $rows::jsonb")
     text = "".join([*pieces, statement.text[position:]])
-    values = tuple(sql.value_of(params, name) for name in names)
-    return _BoundStatement(text, statement.line, " ".join(statement.words[:1]), names, values)
+    values = tuple(sql.value_of(params, name) for name in places)
+    return BoundStatement(text, statement.line, " ".join(statement.words[:1]), tuple(places), values)
 
 
 class _Run:
@@ -143,63 +169,59 @@ class _Run:
 
     def __init__(self, connection: Connection, knobs: PostgresKnobs, read_timeout_s: float | None) -> None:
         self._connection = connection
-        self._max_rows = knobs.max_rows
-        self._one_transaction = knobs.transaction
+        self._knobs = knobs
         self._read_timeout_s = read_timeout_s
         self._runs: list[sql.StatementRun] = []
         self._returned: sql.Returned | None = None
         self._json_columns: frozenset[int] = frozenset()
 
     async def settings(self, call: ToolCall) -> None:
+        """Sets what the session has of the task, before its transaction: the first statement in it is the author's."""
         name = f"noetl-stream {call.step}.{call.task} {call.execution_id}"[:_MAX_APPLICATION_NAME]
         settings = {"noetl.idempotency_key": call.idempotency_key, "application_name": name}
         longest_s = self._read_timeout_s or call.timeouts.total
         if longest_s is not None:
             longest_ms = round((longest_s + DEAD_WORKER_GRACE_S) * 1000)
             settings["statement_timeout"] = str(min(longest_ms, _MAX_TIMEOUT_MS))
-        prepared = await self._connection.prepare(_SETTINGS)
-        await prepared.fetch(list(settings), list(settings.values()), self._one_transaction)
+        if self._knobs.isolation is not None:
+            settings["default_transaction_isolation"] = self._knobs.isolation.replace("_", " ")
+        await self._connection.execute(_SETTINGS, list(settings), list(settings.values()))
 
-    async def statement(self, number: int, statement: _BoundStatement) -> None:
+    async def statement(self, number: int, statement: BoundStatement) -> None:
         prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
-        values = _values(statement, prepared)
+        values = await _values(statement, prepared)
         columns = [attribute.name for attribute in prepared.get_attributes()]
-        if columns:
-            sql.check_columns(columns, number)
-            rows = await self._rows(prepared, values, number)
-            self._returned = sql.Returned(columns, rows)
-            self._json_columns = _json_columns(prepared)
-            self._runs.append(sql.StatementRun(statement.command, len(rows)))
-        else:
-            await prepared.fetch(*values, timeout=self._read_timeout_s)
+        sql.check_columns(columns, number)
+        rows = await first_rows(prepared, values, self._knobs.max_rows + 1, self._read_timeout_s)
+        if not columns:
             self._runs.append(_status(prepared.get_statusmsg() or statement.command))
+            return
+        if len(rows) > self._knobs.max_rows:
+            raise sql.too_many_rows(number, self._knobs.max_rows)
+        self._returned = sql.Returned(columns, rows)
+        self._json_columns = _json_columns(prepared)
+        self._runs.append(sql.StatementRun(statement.command, len(rows)))
 
-    async def _rows(self, prepared: PreparedStatement[Any], values: Sequence[Any], number: int) -> list[Any]:
-        # A cursor, so that a statement without LIMIT cannot fill the worker's memory.
-        async with nullcontext() if self._one_transaction else self._connection.transaction():
-            cursor = await prepared.cursor(*values, timeout=self._read_timeout_s)
-            rows: list[Any] = await cursor.fetch(self._max_rows + 1, timeout=self._read_timeout_s)
-            if len(rows) > self._max_rows:
-                raise sql.too_many_rows(number, self._max_rows)
-        return rows
-
-    async def result(self) -> dict[str, Any]:
-        if self._returned is None or len(self._returned.rows) <= ROWS_CONVERTED_INLINE:
-            return self._plain_result()
-        return await asyncio.to_thread(self._plain_result)
-
-    def _plain_result(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
+        """The result. It may take long, so it is called in a thread."""
         import asyncpg
 
         returned = self._returned
         if returned is not None and self._json_columns:
-            returned = sql.Returned(returned.columns, _with_json(returned.rows, self._json_columns))
+            returned = sql.Returned(returned.columns, _with_json(returned, self._json_columns))
         return sql.result_of(returned, self._runs, {**sql.CONVERSIONS, asyncpg.Record: dict})
 
 
-def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> list[Any]:
+async def _values(statement: BoundStatement, prepared: PreparedStatement[Any]) -> list[Any]:
+    are_many = len(statement.values) > _VALUES_BOUND_INLINE
+    if are_many or any(isinstance(value, list | dict) for value in statement.values):
+        return await asyncio.to_thread(_bound_values, statement, prepared.get_parameters())
+    return _bound_values(statement, prepared.get_parameters())
+
+
+def _bound_values(statement: BoundStatement, types: Sequence[Type]) -> list[Any]:
     values = []
-    for name, value, expected in zip(statement.names, statement.values, prepared.get_parameters(), strict=True):
+    for name, value, expected in zip(statement.names, statement.values, types, strict=True):
         try:
             values.append(bind_value(value, expected.name))
         except (ValueError, OverflowError) as error:
@@ -213,19 +235,23 @@ def _json_columns(prepared: PreparedStatement[Any]) -> frozenset[int]:
     return frozenset(index for index, name in enumerate(names) if name in ("json", "jsonb"))
 
 
-def _with_json(rows: Sequence[Sequence[Any]], columns: frozenset[int]) -> list[list[Any]]:
-    return [[_parsed_json(value) if index in columns else value for index, value in enumerate(row)] for row in rows]
+def _with_json(returned: sql.Returned, indices: frozenset[int]) -> list[list[Any]]:
+    rows = [list(row) for row in returned.rows]
+    for number, row in enumerate(rows):
+        for index in indices:
+            try:
+                row[index] = _parsed_json(row[index])
+            except ValueError as error:
+                place = f"rows[{number}].{returned.columns[index]}"
+                message = f"{place}: cannot read its JSON: {error}; cast the column to text"
+                raise ToolFailure.of("result_not_json", message) from None
+    return rows
 
 
 def _parsed_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_parsed_json(item) for item in value]
-    if value is None:
-        return None
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ToolFailure.of("result_not_json", f"cannot read a json column: {error}; cast it to text") from None
+    return None if value is None else sql.parsed_json(value)
 
 
 def _status(message: str) -> sql.StatementRun:
