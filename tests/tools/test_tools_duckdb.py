@@ -122,10 +122,82 @@ async def test_times_with_a_zone_come_in_utc(run: Runner) -> None:
     ]
 
 
-async def test_times_with_a_zone_inside_a_list_are_refused_with_advice(run: Runner) -> None:
-    failed = await run.failure("select [now()] as a")
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("""'{"a": [1, 0.5], "b": 12345678901234567890123}'::json""", {"a": [1, 0.5], "b": 12345678901234567890123}),
+        ("""['{"a": 1}'::json, null]""", [{"a": 1}, None]),
+        ("[timestamptz '2024-01-02 10:00:00+02']", ["2024-01-02T08:00:00+00:00"]),
+        ("{'a b': date '2024-01-02', 'n': 1}", {"a b": "2024-01-02", "n": 1}),
+        ("map {'k': interval '-1 day 90 seconds'}", {"k": -86_310.0}),
+        ("row(1, timestamp '2024-01-02 10:00:00.5')", [1, "2024-01-02T10:00:00.500000"]),
+        ("date '9999-12-31'", "9999-12-31"),
+        ("timestamp '0001-01-01'", "0001-01-01T00:00:00"),
+        ("timestamp_ns '2020-01-01 00:00:00.123456789'", "2020-01-01T00:00:00.123456789"),
+        ("time '24:00:00'", "24:00:00"),
+        ("timetz '10:00:00.5+02'", "10:00:00.500000+02:00"),
+        ("[time_ns '10:00:00.123456789']", ["10:00:00.123456789"]),
+        ("interval '-3 days -00:00:00.5'", -259_200.5),
+        ("timestamptz '2024-01-02 01:00:00+02'::varchar", "2024-01-01 23:00:00+00"),
+    ],
+)
+async def test_values_leave_as_they_are(run: Runner, expression: str, expected: Any) -> None:
+    """Those that DuckDB's Python library would change, too."""
+    [row] = (await run(f"select {expression} as a"))["rows"]
+    assert row == {"a": expected}
+
+
+async def test_what_a_change_returns_is_read_as_it_is_or_refused(run: Runner) -> None:
+    table = "create table t (a date, b timestamp, c json); insert into t values"
+    done = await run(f"{table} ('2024-01-02', '2024-01-02 10:00:00', '[1]') returning *")
+    assert done["rows"] == [{"a": "2024-01-02", "b": "2024-01-02T10:00:00", "c": [1]}]
+    for values in ("('infinity', null, null)", "(null, '-infinity', null)", "('9999-12-31', null, null)"):
+        failed = await run.failure(f"{table} {values} returning *")
+        assert failed.error.message.endswith("its type can be read from a SELECT only; cast the column to text")
+
+
+async def test_a_query_with_such_values_runs_once(run: Runner) -> None:
+    sql = "create sequence numbers; select now() as at, nextval('numbers') as n; select nextval('numbers') as n"
+    assert (await run(sql))["rows"] == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("12345678901234567.89::decimal(19,2)", "a JSON number cannot keep all its digits"),
+        ("[{'b': 12345678901234567.89::decimal(19,2)}]", "a JSON number cannot keep all its digits"),
+        ("'12345678901234567.89'::json", "a JSON number cannot keep all its digits"),
+        ("date 'infinity'", "the date is infinite, or outside of the years 1 to 9999"),
+        ("timestamp '0044-03-15 (BC) 10:00:00'", "the date is infinite, or outside of the years 1 to 9999"),
+        ("[date '10000-01-01']", "the date is infinite, or outside of the years 1 to 9999"),
+        ("interval '1 month'", "an interval with months has no number of seconds"),
+    ],
+)
+async def test_values_that_json_cannot_keep_are_refused_with_advice(run: Runner, expression: str, reason: str) -> None:
+    failed = await run.failure(f"select {expression} as a")
     assert failed.error.kind == "result_not_json"
-    assert "cast it to text" in failed.error.message
+    assert failed.error.message.startswith("rows[0].a")
+    assert f"{reason}; cast the column to text" in failed.error.message
+
+
+@pytest.mark.parametrize("value", [[1, "a"], [1, True], [2**53 + 1, 0.5], [{"a": 1}, {"b": 2}], {"a": 2**130}, 2**130])
+async def test_a_parameter_that_duckdb_would_change_is_refused(run: Runner, value: Any) -> None:
+    failed = await run.failure("select $v as v", params={"v": value})
+    assert failed.error.kind == "invalid_input"
+    assert failed.error.message.startswith("params.v: DuckDB would change it")
+    failed = await run.failure("select $1 as v", params=[value])
+    assert failed.error.message.startswith("params[0]: DuckDB would change it")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["select st_point(1, 2)", "from read_xlsx('a.xlsx')", "install spatial", "load spatial", "force install httpfs"],
+)
+async def test_an_extension_is_not_advised_but_said_to_be_out_of_reach(run: Runner, sql: str) -> None:
+    message = (await run.failure(sql)).error.message
+    assert "tasks cannot" in message.lower()
+    assert "INSTALL" not in message
+    assert "NOETL_DUCKDB_PATHS" not in message
 
 
 @pytest.mark.parametrize("expression", ["'nan'::double", "map {1: 2}"])
@@ -177,7 +249,13 @@ async def test_the_types_of_a_table_follow_its_values(run: Runner) -> None:
         "late": "BIGINT",
     }
     done = await run("select tree->>'a' as a, mixed, huge from t order by whole", tables={"t": rows})
-    assert done["rows"] == [{"a": "1", "mixed": "1", "huge": 2**70}, {"a": None, "mixed": '"x"', "huge": 1}]
+    assert done["rows"] == [{"a": "1", "mixed": 1, "huge": 2**70}, {"a": None, "mixed": "x", "huge": 1}]
+
+
+async def test_integers_that_a_double_cannot_hold_stay_beside_other_numbers(run: Runner) -> None:
+    rows = [{"a": 2**53 + 1}, {"a": 0.5}]
+    done = await run("select a, typeof(a) as type from t", tables={"t": rows})
+    assert done["rows"] == [{"a": 2**53 + 1, "type": "JSON"}, {"a": 0.5, "type": "JSON"}]
 
 
 async def test_names_of_tables_and_columns_may_be_anything(run: Runner) -> None:

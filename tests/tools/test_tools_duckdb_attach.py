@@ -98,7 +98,7 @@ async def test_columns_keep_their_types(run: Runner) -> None:
         "big": "BIGINT",
         "real_": "FLOAT",
         "double_": "DOUBLE",
-        "exact": "DOUBLE",
+        "exact": "DECIMAL(18,1)",
         "yes": "BOOLEAN",
         "day": "DATE",
         "moment": "TIMESTAMP",
@@ -107,17 +107,18 @@ async def test_columns_keep_their_types(run: Runner) -> None:
         "span": "INTERVAL",
         "id": "UUID",
         "doc": "JSON",
-        "bytes": "VARCHAR",
-        "tags": "VARCHAR",
-        "mood": "VARCHAR",
+        "bytes": "BLOB",
+        "tags": "VARCHAR[]",
+        "mood": "ENUM('ok')",
         'Odd "Name': "INTEGER",
     }
-    full, empty = await run("from pg.sales.kinds order by small", "sales.kinds")
+    columns = "* exclude (span), datepart('year', span) as years, datepart('epoch', span) % 86400 as seconds"
+    full, empty = await run(f"select {columns} from pg.sales.kinds order by small", "sales.kinds")
     assert full["zoned"] == "2026-01-31T08:00:00+00:00"
     assert (full["moment"], full["day"], full["clock"]) == ("2026-01-31T10:00:00.250000", "2026-01-31", "10:00:00")
     assert (full["big"], full["double_"], full["exact"], full["yes"]) == (9_000_000_000, 1e300, 1.5, True)
-    assert (full["bytes"], full["tags"], full["mood"], full['Odd "Name']) == ("/" * 133 + "w==", "{x,y}", "ok", 5)
-    assert full["doc"] == '{"a": [1, "x"]}'
+    assert (full["bytes"], full["tags"], full["mood"], full['Odd "Name']) == ("/" * 133 + "w==", ["x", "y"], "ok", 5)
+    assert full["doc"] == {"a": [1, "x"]}
     assert set(empty.values()) == {None}
 
 
@@ -212,3 +213,95 @@ async def test_a_copy_over_the_read_timeout_is_a_timeout(run: Runner) -> None:
     await connection.close()
     failed = await run.failure("select 1", "slow", timeouts=Timeouts(read=0.05))
     assert (failed.error.kind, failed.error.retryable) == ("timeout", True)
+
+
+async def postgres(dsn: str, *statements: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
+async def test_values_arrive_as_postgres_has_them(run: Runner) -> None:
+    await postgres(
+        run.dsn,
+        "drop table if exists exact cascade; drop domain if exists cents; create domain cents as numeric(20, 2)",
+        """create table exact (id int, amount numeric, cents cents, day date, moment timestamp, zoned timestamptz,
+            span interval)""",
+        "insert into exact select g, 0.1 from generate_series(1, 10) g",
+        """insert into exact values (11, 123456789012345678.01, 12.5, '0044-03-15 BC', '0044-03-15 10:00:00.5 BC',
+            '0044-03-15 10:00:00+00 BC', '1 year -2 days 04:05:06'), (12, null, null, 'infinity', '-infinity',
+            '9999-12-31 23:59:59.999999+00', '-1 month +1 day -00:00:00.000001')""",
+    )
+    sql = """
+        select sum(amount) filter (where id < 11) = 1.0 as sum_is_one, max(amount)::varchar as largest,
+               typeof(any_value(amount)) as type, typeof(any_value(cents)) as cents, min(day)::varchar as day,
+               max(day)::varchar as last, max(moment)::varchar as moment, min(zoned)::varchar as zoned,
+               list(span::varchar order by id) filter (where span is not null) as spans
+          from pg.exact"""
+    assert await run(sql, "exact") == [
+        {
+            "sum_is_one": True,
+            "largest": "123456789012345678.01",
+            "type": "DECIMAL(20,2)",
+            "cents": "DECIMAL(20,2)",
+            "day": "0044-03-15 (BC)",
+            "last": "infinity",
+            "moment": "0044-03-15 (BC) 10:00:00.5",
+            "zoned": "0044-03-15 (BC) 10:00:00+00",
+            "spans": ["1 year -2 days 04:05:06", "-1 month 1 day -00:00:00.000001"],
+        }
+    ]
+
+
+async def test_arrays_arrive_as_lists_of_their_values(run: Runner) -> None:
+    await postgres(
+        run.dsn,
+        "drop table if exists lists",
+        """create table lists as select array[0.1, null, 12345678901234567.89] as amounts,
+            array['it''s', '["x'] as texts, array[[date '0044-03-15 BC'], [null::date]] as days,
+            array['\\x6869'::bytea] as bytes, '{}'::int[] as empty,
+            array['ok'::sales.mood] as moods, array['{"a": 1}'::jsonb] as docs, null::interval[] as none,
+            array[interval '1 month -1 day'] as spans, 'a  '::char(3) as padded""",
+    )
+    [row] = await run(
+        """select amounts::varchar as amounts, texts, days::varchar as days, typeof(days) as type, bytes, empty, moods,
+            docs, "none", spans::varchar as spans, padded from pg.lists""",
+        "lists",
+    )
+    assert row == {
+        "amounts": "[0.10, NULL, 12345678901234567.89]",
+        "texts": ["it's", '["x'],
+        "days": "[['0044-03-15 (BC)'], [NULL]]",
+        "type": "DATE[][]",
+        "bytes": ["aGk="],
+        "empty": [],
+        "moods": ["ok"],
+        "docs": [{"a": 1}],
+        "none": None,
+        "spans": "[1 month -1 day]",
+        "padded": "a  ",
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("'NaN'::numeric", "column n, with NaN or an infinity"),
+        ("array[1, 'Infinity']::numeric[]", "column n, with NaN or an infinity"),
+        ("1e30::numeric + 0.000000001", "column n, with numbers of 40 digits"),
+        ("case when g = 1 then array[1] else array[[1], [2]] end", "column n, with arrays of several dimensions"),
+    ],
+)
+async def test_a_column_that_duckdb_cannot_hold_is_refused_with_words(run: Runner, column: str, message: str) -> None:
+    select = f"select {column} as n from generate_series(1, 2) g"
+    await postgres(run.dsn, f"drop table if exists wide; create table wide as {select}")
+    failed = await run.failure("select 1", "wide")
+    assert failed.error.kind == "sql"
+    assert failed.error.message.startswith(f"attach.pg.wide: DuckDB cannot hold {message}; cast it to text in a view")
+
+
+async def test_without_rows_a_number_has_a_type(run: Runner) -> None:
+    await postgres(run.dsn, "drop table if exists nothing; create table nothing (a numeric, b numeric[])")
+    types = await run("select column_type from (describe pg.nothing)", "nothing")
+    assert [row["column_type"] for row in types] == ["DECIMAL(18,0)", "DECIMAL(18,0)[]"]

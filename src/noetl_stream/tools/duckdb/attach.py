@@ -6,7 +6,7 @@ the worker can (its ``postgres_scan`` ignores ``enable_external_access``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.duckdb.copies import NULL, CopiedColumn, CopiedDatabase, CopiedTable
 from noetl_stream.tools.duckdb.tables import quoted
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, invalid_input
 from noetl_stream.tools.postgres.failures import failures_translated
@@ -23,43 +24,31 @@ if TYPE_CHECKING:
     from noetl_stream.tools.postgres.pool import Connection
 
 MAX_ATTACHED_BYTES: Final = 256 * 1024 * 1024
-MAX_LINE_BYTES: Final = 16_000_000
-"""Length of a copied row, as text."""
 _BATCH_ROWS: Final = 500
-_NULL: Final = r"\N"
-_CSV: Final = (
-    "header = false, auto_detect = false, new_line = '\\n', delim = ',', quote = '\"', escape = '\"', "
-    f"nullstr = '{_NULL}', allow_quoted_nulls = false, parallel = false, max_line_size = {MAX_LINE_BYTES}"
-)
-_FORMAT: Final = "set local datestyle = 'ISO'; set local intervalstyle = 'postgres'; set local timezone = 'UTC'"
+_FORMAT: Final = """
+set local datestyle = 'ISO'; set local intervalstyle = 'postgres'; set local timezone = 'UTC';
+set local extra_float_digits = 1; set local bytea_output = 'hex'
+"""
 _FIND: Final = """
 select n.nspname as schema, c.relname as name, cardinality(parse_ident($1)) > 1 as is_qualified
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.oid = to_regclass($1)
 """
 _COLUMNS: Final = """
-select a.attname as name, coalesce(nullif(t.typbasetype, 0), t.oid)::regtype::text as type, a.atttypmod as modifier
-  from pg_attribute a join pg_type t on t.oid = a.atttypid
- where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped
- order by a.attnum
+with recursive resolved (number, name, type, modifier) as (
+    select attnum, attname, atttypid, atttypmod from pg_attribute
+     where attrelid = to_regclass($1) and attnum > 0 and not attisdropped
+    union all
+    select r.number, r.name, t.typbasetype, t.typtypmod
+      from resolved r join pg_type t on t.oid = r.type where t.typtype = 'd'
+)
+select r.name, coalesce(item.oid, t.oid)::regtype::text as kind, r.modifier, item.oid is not null as is_array,
+       array(select enumlabel::text from pg_enum where enumtypid = coalesce(item.oid, t.oid) order by enumsortorder)
+           as labels
+  from resolved r join pg_type t on t.oid = r.type left join pg_type item on item.typarray = t.oid
+ where t.typtype <> 'd'
+ order by r.number
 """
-_TYPES: Final[Mapping[str, str]] = {
-    "smallint": "SMALLINT",
-    "integer": "INTEGER",
-    "bigint": "BIGINT",
-    "real": "FLOAT",
-    "double precision": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "date": "DATE",
-    "time without time zone": "TIME",
-    "timestamp without time zone": "TIMESTAMP",
-    "timestamp with time zone": "TIMESTAMPTZ",
-    "interval": "INTERVAL",
-    "uuid": "UUID",
-    "json": "JSON",
-    "jsonb": "JSON",
-}
-_MAX_DECIMAL_DIGITS: Final = 38
 
 
 class Attach(Inputs):
@@ -68,25 +57,6 @@ class Attach(Inputs):
     auth: Auth = auth_field(..., "As for `postgres`.")
     tables: list[str] = Field(min_length=1, description="Names of tables and views: `orders`, `sales.orders`.")
     read_only: Literal[True] = Field(default=True, description="Attached tables are copies and read-only.")
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedTable:
-    """A table copied to a text file. ``columns`` are names and DuckDB types; ``schema`` is its schema in DuckDB."""
-
-    schema: str
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    file: Path
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedDatabase:
-    """The copy of ``attach.<alias>``. ``file`` is the path of its DuckDB database."""
-
-    alias: str
-    file: Path
-    tables: tuple[CopiedTable, ...]
 
 
 async def copy_databases(
@@ -134,11 +104,14 @@ async def _copy(
     table = await connection.fetchrow(_FIND, name)
     if table is None:
         raise ToolFailure.of("not_found", f"{place}: no such table or view")
-    columns = [(row["name"], row["type"], row["modifier"]) for row in await connection.fetch(_COLUMNS, name)]
+    columns = tuple(
+        CopiedColumn(row["name"], row["kind"], row["modifier"], row["is_array"], tuple(row["labels"]))
+        for row in await connection.fetch(_COLUMNS, name)
+    )
     if not columns:
         raise invalid_input(f"{place}: the table has no columns")
     source = f"{quoted(table['schema'])}.{quoted(table['name'])}"
-    line = " || ',' || ".join(_field(quoted(column), kind) for column, kind, _ in columns)
+    line = " || ',' || ".join(map(_field, columns))
     # By cursor, since the driver cannot cancel a COPY whose data it has not read.
     rows = await connection.cursor(f"select {line} from {source}", timeout=timeout_s)
     with file.open("wb") as sink:
@@ -146,36 +119,13 @@ async def _copy(
             data = "".join(f"{row[0]}\n" for row in batch).encode()
             budget.take(len(data), place)
             sink.write(data)
-    typed = tuple((column, _type(kind, modifier)) for column, kind, modifier in columns)
-    return CopiedTable(table["schema"] if table["is_qualified"] else "main", table["name"], typed, file)
+    schema = table["schema"] if table["is_qualified"] else "main"
+    return CopiedTable(place, schema, table["name"], columns, file)
 
 
-def _field(column: str, kind: str) -> str:
+def _field(column: CopiedColumn) -> str:
     """SQL for a column's quoted text, unquoted where it is null."""
-    text = f"translate(encode({column}, 'base64'), E'\\n', '')" if kind == "bytea" else f"{column}::text"
-    return f"""coalesce('"' || replace({text}, '"', '""') || '"', E'\\{_NULL}')"""
-
-
-def _type(kind: str, modifier: int) -> str:
-    if kind != "numeric":
-        return _TYPES.get(kind, "VARCHAR")
-    digits, places = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
-    return f"DECIMAL({digits},{places})" if modifier >= 4 and places <= digits <= _MAX_DECIMAL_DIGITS else "DOUBLE"
-
-
-def load_statements(database: CopiedDatabase) -> Iterator[str]:
-    """SQL that loads the copied files into a database and attaches it read-only."""
-    alias, place = quoted(database.alias), _text(str(database.file))
-    yield f"attach {place} as {alias}"
-    for schema in dict.fromkeys(table.schema for table in database.tables):
-        yield f"create schema if not exists {alias}.{quoted(schema)}"
-    for table in database.tables:
-        target = f"{alias}.{quoted(table.schema)}.{quoted(table.name)}"
-        columns = ", ".join(f"{_text(name)}: {_text(kind)}" for name, kind in table.columns)
-        yield f"create table {target} as from read_csv({_text(str(table.file))}, columns = {{{columns}}}, {_CSV})"
-    yield f"detach {alias}"
-    yield f"attach {place} as {alias} (read_only)"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    name = quoted(column.name)
+    # Unlike a cast to text, it keeps the spaces at the end of a character(n).
+    text = f"array_to_json({name}::text[])::text" if column.is_array else f"concat({name})"
+    return f"""case when {name} is null then E'\\{NULL}' else '"' || replace({text}, '"', '""') || '"' end"""

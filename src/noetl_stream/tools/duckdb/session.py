@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -14,17 +14,24 @@ import duckdb
 
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
+from noetl_stream.tools.duckdb.copies import CopiedDatabase, load
 from noetl_stream.tools.duckdb.syntax import creates_secret
 from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
+from noetl_stream.tools.duckdb.values import Carrier, carriers_of, is_same, read_rows
 from noetl_stream.tools.inputs import invalid_input
 
-ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
 _ATTACHES_A_FILE: Final = re.compile(
     r"\s*attach\s+(database\s+)?(if\s+not\s+exists\s+)?'(?!:memory:)[^']", re.IGNORECASE
 )
 _MESSAGE_CHARACTERS: Final = 1_000
+_ANY_INTEGER_BITS: Final = 64
+_NOT_HELD: Final = (
+    "DuckDB would change it: values of a list have one type, and integers at most 128 bits; "
+    "pass text with JSON, and write $name::json"
+)
+_INSTALL: Final = "\n\nPlease try installing"
+"""Where DuckDB's advice on an extension begins."""
 _open_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
 _open_locks_guard: Final = threading.Lock()
 
@@ -87,9 +94,11 @@ class DuckdbSession:
         connection = self._open()
         try:
             statements = _statements(connection, texts)
+            _refuse_extensions(statements)
             if self._database is not None:
                 _refuse_shared(statements)
             sql.check_params(params, [(one.query, [str(name) for name in one.named_parameters]) for one in statements])
+            self._check_held(params)
             connection.execute("begin")
             connection.execute("set variable idempotency_key = $1", [idempotency_key])
             for name, table in tables.items():
@@ -142,11 +151,16 @@ class DuckdbSession:
         if connection.execute("select current_setting('lock_configuration')").fetchall() == [(True,)]:
             return  # locked by another task on the same file
         for database in self._attached:
-            for statement in load_statements(database):
-                self._execute(statement, {}, f"attach.{database.alias}")
+            load(database, partial(self._loaded, f"attach.{database.alias}"))
+        # Otherwise text, days and hours of a time with a zone would depend on the machine.
+        connection.execute("set global timezone = 'UTC'")
         connection.execute("set allowed_directories = $1", [[str(folder) for folder in self._folders]])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
+
+    def _loaded(self, place: str, query: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._execute(query, {}, place).fetchall()
+        return rows
 
     def _results(self, statements: Sequence[Any], params: sql.Params) -> dict[str, Any]:
         runs: list[sql.StatementRun] = []
@@ -158,25 +172,54 @@ class DuckdbSession:
             returned = rows or returned
         return sql.result_of(returned, runs)
 
+    def _check_held(self, params: sql.Params) -> None:
+        """Refuses a parameter that DuckDB would change, such as a list with values of several types."""
+        assert self._connection is not None
+        given = {f"[{at}]": it for at, it in enumerate(params)} if isinstance(params, list) else params or {}
+        for name, value in given.items():
+            if isinstance(value, list | dict) or (isinstance(value, int) and value.bit_length() >= _ANY_INTEGER_BITS):
+                try:
+                    held = self._connection.execute("select $1", [value]).fetchall()[0][0]
+                except duckdb.Error:
+                    held = None
+                if not is_same(value, held):
+                    place = f"params{name}" if isinstance(params, list) else f"params.{name}"
+                    raise invalid_input(f"{place}: {_NOT_HELD}")
+
     def _statement(
         self, number: int, statement: Any, values: dict[str, Any]
     ) -> tuple[sql.StatementRun, sql.Returned | None]:
         place = f"statement {number}"
         command = _command(statement)
-        connection = self._execute(statement, values, place)
+        selected = self._selected(statement.query, values, place) if command == "SELECT" else None
+        connection = self._execute(statement if selected is None else selected[1], values, place)
         columns = [str(column[0]) for column in connection.description or ()]
-        types = [str(column[1]) for column in connection.description or ()]
         if not _returns_rows(command, columns, str(statement.query)):
             counted = self._fetched(connection, place)
             return sql.StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
+        carriers = carriers_of(it[1] for it in connection.description or ()) if selected is None else selected[0]
         sql.check_columns(columns, number)
-        zoned = [place for place, name in enumerate(types) if name == ZONED]
-        if zoned and command == "SELECT":
-            connection = self._execute(_without_zones(statement.query, [columns[it] for it in zoned]), values, place)
         rows = self._fetched(connection, place)
         if len(rows) > self._max_rows:
             raise sql.too_many_rows(number, self._max_rows)
-        return sql.StatementRun(command, len(rows)), sql.Returned(columns, _with_zones(rows, zoned))
+        return sql.StatementRun(command, len(rows)), sql.Returned(columns, read_rows(rows, carriers))
+
+    def _selected(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
+        """The carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            described = connection.execute(f"describe {query}", values or None).fetchall()
+        except duckdb.ParserException:  # there are forms of a query that cannot be described
+            return None
+        except duckdb.Error as error:
+            raise _failure(error, place) from None
+        names = [str(row[0]) for row in described]
+        carriers = carriers_of(connection.type(str(row[1])) for row in described)
+        if not carriers or len(set(names)) < len(names):
+            return None
+        casts = [f"cast({quoted(names[at])} as {it.kind}) as {quoted(names[at])}" for at, it in carriers.items()]
+        return carriers, f"select * replace ({', '.join(casts)}) from ({query.rstrip().rstrip(';')}\n)"
 
     def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
         assert self._connection is not None
@@ -223,6 +266,12 @@ def _refuse_shared(statements: Iterable[Any]) -> None:
             raise ToolFailure.of("not_allowed", message)
 
 
+def _refuse_extensions(statements: Iterable[Any]) -> None:
+    for number, statement in enumerate(statements, start=1):
+        if _command(statement) == "LOAD":
+            raise ToolFailure.of("not_allowed", f"statement {number}: tasks cannot install or load extensions")
+
+
 def _command(statement: Any) -> str:
     """The kind of a statement: ``SELECT``, ``CREATE``."""
     try:
@@ -238,29 +287,14 @@ def _returns_rows(command: str, columns: list[str], text: str) -> bool:
     return bool(columns) and columns != ["Success"]
 
 
-def _without_zones(query: str, columns: list[str]) -> str:
-    """``query`` with zoned times in UTC without their zone: reading zones needs a package we do not install."""
-    replaced = ", ".join(f"{quoted(name)} at time zone 'UTC' as {quoted(name)}" for name in columns)
-    return f"select * replace ({replaced}) from (\n{query.rstrip().rstrip(';')}\n)"
-
-
-def _with_zones(rows: list[tuple[Any, ...]], zoned: list[int]) -> list[Any]:
-    if not zoned:
-        return rows
-    complete = [list(row) for row in rows]
-    for row in complete:
-        for place in zoned:
-            if isinstance(row[place], datetime.datetime):
-                row[place] = row[place].replace(tzinfo=datetime.UTC)
-    return complete
-
-
 def _failure(error: Exception, place: str) -> ToolFailure:
     if isinstance(error, duckdb.InterruptException):
         return _cancelled()
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
-        message = f"{place}: {_message_of(error)}; the operator can allow folders with NOETL_DUCKDB_PATHS"
+        message = f"{place}: {_message_of(error)}"
+        if "extension" not in message:
+            message += "; the operator can allow folders with NOETL_DUCKDB_PATHS"
         return ToolFailure.of("not_allowed", message, code=code)
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
     return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
@@ -272,9 +306,11 @@ def _cancelled() -> ToolFailure:
 
 def _message_of(error: Exception) -> str:
     """DuckDB's message on one line, without its excerpt of the SQL."""
-    message, _, excerpt = str(error).partition("\n\nLINE ")
+    written, advice, _ = str(error).partition(_INSTALL)
+    message, _, excerpt = written.partition("\n\nLINE ")
     # For an unreadable row, keep the reason; drop the row itself and DuckDB's advice.
     message = message.partition("\nError when ")[2].partition("\n")[0] or message
     line = excerpt.partition(":")[0]
     text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
+    text += " Tasks cannot load extensions." if advice else ""
     return f"{text} (line {line})" if line.isdecimal() else text

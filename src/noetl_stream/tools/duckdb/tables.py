@@ -9,6 +9,8 @@ import msgspec
 
 from noetl_stream.tools.inputs import invalid_input
 
+_EXACT: Final = range(-(2**53), 2**53 + 1)
+"""Integers that a double holds."""
 _BIGINT: Final = range(-(2**63), 2**63)
 _HUGEINT: Final = range(-(2**127), 2**127)
 
@@ -69,8 +71,8 @@ def _type_of(values: Iterable[Any]) -> str:
 
 _TYPES: Final[Mapping[str, frozenset[str]]] = {
     "BOOLEAN": frozenset({"bool"}),
-    "BIGINT": frozenset({"int"}),
-    "HUGEINT": frozenset({"int", "hugeint"}),
+    "BIGINT": frozenset({"int", "long"}),
+    "HUGEINT": frozenset({"int", "long", "hugeint"}),
     "DOUBLE": frozenset({"int", "float"}),
     "VARCHAR": frozenset({"str"}),
 }
@@ -80,5 +82,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        return "int" if value in _BIGINT else "hugeint" if value in _HUGEINT else "other"
+        if value in _EXACT:
+            return "int"
+        return "long" if value in _BIGINT else "hugeint" if value in _HUGEINT else "other"
     return "float" if isinstance(value, float) else "str" if isinstance(value, str) else "other"

@@ -20,14 +20,17 @@ from noetl_stream.settings.tools import (
     size_bytes,
 )
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copy_databases
+from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
+from noetl_stream.tools.duckdb.copies import CopiedDatabase
 from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
+from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
 
 if TYPE_CHECKING:  # DuckDB takes long to import; only playbooks with duckdb should pay for it
+    from noetl_stream.telemetry.measures import Reading
     from noetl_stream.tools.duckdb.session import DuckdbSession
 
 MAX_THREADS: Final = 4
@@ -108,12 +111,17 @@ class DuckdbTool:
         self._settings = settings or ToolSettings()
         self._folders = self._settings.duckdb_folders
         self._pools = ConnectionPools(Egress(self._settings.egress))
+        self._places = Places(MAX_THREADS, "DuckDB thread")
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="noetl-duckdb")
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> DuckdbTool:
         """The tool with what the operator allows."""
         return cls(settings)
+
+    def readings(self) -> Sequence[Reading]:
+        """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        return [WAITING.read(self._places.waiting + self._pools.waiting, self.spec.kind)]
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
@@ -142,14 +150,15 @@ class DuckdbTool:
 
         config = _config(inputs, knobs, self._settings)
         session = DuckdbSession(inputs.database, config, knobs.max_rows, self._folders, databases)
-        work = asyncio.get_running_loop().run_in_executor(
-            self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
-        )
-        try:
-            return ToolResult(await asyncio.shield(work))
-        except asyncio.CancelledError:
-            await _interrupted(session, work)
-            raise
+        async with self._places.held(call):
+            work = asyncio.get_running_loop().run_in_executor(
+                self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
+            )
+            try:
+                return ToolResult(await asyncio.shield(work))
+            except asyncio.CancelledError:
+                await _interrupted(session, work)
+                raise
 
     async def close(self) -> None:
         """Waits for the threads, whose work has been interrupted by then."""
