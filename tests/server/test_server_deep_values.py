@@ -12,6 +12,7 @@ from test_server_streams import STREAM, Streams
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.state import RecordedFact
+from noetl_stream.errors import UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -28,6 +29,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
 from noetl_stream.model.nesting import MESSAGE_DEPTH
 from noetl_stream.model.outcome import Outcome, Payload
+from noetl_stream.playbook.trigger.matching import read_event
 from noetl_stream.ports.store import PlaybookRow
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server import fold, snapshots
@@ -246,6 +248,12 @@ async def test_a_message_of_a_stream_that_nests_too_deeply_is_ignored_with_the_r
     await streams.until_folded(1)
     assert await streams.history() == [("ignored", "its data is nested more than 200 levels deep")]
     await another_ends(stage)
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_a_body_of_a_webhook_that_nests_too_deeply_is_no_event(levels: int) -> None:
+    with pytest.raises(UsageError, match="its body is nested more than 200 levels deep"):
+        read_event("webhook", {"body": bytes(nested(levels)).decode()})
 
 
 def test_what_an_older_release_let_nest_too_deeply_is_cut_where_it_is_shown() -> None:
