@@ -87,7 +87,13 @@ def test_it_needs_no_gateway_for_files_and_pages(alone: Path, tmp_path: Path, wo
     assert found.stdout
 
 
-@pytest.mark.parametrize("words", ["dev", "server", "run playbooks/hello.yaml", "execution list", "playbook test"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("dev", "server", "run playbooks/hello.yaml", "execution list", "playbook test"),
+        "setup --nats nats://127.0.0.1:1 --postgres postgresql://127.0.0.1:1/x",
+    ],
+)
 def test_it_says_what_to_install_for_the_rest(alone: Path, tmp_path: Path, words: str) -> None:
     home = tmp_path / "home"
     found = noetl_alone(alone, *words.split(), NOETL_HOME=str(home), XDG_CONFIG_HOME=str(tmp_path))
