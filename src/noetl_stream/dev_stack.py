@@ -51,11 +51,13 @@ async def develop(
     on_termination(ending.set)
     with ExitStack() as closing:
         port = closing.enter_context(gateway_socket(gateway_port)) if gateway_port is not None else None
-        log.info("starting NATS and Postgres")
+        if settings.nats_url is None:
+            log.info("starting NATS and Postgres")
         stack = closing.enter_context(open_stack(settings))
         stack.endpoint_of(SERVER)  # raises once, where the server would again and again
-        log.info("preparing the schema and the streams")
-        await prepare_embedded(stack)
+        if stack.embedded is not None:
+            log.info("preparing the schema and the streams")
+            await prepare_embedded(stack)
         log.info("starting servers and workers")
         gateway = await _gateway(stack, settings, port) if port is not None else None
         children = [Supervised(f"server {n}", ["server"], stack, SERVER) for n in range(1, servers + 1)]
