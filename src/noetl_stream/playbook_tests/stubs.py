@@ -156,7 +156,8 @@ def _outcome(stub: Stub, spec: KindSpec, call: ToolCall) -> ToolResult:
 
 
 def _response(given: dict[str, Any]) -> dict[str, Any]:
-    headers = header_mapping((given.get("headers") or {}).items())
+    given_headers = (given.get("headers") or {}).items()
+    headers = header_mapping((name.encode(), str(value).encode()) for name, value in given_headers)
     return {"status": given.get("status") or 200, "headers": headers, "data": given.get("data")}
 
 
