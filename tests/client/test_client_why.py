@@ -300,6 +300,23 @@ def test_a_branch_that_rested_too_long_shows_the_arcs_that_did_not_fire() -> Non
     assert 'event.name is "next.timed_out"' in second.sentence
 
 
+@pytest.mark.parametrize(
+    ("when", "why_not"),
+    [
+        ("", "it has no guard, and a failure is handled only by an arc whose guard reads event.name, event.status or"),
+        (', when: "{{ workload.a }}"', "its guard does not read event.name, event.status or event.error, so it does"),
+    ],
+)
+def test_an_arc_that_does_not_handle_a_failure_says_what_it_would_read(when: str, why_not: str) -> None:
+    arcs = f"next: {{arcs: [{{step: other{when}}}]}}"
+    steps = f"[{{step: work, tool: {{kind: noop}}, {arcs}}}, {{step: other, tool: {{kind: noop}}}}]"
+    scenario = Scenario(f"{HEAD}workload: {{a: 1}}\nworkflow: {steps}\n")
+    scenario.start()
+    scenario.failed("work")
+    (arc,) = [one for one in why(scenario).reasons if one.kind == "arc"]
+    assert why_not in arc.sentence
+
+
 def test_a_long_value_is_not_shown() -> None:
     scenario = Scenario(GATE)
     scenario.start(workload={"stage": "x" * 5000})

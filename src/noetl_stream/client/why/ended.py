@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -18,6 +18,9 @@ from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocume
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan, TaskPlan
+
+
+_FAILURE_READS: Final = "event.name, event.status or event.error"
 
 
 def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[ReasonDocument]:
@@ -135,9 +138,11 @@ def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[R
     run = routed.before.runs[routed.fact.step_run_id]
     scope = arc_scope(plan, replace(routed.before, budget=state.budget), run)
     for arc in plan.steps[step].arcs:
-        if arc.guard is None or not (arc.handles_failure or run.error is None):
-            why = "its guard reads neither event.name, event.status nor event.error, so it does not handle failures"
-            guards: list[GuardDocument] = []
+        guards: list[GuardDocument] = []
+        if arc.guard is None and run.error is not None:
+            why = f"it has no guard, and a failure is handled only by an arc whose guard reads {_FAILURE_READS}"
+        elif arc.guard is None or not (arc.handles_failure or run.error is None):
+            why = f"its guard does not read {_FAILURE_READS}, so it does not handle failures"
         else:
             guards = [guard_document(arc.guard, scope)]
             values = values_text(guards)
