@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from threading import get_ident
+from typing import Any
 
 import pytest
 from worker_stage import Stage, playbook
@@ -10,6 +12,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import StepCommand
+from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
@@ -50,6 +53,20 @@ async def plans(stage: Stage) -> AsyncIterator[PlanClient]:
     asking = PlanClient(KINDS, kept=1)
     yield asking
     await asking.close()
+
+
+async def test_a_plan_is_compiled_beside_the_loop_so_that_other_tasks_go_on(stage: Stage) -> None:
+    await Server(stage, NOOP).start()
+    threads: list[int] = []
+
+    def noting(*given: Any, **options: Any) -> CheckResult:
+        threads.append(get_ident())
+        return check_again(*given, **options)
+
+    plans = PlanClient(KINDS, kept=1, checker=noting)
+    await load(stage, plans, digest_of(NOOP))
+    await plans.close()
+    assert threads and get_ident() not in threads
 
 
 async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stage, plans: PlanClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from noetl_stream.concurrency import SharedLoads
@@ -77,7 +78,9 @@ class PlanClient:
         answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command))
         source, path = read_answer(answer, "playbook", digest)
         try:
-            plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
+            # Other tasks of the worker go on meanwhile.
+            checked = await asyncio.to_thread(self._checker, source, self._kinds, file=path, limits=UNBOUNDED)
+            plan = checked.require_plan()
         except InvalidPlaybook as error:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:

@@ -68,7 +68,7 @@ def _compared(validator: Validator, encoded: bytes) -> Mismatch | None:
 async def _asked(digest: str, asker: Asker) -> Validator:
     answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command, digest))
     source, path = read_answer(answer, "schema", digest)
-    checked = check_document(source, {}, file=path)
+    checked = await asyncio.to_thread(check_document, source, {}, file=path)
     if checked.schema is None or digest_of(source) != digest:
         raise SchemaUnusable(f"the schema {path} cannot be used on this worker")
     return Validator(checked.schema.content)
