@@ -12,7 +12,7 @@ from noetl_stream.model.outcome import Outcome
 from noetl_stream.template import ResultView
 from noetl_stream.template.failures import MESSAGE_CHARS
 from noetl_stream.template.runtime.hints import KEYS_SHOWN
-from noetl_stream.template.runtime.scope import outcome_view
+from noetl_stream.template.runtime.scope import Carried, outcome_view
 
 ANSWER = {"status": 200, "headers": {}, "data": {"rows": [1], "paging": {"hasMore": False}}}
 GOT = Outcome("ok", payload_of(ANSWER))
@@ -48,6 +48,12 @@ def test_a_misspelt_ctx_key_gets_that_and_a_did_you_mean() -> None:
 )
 def test_a_missing_key_of_a_result_gets_the_keys_that_are_there(text: str, meant: str) -> None:
     assert hint(text, **SCOPE).endswith(meant)
+
+
+def test_a_namespace_of_which_a_part_is_there_is_not_called_empty() -> None:
+    assert hint("{{ workload.ulr }}", workload=Carried({}, ["url"])) == "did you mean `workload.url`?"
+    assert hint("{{ workload.other }}", workload=Carried({}, ["url"])) == "it has `url`"
+    assert hint("{{ workload.other }}", workload=Carried({}, [])) == ""
 
 
 def test_more_keys_than_are_shown_are_counted() -> None:

@@ -16,7 +16,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ABSENT, Budget, ResultView, Scope
-from noetl_stream.template.runtime.scope import References, outcome_view, result_of
+from noetl_stream.template.runtime.scope import Carried, References, outcome_view, result_of
 
 NOTHING_SEEN: Final = Scope({})
 """The scope of what reads nothing: constant inputs, the default policy."""
@@ -147,8 +147,9 @@ class RunScope:
     def _always(self) -> dict[str, Any]:
         if self._fixed is None:
             command = self._command
+            is_whole = self._step.reads.workload is None
             self._fixed = {
-                "workload": command.workload,
+                "workload": command.workload if is_whole else Carried(command.workload, self._plan.workload),
                 "args": command.args,
                 "execution_id": command.execution_id,
                 "steps": step_views(self._plan, command.steps),

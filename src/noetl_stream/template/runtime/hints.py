@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from noetl_stream.template.failures import closest, shorten
+from noetl_stream.template.runtime.scope import Carried
 
 KEYS_SHOWN: Final = 8
 _KEYS_READ: Final = 100
@@ -22,7 +23,9 @@ _PART_CHARS: Final = 60
 def missing_key_hint(value: Mapping[Any, Any], path: tuple[Any, ...]) -> str | None:
     """The hint for ``path``, whose last key the mapping ``value`` does not have."""
     *parents, key = path
-    names = (name for name in value if isinstance(name, str))
+    carried = isinstance(value, Carried)
+    there = {**dict.fromkeys(value.others), **value} if isinstance(value, Carried) else value
+    names = (name for name in there if isinstance(name, str))
     close = closest(key, names) if isinstance(key, str) else None
     meant = f"did you mean `{written_path((*parents, close))}`?" if close else None
     if parents == ["ctx"]:
@@ -30,18 +33,18 @@ def missing_key_hint(value: Mapping[Any, Any], path: tuple[Any, ...]) -> str | N
         absent = f"nothing has set it: write `{written_path(path)} | default(…)`, or {wait}"
         return f"{meant} If not, {absent}" if meant else absent
     if meant is None and parents[:1] != ["keychain"]:
-        return "; ".join(_present(value, parents, key)) or None
+        return "; ".join(_present(there, parents, key, may_be_empty=not carried)) or None
     return meant
 
 
-def _present(value: Mapping[Any, Any], parents: list[Any], key: Any) -> Iterator[str]:
+def _present(value: Mapping[Any, Any], parents: list[Any], key: Any, *, may_be_empty: bool) -> Iterator[str]:
     """The keys of ``value``, and where the missing one is, if one level below."""
     names = [name for name in islice(value, _KEYS_READ) if isinstance(name, str) and _NAME.fullmatch(name)]
     shown = names[:KEYS_SHOWN]
     if shown:
         more = f" and {len(value) - len(shown)} more" if len(value) > len(shown) else ""
         yield f"it has {', '.join(f'`{name}`' for name in shown)}{more}"
-    elif not value:
+    elif not value and may_be_empty:
         yield "it is empty"
     below = (name for name in names if isinstance(inner := value[name], Mapping) and key in inner)
     if (name := next(below, None)) is not None:

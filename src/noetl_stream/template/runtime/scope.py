@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -176,6 +176,16 @@ class ResultView:
 
 class OutcomeEnvelope(dict[str, Any]):
     """A mapping whose values may be views or absent; made plain when a template reads it as a whole."""
+
+
+class Carried(dict[str, Any]):
+    """The keys of a namespace that are read at a place. It has ``others`` as well, and may have more."""
+
+    __slots__ = ("others",)
+
+    def __init__(self, read: Mapping[str, Any], others: Iterable[str]) -> None:
+        super().__init__(read)
+        self.others = others
 
 
 class OpenBlock(dict[str, Any]):
