@@ -19,6 +19,7 @@ from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_be
 from noetl_stream.playbook.net.exploring import Inquiry, firings
 from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.reach import Reached, reach_of
+from noetl_stream.playbook.net.rounds import endless_task
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.suggestions import MAX_LISTED, listed
 from noetl_stream.playbook.yaml.nodes import MappingKey
@@ -54,6 +55,7 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
     for step, arrivals in failing.items():
         proof.join_never_fires(step, arrivals)
     proof.unreached()
+    proof.endless_rounds()
     for cycle in cycles_of(reached):
         proof.endless(cycle)
         proof.piling_up(cycle)
@@ -145,6 +147,19 @@ class _Proof(msgspec.Struct, frozen=True):
         hint = "give an arc that leads back a guard, or add an arc out of the cycle before it"
         path = [*self.reached.path_to(first), *around]
         self.problems.warn("endless_cycle", message, self.steps[first].at, hint, path)
+
+    def endless_rounds(self) -> None:
+        """Pipelines that jump back for ever."""
+        plan = self.reached.flow.plan
+        for name in self.reached.arrived:
+            step = plan.steps[name]
+            task = endless_task(step) if plan.timeout_s is None and step.timeout_s is None else None
+            if task is not None:
+                at = self.steps[name].tasks[step.tasks.index(task)].at
+                shown = task.origin or f"task `{task.name}`"
+                message = f"the rounds of {shown} have no exit: only a failure, a cancel or a timeout ends them"
+                hint = "let a guard read what a round changes, break in a rule, or write lifecycle: { timeout_s: 600 }"
+                self.problems.warn("endless_cycle", message, at, hint, self.reached.path_to(name))
 
     def piling_up(self, cycle: Cycle) -> None:
         """A cycle in which each round leaves tokens behind."""
