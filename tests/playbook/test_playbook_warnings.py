@@ -136,6 +136,36 @@ def test_a_misspelt_key_of_ctx_is_found_wherever_it_is_read() -> None:
     assert (warning.message, warning.hint) == (NEVER_SET.replace("app", "ap"), "did you mean `ctx.approved`?")
 
 
+CLOSED = "executor: { spec: { workload: { properties: { city: { type: string } }, additionalProperties: false } } }\n"
+
+
+@pytest.mark.parametrize(
+    ("root", "key", "found_of_it"),
+    [
+        ("workload: { url: http://a }\n", "ulr", [("never_set", "did you mean `workload.url`?")]),
+        ("workload: { url: http://a }\n", "other", []),
+        ("workload: {}\n", "ulr", []),
+        (CLOSED, "city", []),
+        (CLOSED, "ciyt", [("unknown_name", "did you mean `city`?")]),
+        (CLOSED, "other", [("unknown_name", "known: `city`")]),
+    ],
+)
+def test_a_key_of_the_workload_is_known_as_far_as_it_is_declared(
+    root: str, key: str, found_of_it: list[tuple[str, str]]
+) -> None:
+    text = pipeline(f'- {{ kind: noop, args: {{ a: "{{{{ workload.{key} }}}}" }} }}', root)
+    assert [(one.code, one.hint) for one in checked(text).diagnostics] == found_of_it
+
+
+@pytest.mark.parametrize(
+    ("default", "is_warned"), [("text", True), ("5", True), ("{ a: 1 }", True), ("[1]", False), ("null", False)]
+)
+def test_a_loop_over_a_default_that_is_no_list_is_warned_about(default: str, is_warned: bool) -> None:
+    steps = '- step: start\n  loop: { in: "{{ workload.rows }}", iterator: row }\n  tool: { kind: noop }'
+    text = workflow(steps, f"workload: {{ rows: {default} }}\n")
+    assert codes(text) == (["invalid_value"] if is_warned else [])
+
+
 def test_the_keys_a_loop_sets_can_be_read() -> None:
     text = """
     - step: start

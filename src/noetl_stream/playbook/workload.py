@@ -49,6 +49,11 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         found = self.content.get("properties")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it refuses other keys."""
+        return self.content.get("additionalProperties") is False
+
     def refusal(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
         """Why an execution with this merged workload does not start, if it does not."""
         found = self._validator.mismatch(workload)

@@ -267,7 +267,8 @@ async def find_versions(catalog: Catalog, path: str, kind: str = PLAYBOOK) -> li
         return entries
     known = await catalog.latest("", {}, SUGGESTED_AMONG, None)
     near = nearest(path, (entry.path for entry in known if entry.kind == kind))
-    hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` lists them all"
+    register = "register it: `noetl-stream playbook register FILE`; `noetl-stream playbook list` lists them all"
+    hint = f"did you mean `{near}`?" if near else register
     raise NotRegistered(f"no {kind.lower()} {path} in the catalog", hint=hint, near=near or "")
 
 

@@ -104,6 +104,8 @@ class Declarations:
     Attributes:
         steps: The steps by name.
         ctx: The keys of ``ctx`` that rules set.
+        workload: The declared keys of ``workload``.
+        is_closed: Whether an execution can have no other key of ``workload``.
     """
 
     def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
@@ -116,6 +118,9 @@ class Declarations:
             "steps": _paths("steps", self.steps),
         }
         self.ctx: Final = self._common["ctx"].keys()
+        self.workload: Final = self._common["workload"].keys()
+        schema = document.workload_schema
+        self.is_closed: Final = schema is not None and schema.is_closed
         self._args: dict[str, dict[str, Path]] = {}
         for step in steps:
             for arc in step.arcs:

@@ -11,11 +11,13 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import CodeCheck
 from noetl_stream.playbook.model.task import TaskDraft
-from noetl_stream.playbook.yaml.nodes import Scalar, holds_template, texts_of
+from noetl_stream.playbook.yaml.nodes import Mapping, Scalar, holds_template, texts_of
 from noetl_stream.playbook.yaml.positions import InText
 
 MAX_PARSED_CHARS: Final = 65_536
 """Characters of one text that is parsed. A longer one is left to the run."""
+BINDING: Final = frozenset(["args", "libs"])
+"""Inputs whose keys are variables of the code."""
 MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
 """Characters of all texts of a playbook that are parsed. Later ones are left to the run."""
 
@@ -24,7 +26,8 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
     """Reports code that does not parse. Rendered text is known only when it is rendered, and left out."""
     parsed: set[tuple[CodeCheck, Scalar]] = set()
     chars = 0
-    for name, parse, text in (found for task in tasks for found in _code_of(task)):
+    found = ((task, *code) for task in tasks for code in _code_of(task))
+    for task, name, parse, text in found:
         place = replace(text, pointer="")
         if (parse, place) in parsed:
             continue
@@ -32,10 +35,21 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
         chars += len(text.plain())
         if chars > MAX_PARSED_IN_ALL:
             return
+        bound = _bound_in(task)
         for problem in parse(text.plain()):
+            if problem.name and (bound is None or problem.name in bound):
+                continue
             at = InText(source, text, problem.line, problem.column)
             report = problems.error if problem.severity == "error" else problems.warn
             report("code_syntax", f"`{name}`: {problem.message}", at, problem.hint)
+
+
+def _bound_in(task: TaskDraft) -> set[str] | None:
+    """The names that the inputs of a task bind in its code; ``None`` if that is known only when they are rendered."""
+    given = [node for name, node in task.inputs.values.items() if name in BINDING]
+    if not all(isinstance(node, Mapping) for node in given):
+        return None
+    return {name for node in given if isinstance(node, Mapping) for name in node.keys}
 
 
 def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:

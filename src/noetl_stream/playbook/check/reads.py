@@ -19,6 +19,7 @@ from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.suggestions import did_you_mean, listed, nearest
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.template import Guard, Template
+from noetl_stream.template.runtime.access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
 
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
@@ -132,11 +133,21 @@ class Expressions:
                 case ("keychain", _, *_):
                     message = "the keychain has no entry `{}`"
                     self._known(read, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
+                case ("workload", key, *_) if key not in self._declared.workload:
+                    self._undeclared(read, key)
                 case ("vars", key, *_) if key not in visible.vars:
                     self._never_set(read, "vars", key, visible.vars)
                 case _:
                     pass
             self._check_result(read, visible)
+
+    def warn_of_items(self, items: Template, node: Node, workload: Mapping[str, Any]) -> None:
+        """Warns of a loop over a key of the workload whose default is no list."""
+        match items.path:
+            case ("workload", str() as key) if workload.get(key) is not None and not isinstance(workload[key], list):
+                message = f"a loop needs a list, and the default of `workload.{key}` is {kind_of(workload[key])}"
+                hint = "write a list, or make one of it: `split(',')` of text, `| items | list` of a mapping"
+                self._problems.warn("invalid_value", message, node, hint)
 
     def check_schema(self, task: TaskDraft) -> None:
         """Warns of a schema that is not registered, as far as the catalog was asked."""
@@ -190,6 +201,15 @@ class Expressions:
         hint = did_you_mean(name, known) or else_hint or (f"known: {listed(sorted(known))}" if known else None)
         self._problems.error(code, message.format(name), read.at, hint)
         return False
+
+    def _undeclared(self, read: TemplateRead, key: str) -> None:
+        """A key that the workload cannot have, or, as a start may give any, that is close to one that it declares."""
+        known = self._declared.workload
+        if self._declared.is_closed:
+            self._known(read, known, "unknown_name", "`workload` has no `{}`, and its schema allows no other keys")
+        elif near := nearest(key, known):
+            message = f"this playbook's workload declares no `{key}`"
+            self._problems.warn("never_set", message, read.at, f"did you mean `workload.{near}`?")
 
     def _block(self, read: TemplateRead, known: Collection[str], closed: Collection[str]) -> None:
         """Checks the keys of a namespace, and the fields of its ``closed`` blocks."""

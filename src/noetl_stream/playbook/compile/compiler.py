@@ -25,6 +25,7 @@ from noetl_stream.playbook.model.document import (
     ParsedPlaybook,
     check_address,
     check_kind,
+    check_tool,
     kind_in,
     read_document,
 )
@@ -226,6 +227,8 @@ def _compiled(
     kind = kind_in(source.root)
     if isinstance(kind, str) and kind in OTHER_KINDS:
         check_kind(source.root, "Playbook", problems)  # what else a playbook needs would be noise
+        return None
+    if not check_tool(source.root, problems):
         return None
     document = read_document(source.root, knobs_of(kinds), limits, problems)
     workbook = read_workbook(document.workbook, kinds, problems)

@@ -143,8 +143,12 @@ class Lowering(msgspec.Struct, frozen=True):
             written = self.expressions.value(loop.max_in_flight, visible, on_server=True)
             limit = written if loop.mode == "parallel" else limit
         mode = loop.failure.mode or step.failure.mode or "fail_fast"
+        items = EMPTY
+        if loop.items is not None:
+            items = self.expressions.value(loop.items, visible, on_server=True)
+            self.expressions.warn_of_items(items, loop.items, self.document.workload)
         return LoopPlan(
-            items=EMPTY if loop.items is None else self.expressions.value(loop.items, visible, on_server=True),
+            items=items,
             iterator=loop.iterator or "",
             mode=loop.mode,
             placement=loop.placement,

@@ -7,13 +7,18 @@ constants in any case.
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Mapping as MappingOf
+from types import MappingProxyType
+from typing import Any, Final
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import explain, sentence
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
+
+_NO_HINTS: Final[MappingOf[str, Any]] = MappingProxyType({})
 
 
 def spellings(model: type[BaseModel]) -> dict[str, str]:
@@ -38,6 +43,7 @@ def check_against(
     rendered: bool = False,
     verbatim: Collection[str] = (),
     also_known: Collection[str] = (),
+    hints: MappingOf[str, str] = _NO_HINTS,
     require_all: bool = True,
 ) -> None:
     """Checks a mapping's keys and constant values.
@@ -50,6 +56,7 @@ def check_against(
         rendered: Whether the values are rendered; otherwise a template is an error.
         verbatim: Keys whose text is never rendered and may contain braces.
         also_known: Keys of the language that are valid here too, for suggestions.
+        hints: What to write instead of a key, where no known one is like it.
         require_all: Whether a missing required key is an error.
     """
     known = spellings(model)
@@ -62,7 +69,10 @@ def check_against(
         if field is None and not is_free:
             words = [*known, *also_known]
             keys = f"known keys: {listed(words)}" if words else "remove it: no keys are allowed here"
-            problems.error("unknown_key", f"unknown key `{name}` in {title}", key, did_you_mean(name, words) or keys)
+            near = misspelt(name, hints)
+            meant = f"did you mean `{near}`? {hints[near]}" if near else keys
+            hint = hints.get(name) or did_you_mean(name, words) or meant
+            problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
             continue
         if field in filled:
             message = f"`{name}` and `{filled[field]}` are the same key"

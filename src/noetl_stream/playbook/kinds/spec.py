@@ -20,7 +20,7 @@ from noetl_stream.playbook.diagnostics import Severity
 class CodeProblem:
     """What is wrong in the code of an input, at a line and a column of its text, both from 1.
 
-    Only what no run can accept is an error.
+    Only what no run can accept is an error. ``name`` is one that the code does not bind: no problem if an input does.
     """
 
     message: str
@@ -28,6 +28,7 @@ class CodeProblem:
     column: int = 1
     severity: Severity = "error"
     hint: str | None = None
+    name: str = ""
 
 
 CodeCheck = Callable[[str], Iterable[CodeProblem]]

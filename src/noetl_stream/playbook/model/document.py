@@ -197,6 +197,22 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
         return self.entry or ("start" if "start" in names else next(iter(names), None))
 
 
+def check_tool(root: Node, problems: Problems) -> bool:
+    """Whether a document is for this tool; reports one that shows by a key that it is for another."""
+    if not isinstance(root, Mapping) or "workflow" in root.keys:
+        return True
+    version = child(root, "apiVersion")
+    is_argo = version is not None and str(version.plain()).startswith("argoproj.io/")
+    tools = {"an Argo workflow": ("apiVersion",)} if is_argo else advice.OTHER_TOOLS
+    for tool, words in tools.items():
+        key = next((root.keys[word] for word in words if word in root.keys), None)
+        if key is not None:
+            message = f"this is {tool}, not a playbook, as its `{key.name}` shows"
+            problems.error("unknown_key", message, key, advice.OTHER_HINT)
+            return False
+    return True
+
+
 def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> ParsedPlaybook:
     """Reads everything in a playbook except its steps and workbook.
 

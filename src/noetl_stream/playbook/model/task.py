@@ -118,6 +118,7 @@ def _read_inputs(
         rendered=True,
         verbatim=verbatim,
         also_known=sorted(LANGUAGE_KEYS),
+        hints=advice.TASK_HINTS,
         require_all=require_all,
     )
     if kind.combination_error and require_all:

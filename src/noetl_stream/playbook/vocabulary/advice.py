@@ -85,7 +85,73 @@ def _times(*scopes: str) -> dict[str, RejectedKey]:
 
 _JOIN: Final = _belongs("join", "under `spec`", "spec: { join: all }", "spec")
 
+_FOLLOWS: Final = "say it in the step before: next: { arcs: [ { step: <this step> } ] }"
+_EACH: Final = 'write loop: { in: "{{ workload.items }}", iterator: item } on the step'
+
+
+def _elsewhere(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
+    """Words of other tools, which no converter knows, by what to write instead."""
+    return {
+        word: RejectedKey(f"unknown key `{word}` in {what}", hint, "unknown_key")
+        for hint, words in hints.items()
+        for word in words
+    }
+
+
+_OTHER_ROOTS: Final = {
+    "write the steps under `workflow`: [ { step: start, tool: { kind: … }, next: … } ]": ("tasks", "jobs", "States"),
+    "write the inputs with their defaults under `workload`: { url: https://… }": ("inputs", "params", "variables"),
+    "a trigger is a document of its own, with kind: Trigger; a time is one with kind: Schedule": (
+        *("triggers", "on", "schedule", "schedule_interval"),
+    ),
+    "a step that may fail has an arc for it: when: \"{{ event.name == 'step.failed' }}\"": ("errors", "on_failure"),
+}
+_OTHER_STEPS: Final = {
+    _FOLLOWS: (
+        *("needs", "depends", "depends_on", "dependsOn", "dependencies", "upstream", "after", "run_after"),
+        *("wait_for", "runAfter", "waitFor"),
+    ),
+    "say what comes after in: next: { arcs: [ { step: … } ] }": ("Next", "then", "on_success", "downstream"),
+    "a step without `next` ends its branch: remove it": ("End", "end"),
+    "write an arc for it: next: { arcs: [ { step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
+        *("Catch", "catch", "on_error", "on_failure", "onError", "onFailure"),
+    ),
+    f"write a condition where tokens come in: {_ADMIT}; or on the arc that leads here": ("if", "condition", "unless"),
+    "write tool: { kind: shell, command: … }": ("run", "script", "command", "bash_command", "cmd"),
+    "write a tool: tool: { kind: http, … }, or a playbook: tool: { kind: playbook, path: … }": (
+        *("uses", "template", "task", "operator", "plugin", "action", "Resource"),
+    ),
+    _EACH: ("with_items", "withItems", "withParam", "for_each", "foreach", "forEach", "strategy", "matrix", "items"),
+    _STEP_RETRY.hint: ("retries", "Retry", "retryStrategy", "retry_policy", "max_retries"),
+    "write spec: { timeout: 30 }": ("timeout_seconds", "timeout_minutes", "timeout-minutes", "TimeoutSeconds"),
+    "put inputs next to `kind` in the tool: tool: { kind: …, args: { … } }": ("inputs", "params", "parameters", "env"),
+}
+_OTHER_TASKS: Final = {
+    "write the condition as a branch: choose: [ { when: …, then: [ … ] } ]": ("if", "condition", "unless"),
+    "write spec: { timeout: 30 }": ("timeout_seconds", "timeout_s", "timeout_minutes", "timeout-minutes"),
+    _RETRY: ("retries", "max_retries", "attempts_max", "retry_policy", "max_attempts"),
+    f"handle it in the task's policy: {_RULES}": ("on_error", "catch", "on_failure", "ignore_errors"),
+    "tasks of a pipeline run in their order; a step says what follows in `next`": ("needs", "depends_on", "dependsOn"),
+    _EACH: ("with_items", "for_each", "foreach", "forEach"),
+}
+
+OTHER_TOOLS: Final = {
+    "an Airflow DAG": ("dag_id", "schedule_interval", "default_args"),
+    "a GitHub Actions workflow": ("jobs", "runs-on"),
+    "a Kestra flow": ("namespace", "pluginDefaults"),
+    "a state machine of Step Functions": ("StartAt", "States"),
+    "a Prefect deployment": ("deployments", "prefect-version", "entrypoint"),
+    "an Azure pipeline": ("stages",),
+    "a Compose file": ("services",),
+}
+"""Documents of other tools, each with root keys that no playbook has."""
+OTHER_HINT: Final = (
+    "a playbook begins with apiVersion: noetl.io/v2, kind: Playbook, metadata: { name: …, path: … } and workflow: "
+    "[ { step: start, tool: { kind: … }, next: { arcs: [ { step: … } ] } } ]; `noetl-stream init` writes one"
+)
+
 ROOT: Final = {
+    **_elsewhere(_OTHER_ROOTS, "the playbook"),
     "vars": RejectedKey(
         "a playbook has no root `vars`",
         "put inputs under `workload`; set state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
@@ -100,6 +166,8 @@ KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
 """At the root, behind ``workflow``, they have lost their indentation."""
 
 STEP: Final = {
+    **_elsewhere(_OTHER_STEPS, "a step"),
+    "id": RejectedKey("unknown key `id` in a step", "write - step: <name>", "unknown_key", ("step",)),
     "when": _STEP_WHEN,
     "expr": RejectedKey("`expr` is not a keyword", f"use `when`; for a step, write {_ADMIT}"),
     "case": RejectedKey("a step has no `case`", f"after a task, write {_RULES}; between steps, write {_ARCS}"),
@@ -189,6 +257,12 @@ TASK: Final = {
     "tool": RejectedKey("a task has no `tool`", "write `name`, `kind` and the inputs on one level"),
 }
 
+TASK_HINTS: Final = {
+    **{word: key.hint for word, key in _elsewhere(_OTHER_TASKS, "a task").items()},
+    **{word: key.hint for word, key in TASK.items()},
+}
+"""What to write instead of a key among the inputs of a task."""
+
 TASK_SPEC: Final = {
     "retry": RejectedKey("a task has no `spec.retry`", _RETRY),
     "when": _TASK_WHEN,
@@ -257,7 +331,21 @@ BRANCH: Final = {
 }
 ROUND: Final = {"then": RejectedKey("a `while` or `until` has no `then`", f"write {ROUND_EXAMPLE}")}
 
+_ENVIRONMENT: Final = "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`"
+
 BARE_NAMES: Final = {
+    "outputs": "write the name of the task or step whose result it is: `steps.<name>`",
+    "inputs": "write `workload.<name>`",
+    "params": "write `workload.<name>`",
+    "parameters": "write `workload.<name>`",
+    "secrets": "declare it under `keychain`, and write `keychain.<entry>`",
+    "secret": "declare it under `keychain`, and write `keychain.<entry>`",
+    **dict.fromkeys(("env", "environ"), _ENVIRONMENT),
+    **dict.fromkeys(("github", "runner", "dag_run", "flow", "workflow"), "write `workload`, or `execution_id`"),
+    **dict.fromkeys(("needs", "tasks", "task", "ti", "nodes"), "write `steps.<name>` for the result of a step"),
+    **dict.fromkeys(("ds", "ts", "execution_date", "logical_date"), "a schedule can give it: write `workload.<name>`"),
+    "matrix": "write `iter.<iterator>`, with the loop's iterator name",
+    "self": "write `_task`, or the name of the task",
     "response": "write `outcome.result` in a task's policy, `event.result` in an arc",
     "result": "write `outcome.result` in a task's policy, `event.result` in an arc, else the name of the task or step",
     "error": "write `outcome.error` in a task's policy, `event.error` in an arc",

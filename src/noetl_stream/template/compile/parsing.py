@@ -16,6 +16,18 @@ TEMPLATE_MARK: Final = re.compile(r"\{\{|\{%")
 # An unclosed part extends to the end of the text, so that each pattern reads a character once.
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)|\r", re.DOTALL)
 _QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z)|\r""", re.DOTALL)
+_OTHER_SYNTAX: Final = {
+    r"unexpected char '\?'": "`?` is not an operator: write `value if condition else other`",
+    r"unexpected char '&'": "`&&` is not an operator: write `and`",
+    r"expected token 'name', got '\|'": "`||` is not an operator: write `or`, or `default(…)` for what may be absent",
+    r"unexpected char '!'": "`!` is not an operator: write `not`",
+    r"(unexpected|.*got) '='": "`=` is not an operator here: compare with `==`",
+    r"unexpected char '\$'": "`$` is no part of a name: write the path, such as `workload.url`",
+    r"unexpected char '`'": "text stands in quotes, and is joined with `~`",
+    r"expected token ':', got '\}'": "braces open a mapping: of another template, write the expression alone",
+    r"expected token ',', got 'for'": "a list is not made with `for`: write `rows | map(attribute='name') | list`",
+}
+"""What to write instead of another language's syntax, by a pattern of Jinja's message."""
 _TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
 _STAND_INS: Final = range(0xE000, 0x110000)
 
@@ -68,7 +80,8 @@ def place_of(text: str, offset: int) -> tuple[int, int]:
 def _plain_message(message: str) -> str:
     for jinja_name, token in _TOKEN_NAMES.items():
         message = message.replace(jinja_name, token)
-    return message.rstrip(".")
+    found = next((advice for pattern, advice in _OTHER_SYNTAX.items() if re.match(pattern, message)), message)
+    return found.rstrip(".")
 
 
 def _with_offsets(lexer: Lexer, source: str) -> Iterator[tuple[int, str, str]]:

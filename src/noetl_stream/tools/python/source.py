@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import linecache
+import symtable
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from typing import Final, cast
 
 BODY: Final = "<module>"
 """The name of the function for code with a top-level ``return``, as tracebacks show module level."""
+_OF_MODULES: Final = ("__name__", "__file__", "__doc__", "__builtins__", "__annotations__")
 MAX_PROGRAMS: Final = 256
 """Compiled programs cached in a child process."""
 
@@ -60,6 +63,34 @@ def _explained(error: SyntaxError) -> SyntaxError:
     if "outside" in error.msg and error.msg.startswith(("'await'", "'async ", "asynchronous ")):
         error.msg += "; write `async def main(): …`, which is awaited"
     return error
+
+
+def unbound_names(source: str) -> dict[str, tuple[int, int]]:
+    """The names that code reads and neither binds nor finds among the builtins, each with the line and column of its
+    first use. The code must parse; with ``import *`` nothing is known, and of code that is nested too deep here.
+    """
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            tree = ast.parse(source)
+            tables = [symtable.symtable(source, "<code>", "exec")]
+        except (RecursionError, MemoryError):
+            return {}
+    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
+        return {}
+    bound, read = {*dir(builtins), *_OF_MODULES}, set[str]()
+    for table in tables:
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            is_global = symbol.is_global() or table.get_type() == "module"
+            if is_global and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()):
+                bound.add(symbol.get_name())
+            elif is_global and symbol.is_referenced():
+                read.add(symbol.get_name())
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in read - bound)
+    first: dict[str, tuple[int, int]] = {}
+    for node in sorted(names, key=lambda node: (node.lineno, node.col_offset)):
+        first.setdefault(node.id, (node.lineno, node.col_offset + 1))
+    return first
 
 
 def _compiled(source: str, filename: str) -> Program:

@@ -21,7 +21,7 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, PythonJob
-from noetl_stream.tools.python.source import syntax_error
+from noetl_stream.tools.python.source import syntax_error, unbound_names
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
@@ -40,6 +40,7 @@ KILLED: Final = Metric(
 
 _SCOPE: Final = ("workload", "ctx", "iter")
 _RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"})
+_GIVEN: Final = _RESERVED | {"input_data", "idempotency_key"}
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
 
 
@@ -95,7 +96,17 @@ class PythonKnobs(Knobs):
 
 def _problems_of(code: str) -> list[CodeProblem]:
     error = syntax_error(code)
-    return [] if error is None else [CodeProblem(f"not Python: {error.msg}", error.lineno or 1, error.offset or 1)]
+    if error is not None:
+        return [CodeProblem(f"not Python: {error.msg}", error.lineno or 1, error.offset or 1)]
+    if _REFLECTION.search(code):
+        return []
+    return [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
+
+
+def _unbound(name: str, place: tuple[int, int]) -> CodeProblem:
+    written = f'args: {{ {name}: "{{{{ workload.{name} }}}}" }}'
+    hint = f"pass it in: {written}, or read it here as workload[{name!r}]"
+    return CodeProblem(f"`{name}` is not defined", *place, severity="warning", hint=hint, name=name)
 
 
 class PythonTool:
