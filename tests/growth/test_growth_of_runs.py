@@ -1,0 +1,205 @@
+"""Ten times the values, items, tokens, patches or secrets is about ten times the work of what takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from counted import Act, Door, assert_near_linear
+from grown_documents import GROWN, document, step
+
+from effort import in_gate
+from noetl_stream.cli.base.output import print_table
+from noetl_stream.client.differences import playbook_diff
+from noetl_stream.model import codec
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.model.redaction import Redactor
+from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.explain import explained
+from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.drawing.graph import graph_of
+from noetl_stream.playbook.drawing.layout import laid_out
+from noetl_stream.playbook.drawing.text import mermaid
+from noetl_stream.playbook.editing.completion import Language, complete
+from noetl_stream.playbook.editing.names import TextNames
+from noetl_stream.playbook.editing.outline import outline
+from noetl_stream.playbook.editing.rename import rename
+from noetl_stream.playbook.editing.schema_words import SchemaWords
+from noetl_stream.playbook.editing.tree import read_tree
+from noetl_stream.playbook.schema import playbook_schema
+from noetl_stream.playbook.upgrade.upgrade import upgrade
+from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.template import Scope, compile_template, render
+from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+KINDS = kinds_of(load_tools())
+PARTS: Final = 15
+DOORS: Final[dict[str, Door]] = {}
+
+
+def door(make: Door) -> Door:
+    DOORS[make.__name__] = make
+    return make
+
+
+def filtered(expression: str) -> Door:
+    template = compile_template(
+        f"{{{{ {expression} }}}}", namespaces=frozenset(["workload"]), bindings={"rows": ("workload", "rows")}
+    )
+
+    def rendering(count: int) -> Act:
+        rows = [{"k": n, "t": f"text {n}"} for n in range(count)]
+        return lambda: render(template, Scope({"workload": {"rows": rows, "text": "a,b " * count}}))
+
+    return rendering
+
+
+EXPRESSIONS: Final = [
+    "rows",
+    "rows | map(attribute='k') | list",
+    "rows | selectattr('k', 'gt', 3) | list",
+    "rows | rejectattr('k', 'in', [1, 2]) | list",
+    "rows | map(attribute='t') | unique | list",
+    "rows | groupby('k') | list",
+    "rows | sort(attribute='k', reverse=true)",
+    "rows | map(attribute='t') | join(', ')",
+    "rows | sum(attribute='k')",
+    "rows | batch(3) | list",
+    "rows | tojson",
+    "rows + rows",
+    "rows | map(attribute='k') | max",
+    "workload.text | replace('a', 'b') | upper",
+    "workload.text.split(',') | length",
+    "workload.text | wordcount",
+]
+DOORS |= {expression: filtered(expression) for expression in EXPRESSIONS}
+
+
+@door
+def items_of_a_loop(count: int) -> Act:
+    loop = {"in": "{{ range(workload.count) | list }}", "iterator": "n", "spec": {"exec": "distributed"}}
+    scenario = Scenario(document(workload={"count": count}, workflow=[step("start", loop=loop)]))
+
+    def run() -> None:
+        scenario.start()
+        for index in range(count):
+            scenario.done("start", index=index)
+        assert scenario.status == "completed"
+
+    return run
+
+
+@door
+def arcs_at_run_time(count: int) -> Act:
+    arcs = [{"step": "end", "when": f"{{{{ event.result.v == {n} }}}}"} for n in range(count)]
+    scenario = Scenario(document(workflow=[step("start", *arcs, mode="exclusive"), step("end")]))
+
+    def run() -> None:
+        scenario.start()
+        scenario.done("start", {"v": count - 1})
+        scenario.done("end")
+
+    return run
+
+
+@door
+def patches(count: int) -> Act:
+    scenario = Scenario(document(workflow=[step("start")]))
+
+    def run() -> None:
+        scenario.start()
+        for n in range(count):
+            scenario.patch(key=n)
+
+    return run
+
+
+@door
+def steps_one_after_the_other(count: int) -> Act:
+    scenario = Scenario(document(workflow=[step(f"s{n}", f"s{n + 1}") for n in range(count)] + [step(f"s{count}")]))
+
+    def run() -> None:
+        scenario.start()
+        for n in range(count + 1):
+            scenario.done(f"s{n}")
+
+    return run
+
+
+@door
+def values_of_json(count: int) -> Act:
+    value = [{"k": n, "t": [n, str(n)]} for n in range(count)]
+    return lambda: codec.decode_json(codec.encode(value))
+
+
+@door
+def rows_of_a_table(count: int) -> Act:
+    return lambda: print_table(["a", "b"], [[n, f"text {n}"] for n in range(count)])
+
+
+@door
+def text_with_secrets(count: int) -> Act:
+    redactor = Redactor()
+    redactor.learn({"a": "correct-horse", "b": "battery/staple"})
+    text = "some text, correct-horse, more\n" * count
+    return lambda: redactor.text(text)
+
+
+def of_texts(act: Callable[[str], object]) -> dict[str, Door]:
+    """What is done with a playbook, by what grows in it."""
+
+    def made(name: str) -> Door:
+        def acting(count: int) -> Act:
+            text = GROWN[name](count)
+            return lambda: act(text)
+
+        return acting
+
+    names = ["steps_in_a_row", "tasks_that_read_tasks", "arcs_to_one_step"]
+    return {f"{act.__name__} {name}": made(name) for name in names}
+
+
+def explain(text: str) -> None:
+    source, plan = read_source(text, Problems("")), check(text, KINDS).require_plan()
+    assert source is not None
+    list(explained(plan, source.root))
+    compiled_view(plan)
+
+
+def draw(text: str) -> None:
+    graph = graph_of(check(text, KINDS).require_plan())
+    laid_out(graph)
+    mermaid(graph)
+
+
+def upgrading(text: str) -> None:
+    upgrade(text, KINDS, file="", limits=DEFAULT_LIMITS)
+
+
+LANGUAGE: Final = Language(SchemaWords(playbook_schema(KINDS)), {})
+
+
+def edit(text: str) -> None:
+    spread = json.dumps(json.loads(text), indent=1)
+    tree = read_tree(spread)
+    names = TextNames(spread, tree)
+    outline(tree)
+    place = spread.rindex('"step": "') + 10
+    complete(spread, place, LANGUAGE)
+    rename(spread, names, place, "renamed")
+
+
+def compare(text: str) -> None:
+    playbook_diff(None, None, json.dumps(json.loads(text), indent=1))
+
+
+DOORS |= of_texts(explain) | of_texts(draw) | of_texts(upgrading) | of_texts(edit) | of_texts(compare)
+
+
+@pytest.mark.parametrize("name", in_gate(DOORS, 3))
+def test_a_run_grows_with_what_it_is_given(name: str) -> None:
+    assert_near_linear(DOORS[name], PARTS)
