@@ -100,6 +100,7 @@ ERROR_KINDS: dict[str, str] = {
     "policy_fail": "a policy rule failed the task",
     "limit_exceeded": "a named limit of the engine was reached",
     "lease_exhausted": "the command was delivered too often without ending",
+    "worker_unfit": "workers could not begin the task, for want of processes, memory or files",
     "command_lost": "the queue lost the command too often before a worker took it",
     "admission_timeout": "a token exceeded admit.wait at its step's admission",
     "routing_timeout": "no arc fired within next.spec.wait of its step",

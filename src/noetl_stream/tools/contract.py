@@ -50,6 +50,18 @@ class ToolFailure(Exception):
         return cls(error, result=result, helper=helper, output=output)
 
 
+class WorkerUnfit(Exception):
+    """This worker could not begin the task. Its command goes back to the queue, for a few times (PROTOCOL §3).
+
+    Attributes:
+        for_good: The worker cannot mend itself, and ends, so that its supervisor starts another.
+    """
+
+    def __init__(self, reason: str, *, for_good: bool = False) -> None:
+        super().__init__(reason)
+        self.for_good = for_good
+
+
 class ToolResult(msgspec.Struct, frozen=True):
     """A successful tool run: plain JSON ``result``, the kind's block in ``outcome``, captured output, warnings."""
 
@@ -134,6 +146,7 @@ class Tool(Protocol):
 
         Raises:
             ToolFailure: The error outcome. Any other exception is a bug and becomes kind ``internal``.
+            WorkerUnfit: The task has not begun.
         """
         ...
 

@@ -41,6 +41,9 @@ SCHEMAS_KEPT: Final = 256
 RETURN_DELAY_S: Final = 5.0
 """The delay before a command that this worker cannot run is delivered again."""
 
+UNFIT_DELIVERIES: Final = 3
+"""A delivery of a command from this one on fails a task that its worker cannot begin, rather than going back."""
+
 FLUSH_INTERVAL_S: Final = 0.05
 """How long events of a run may wait to be reported (DESIGN §1)."""
 

@@ -24,7 +24,7 @@ from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
 from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
 from noetl_stream.tools.capacity import Bounded
-from noetl_stream.tools.contract import Tool
+from noetl_stream.tools.contract import Tool, WorkerUnfit
 from noetl_stream.tools.registry import KindOff
 from noetl_stream.worker import limits
 from noetl_stream.worker.cancellation import Cancellations
@@ -124,9 +124,14 @@ class Worker:
         self._subscriptions: list[Subscription] = []
         self._since_ms = clock.now_ms()
         self._closed = False
+        self._unfit: WorkerUnfit | None = None
 
     async def run(self) -> None:
-        """Runs until :meth:`drain` has completed. An error raised here is a defect in this project."""
+        """Runs until :meth:`drain` has completed. Another error raised here is a defect in this project.
+
+        Raises:
+            NotReady: It could no longer work, and has drained itself.
+        """
         opening = self._background("open", self._open())
         try:
             if await first_done([opening], self._draining.wait()):
@@ -143,6 +148,8 @@ class Worker:
                 await self._finish(source, puller)
         finally:
             await self.close()
+        if self._unfit is not None:
+            raise NotReady(str(self._unfit), hint="restart the worker")
 
     @property
     def counts(self) -> WorkerCounts:
@@ -335,6 +342,9 @@ class Worker:
         except Exception:
             log.exception("command %s is returned to the queue: this worker has a defect", run.run.command_id)
             disposal = "return_later"
+        if run.unfit is not None and run.unfit.for_good:
+            self._unfit = run.unfit
+            self.drain()
         if disposal == "done":
             self.counts.commands["done"] += 1
             run.delivery.ack()

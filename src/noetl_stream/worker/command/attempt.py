@@ -26,7 +26,7 @@ from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, W
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
-from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, Write
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
 from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
@@ -52,12 +52,14 @@ class Attempts:
         results: RunResults,
         asker: Asker,
         why_stopped: Callable[[], str],
+        give_back: Callable[[WorkerUnfit], None],
         *,
         trace: RunTrace | None = None,
     ) -> None:
         """
         Args:
             why_stopped: Why the run is interrupted; nothing if it is not.
+            give_back: Interrupts the run, whose command goes back to the queue; or raises :class:`ToolFailure`.
             trace: Whose trace it belongs to; ``None`` if nobody asks.
         """
         self._dependencies = dependencies
@@ -66,6 +68,7 @@ class Attempts:
         self._results = results
         self._asker = asker
         self._why_stopped = why_stopped
+        self._give_back = give_back
         self._trace = trace
         self._waits: Counter[str] = Counter()
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
@@ -198,12 +201,17 @@ class Attempts:
         """
         tool = self._dependencies.tools[action.task.kind]
         try:
-            return await _guarded(tool, self._call(tool, action, inputs, secrets, write), current)
-        except ToolFailure as failure:
-            if not secrets.renew_after(failure):
-                raise
-        fresh = await self._inputs(action, secrets)
-        return await _guarded(tool, self._call(tool, action, fresh, secrets, write), current)
+            try:
+                return await _guarded(tool, self._call(tool, action, inputs, secrets, write), current)
+            except ToolFailure as failure:
+                if not secrets.renew_after(failure):
+                    raise
+            fresh = await self._inputs(action, secrets)
+            return await _guarded(tool, self._call(tool, action, fresh, secrets, write), current)
+        except WorkerUnfit as unfit:
+            self._give_back(unfit)
+            await asyncio.get_running_loop().create_future()  # until it is cancelled
+            raise
 
     def _call(
         self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, write: Write
@@ -379,10 +387,11 @@ async def _guarded(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> To
 
     Raises:
         ToolFailure: for any error, including a defect of the tool.
+        WorkerUnfit: the task has not begun.
     """
     try:
         result = await tool.run(call)
-    except ToolFailure:
+    except (ToolFailure, WorkerUnfit):
         _check_not_cancelled(current)
         raise
     except asyncio.CancelledError:

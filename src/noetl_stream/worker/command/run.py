@@ -21,6 +21,7 @@ from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.subjects import claim_answer
+from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.cancellation import Cancellations, Interruption
 from noetl_stream.worker.command.attempt import Attempts
@@ -29,7 +30,7 @@ from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
+from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S, UNFIT_DELIVERIES
 from noetl_stream.worker.playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.waiting import persist, within
 
@@ -51,6 +52,7 @@ class CommandRun:
 
     Attributes:
         task: Executes this run; interrupting the run cancels it.
+        unfit: Why this worker could not begin a task of it.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class CommandRun:
         self._runner: Runner | None = None
         self._attempts: Attempts | None = None
         self.task: asyncio.Task[None] | None = None
+        self.unfit: WorkerUnfit | None = None
 
     @property
     def shown(self) -> RunningCommand:
@@ -143,7 +146,7 @@ class CommandRun:
     def _interrupted(self) -> Disposal:
         """Reports or discards an interrupted run, whose work has ended."""
         if self._why == "relinquished":
-            return "return_now"
+            return "return_now" if self.unfit is None else "return_later"
         if self._why == "cancelled":
             self._report_failure("cancelled", f"the run was cancelled: {self._reason}")
         else:
@@ -234,7 +237,8 @@ class CommandRun:
             runner.pause()
         trace = trace_of_run(dependencies.tracing, command, self.run)
         attempts = self._attempts = Attempts(
-            dependencies, command, runner.scope, results, self._asker, self._why_stopped, trace=trace
+            *(dependencies, command, runner.scope, results, self._asker, self._why_stopped, self._give_back),
+            trace=trace,
         )
         assert self.task is not None
         try:
@@ -246,6 +250,20 @@ class CommandRun:
     def _why_stopped(self) -> str:
         """Why its tasks are stopped; nothing if it is not interrupted."""
         return "" if self._why is None else _STOPPED[self._why].format(self._reason)
+
+    def _give_back(self, unfit: WorkerUnfit) -> None:
+        """Gives the command back, since this worker cannot begin a task of it.
+
+        Raises:
+            ToolFailure: It was given back too often.
+        """
+        self.unfit = unfit
+        delivered = self.delivery.num_delivered
+        if delivered >= UNFIT_DELIVERIES:
+            message = f"no worker could begin it, the last of {delivered} deliveries: {unfit}"
+            raise ToolFailure.of("worker_unfit", message, retryable=True)
+        log.error("command %s is returned to the queue: %s", self._command.command_id, unfit)
+        self.interrupt("relinquished")
 
     def _report_failure(self, kind: str, message: str) -> None:
         failure: Fact = end_of(self._command, self._command.path, ErrorInfo(kind, message))
