@@ -159,6 +159,15 @@ def test_a_full_disk_is_recognized_in_system_errors_and_server_logs() -> None:
     assert str(explain_output("Postgres stopped while starting", log, home)) == expected
 
 
+def test_full_shared_memory_is_not_taken_for_a_full_home() -> None:
+    log = (
+        'FATAL:  could not resize shared memory segment "/PostgreSQL.29" to 1048576 bytes: No space left on device\n'
+        "LOG:  database system is shut down\n"
+    )
+    told = str(explain_output("Postgres stopped while starting", log, Path("/home/ann/.noetl")))
+    assert told.startswith("no space left in the shared memory of this machine, /dev/shm (free some space there")
+
+
 def test_a_refused_tcp_port_is_recognised_in_both_servers_words() -> None:
     assert is_address_in_use('could not bind IPv4 address "127.0.0.1": Address already in use')
     assert is_address_in_use("Error listening on port: 127.0.0.1:4222, bind: address already in use")

@@ -53,7 +53,11 @@ def disk_full(home: Path) -> LocalStackError:
 def explain_output(doing: str, output: str, home: Path, log: Path | None = None) -> LocalStackError:
     """The error for a program's output: a known cause, or its last lines joined."""
     lowered = output.lower()
-    if any(mark in lowered for mark in DISK_FULL_MARKS):
+    full = [line for line in lowered.splitlines() if any(mark in line for mark in DISK_FULL_MARKS)]
+    if any("shared memory" in line for line in full):
+        remedy = "free some space there, or give the container more (--shm-size), and retry"
+        return LocalStackError("no space left in the shared memory of this machine, /dev/shm", hint=remedy)
+    if full:
         return disk_full(home)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     tail = " | ".join(lines[-LOG_LINES_SHOWN:]) or "no output"

@@ -17,7 +17,8 @@ from uuid import UUID
 MAX_DEPTH: Final = 200
 """How deep lists and mappings may nest."""
 MAX_DIGITS: Final = 4_000
-"""Digits of a whole number converted from ``Decimal``, to bound the cost."""
+"""Digits of a whole number: Python writes and reads no more than 4,300."""
+_MAX_BITS: Final = (10**MAX_DIGITS - 1).bit_length()
 
 Conversions = Mapping[type, Callable[[Any], Any]]
 _NONE: Final[Conversions] = {}
@@ -67,8 +68,10 @@ def _plain(value: Any, also: Conversions, depth: int) -> Any:
     kind = type(value)
     if kind is str:
         return _text(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool:
         return value
+    if kind is int:
+        return _integer(value)
     if kind is float:
         return _float(value)
     if depth > MAX_DEPTH:
@@ -100,7 +103,7 @@ def _other(value: Any, also: Conversions, depth: int) -> Any:
         case str():
             return _text(str.__str__(value))
         case int():
-            return int(value)
+            return _integer(int(value))
         case float():
             return _float(float(value))
     raise NotJson("", f"{_type_name(value)} cannot be converted to JSON{_hint(value)}")
@@ -138,6 +141,12 @@ def _text(value: str) -> str:
             value.encode()
         except UnicodeEncodeError:
             raise NotJson("", "text must not contain a lone surrogate") from None
+    return value
+
+
+def _integer(value: int) -> int:
+    if value.bit_length() > _MAX_BITS:
+        raise NotJson("", f"number longer than {MAX_DIGITS} digits; write str(...)")
     return value
 
 
