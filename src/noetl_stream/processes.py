@@ -69,7 +69,8 @@ class Forked:
         Raises:
             BrokenPipeError: It has ended.
         """
-        os.write(self._writing, line)
+        while line:
+            line = line[os.write(self._writing, line) :]
 
     async def wait(self) -> int:
         if self.returncode is None:

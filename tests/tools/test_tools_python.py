@@ -219,6 +219,18 @@ async def test_a_result_without_a_json_form_is_refused_with_its_path(run: Runner
     assert (failed.error.kind, failed.error.message) == ("result_not_json", message)
 
 
+@pytest.mark.parametrize("code", ["return 10**5000", "return {'n': [-(10**5000)]}"])
+async def test_a_number_too_long_for_json_is_refused_with_its_path(run: Runner, code: str) -> None:
+    failed = await run.failure(code)
+    assert failed.error.kind == "result_not_json"
+    assert "number longer than 4000 digits" in failed.error.message
+    assert failed.error.message.startswith("result" if "n" not in code.partition("return")[2] else "result.n[0]")
+
+
+async def test_the_longest_number_arrives_whole(run: Runner) -> None:
+    assert (await run("return 10**3999")).result == 10**3999
+
+
 async def test_a_result_over_the_limit_is_refused(run: Runner) -> None:
     assert (await run("result = 'x' * 98", knobs={"max_result_bytes": 100})).result == "x" * 98
     failed = await run.failure("result = 'x' * 99", knobs={"max_result_bytes": 100})
@@ -268,10 +280,10 @@ async def test_code_that_does_not_parse_is_a_syntax_error_with_its_line(run: Run
 
 @pytest.mark.parametrize("code", ["import sys\nsys.exit(3)", "raise SystemExit(0)", "raise KeyboardInterrupt"])
 async def test_leaving_is_an_exception_and_the_child_lives(run: Runner, code: str) -> None:
-    before = (await run("import os\nresult = os.getpid()")).result
+    before = (await run("import os\nresult = os.getppid()")).result
     failed = await run.failure(code)
     assert failed.error.kind == "exception"
-    assert (await run("import os\nresult = os.getpid()")).result == before
+    assert (await run("import os\nresult = os.getppid()")).result == before
 
 
 async def test_main_that_asks_for_an_input_that_is_not_there_says_so(run: Runner) -> None:
@@ -280,21 +292,60 @@ async def test_main_that_asks_for_an_input_that_is_not_there_says_so(run: Runner
     assert failed.error.message == "main() needs 'b', but args has a, c"
 
 
-async def test_each_run_has_fresh_globals_and_modules_stay_imported(run: Runner) -> None:
-    await run("import math\nmath.seen = True\nleft = 1")
-    code = "import math\nresult = [hasattr(math, 'seen'), 'left' in globals()]\ndel math.seen"
-    assert (await run(code)).result == [True, False]
+@pytest.mark.parametrize(
+    ("change", "look"),
+    [
+        ("import math\nmath.seen = True\nleft = 1", "import math\nreturn [hasattr(math, 'seen'), 'left' in globals()]"),
+        ("import decimal\ndecimal.getcontext().prec = 3", "import decimal\nreturn str(decimal.Decimal('1234.56') + 1)"),
+        ("import os\nos.environ['REGION'] = 'eu'", "import os\nreturn os.environ.get('REGION')"),
+        (
+            "import os, time\nos.environ['TZ'] = 'Asia/Tokyo'\ntime.tzset()",
+            "import time\nreturn time.strftime('%H', time.localtime(0))",
+        ),
+        ("import os\nos.umask(0)", "import os\nreturn os.umask(0)"),
+        ("import socket\nsocket.setdefaulttimeout(5)", "import socket\nreturn socket.getdefaulttimeout()"),
+        ("import json\njson.dumps = lambda value: 'patched'", "import json\nreturn json.dumps(1)"),
+        (
+            "import threading\nthreading.Thread(target=threading.Event().wait).start()",
+            "import threading\nreturn threading.active_count()",
+        ),
+        ("import signal\nsignal.alarm(600)", "import signal\nreturn signal.alarm(0)"),
+        ("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)", "import signal\nreturn signal.getsignal(15)"),
+        ("import logging\nlogging.disable()", "import logging\nreturn logging.root.manager.disable"),
+        ("import sys\nsys.setrecursionlimit(5000)", "import sys\nreturn sys.getrecursionlimit()"),
+        ("import os\nos.chdir('/')", "import os\nreturn os.getcwd() == os.environ['HOME']"),
+        ("import os\nos.nice(5)", "import os\nreturn os.nice(0)"),
+        (
+            "import os\nos.makedirs('a/b')\nopen('a/c', 'w').close()\nos.symlink('/etc', 'd')",
+            "import os\nreturn os.listdir()",
+        ),
+        (
+            "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))",
+            "import resource\nreturn resource.getrlimit(resource.RLIMIT_NOFILE)",
+        ),
+    ],
+)
+async def test_each_run_begins_in_the_state_of_a_fresh_child(run: Runner, change: str, look: str) -> None:
+    fresh = (await run(look)).result
+    await run(change)
+    assert (await run(look)).result == fresh
+
+
+async def test_code_that_ran_before_is_already_compiled(run: Runner) -> None:
+    code = "import sys\nreturn sys.modules['noetl_stream.tools.python.source'].compile_program.cache_info().hits"
+    hits = [(await run(code)).result for _ in range(5)]  # a process may be forked before its child hears of the code
+    assert hits[-1] > hits[0]
+
+
+async def test_a_process_does_not_repeat_the_random_numbers_of_another(run: Runner) -> None:
+    numbers = [(await run("import random\nreturn random.random()")).result for _ in range(3)]
+    assert len(set(numbers)) == 3
 
 
 async def test_changed_inputs_do_not_reach_the_next_run(run: Runner) -> None:
     args = {"a": [1]}
     assert (await run("a.append(2)\nresult = a", args=args)).result == [1, 2]
     assert (await run("a.append(2)\nresult = a", args=args)).result == [1, 2]
-
-
-async def test_the_working_folder_is_put_back(run: Runner) -> None:
-    before = (await run("import os\nresult = os.getcwd()\nos.chdir('/')")).result
-    assert (await run("import os\nresult = os.getcwd()")).result == before
 
 
 async def test_dataclasses_and_string_annotations_find_their_module(run: Runner) -> None:

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import uvloop
 
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.shell import ShellTool
 
 Run = Callable[..., Awaitable[ToolResult]]
@@ -193,7 +196,6 @@ async def test_a_process_that_left_the_group_ends_with_the_command_too(run: Run,
         ({"command": ["a", None]}, "command.1: input should be a valid"),
         ({"command": ["no-such-program"]}, "command: cannot start the command: No such file or directory"),
         ({"command": ["/"]}, "command: cannot start the command: Permission denied"),
-        ({"command": ["echo", "x" * 3_000_000]}, "command: cannot start the command: Argument list too long"),
         ({"command": "echo \0"}, "command, cwd and env must not contain a NUL character"),
         ({"command": "echo", "cwd": "/no/such/folder"}, "cwd: no such folder on this worker"),
         ({"command": "echo", "env": {"A=B": "x"}}, "env: invalid environment variable name 'A=B'"),
@@ -205,6 +207,74 @@ async def test_wrong_inputs_are_refused(make_call: Any, inputs: dict[str, Any], 
     failed = await failure(ShellTool().run(make_call(inputs)))
     assert failed.error.kind == "invalid_input"
     assert message in failed.error.message
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"command": ["echo", "x" * 300_000]},
+        {"command": "echo " + "x" * 300_000},
+        {"command": ["echo"] + ["x" * 1000] * 10_000},
+        {"command": "echo", "env": {"X": "x" * 300_000}},
+    ],
+    ids=["word", "text", "words", "variable"],
+)
+async def test_more_than_a_program_can_be_given_is_refused_and_the_next_command_runs(
+    run: Run, inputs: dict[str, Any]
+) -> None:
+    failed = await failure(run(**inputs))
+    assert (failed.error.kind, failed.error.retryable) == ("invalid_input", False)
+    assert "command: Argument list too long: command and env have" in failed.error.message
+    assert failed.error.message.endswith("pass the data by stdin or in a file")
+    assert (await run("echo hi")).result["stdout"] == "hi\n"
+
+
+async def test_more_than_a_socket_holds_reaches_every_one_of_many_commands(run: Run) -> None:
+    words = ["x" * 1000] * 1000
+    done = await asyncio.gather(*(run(["sh", "-c", "echo $#", "sh", *words]) for _ in range(8)))
+    assert {one.result["stdout"] for one in done} == {"1000\n"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the test cannot find the process that forks")
+async def test_a_process_that_starts_children_and_does_not_answer_is_replaced(make_call: Any, tmp_path: Path) -> None:
+    """What it had not begun runs with the next one; what it had begun fails."""
+    tool = ShellTool(ChildSettings(user="worker", paths=(str(tmp_path),)), answer_s=1)
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+
+    async def run(command: str) -> ToolResult:
+        return await tool.run(make_call({"command": command}))
+
+    zygote = int((await run("echo $PPID")).result["stdout"])
+    running = asyncio.ensure_future(run(f"cd {tmp_path}; mkdir once || exit 1; echo > begun; exec sleep 1000"))
+    await asyncio.to_thread(begun.read_text)
+    os.kill(zygote, signal.SIGSTOP)
+    waiting = [asyncio.ensure_future(run(f"echo {'x' * 100_000} | wc -c; echo $PPID")) for _ in range(4)]
+    for done in await asyncio.gather(*waiting):
+        count, replaced = done.result["stdout"].split()
+        assert (count, int(replaced) != zygote) == ("100001", True)
+    assert (await failure(running)).error.kind == "exit_status"
+    await tool.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the test cannot find the process that forks")
+async def test_closing_ends_even_if_that_process_does_not_answer(make_call: Any) -> None:
+    tool = ShellTool(ChildSettings(user="worker"), answer_s=1)
+    zygote = int((await tool.run(make_call({"command": "echo $PPID"}))).result["stdout"])
+    os.kill(zygote, signal.SIGSTOP)
+    await tool.close()
+    assert not psutil.pid_exists(zygote)
+
+
+async def test_a_worker_without_descriptors_has_not_begun_the_command(
+    make_call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pipe", fail)
+    with pytest.raises(WorkerUnfit, match="cannot start a command: Too many open files"):
+        await ShellTool().run(make_call({"command": "echo"}))
 
 
 async def test_a_command_knows_the_trace_it_belongs_to(make_call: Any, tool: ShellTool) -> None:

@@ -8,7 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 Isolation = Literal["shared", "execution", "task"]
-"""Which runs may share a child process of ``python``: those of one trust domain, of one execution, or none."""
+"""Which runs may share a child of ``python``, its user and folder: those of one trust domain, of one execution, or
+none."""
 ChildUser = Literal["own", "worker"]
 
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")

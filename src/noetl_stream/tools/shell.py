@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -19,8 +20,8 @@ from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.child_process import CapturedOutput, Heard, TreeKiller
 from noetl_stream.tools.children.launcher import Launcher
-from noetl_stream.tools.children.messages import ExternalProgram
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult, Write
+from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 
@@ -31,6 +32,10 @@ _SIGNAL_EXIT_CODE: Final = 128
 """Added to the number of the signal that ended a command, as shells do."""
 _SHOWN_CHARACTERS: Final = 200
 _MAX_ERRNO_BYTES: Final = 10
+_ADDRESS_BYTES: Final = 8
+_MOST_BYTES: Final = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
+"""What a program may have of words and environment; Linux takes no more whatever the size of the stack."""
+_LONGEST_WORD: Final = 32 * os.sysconf("SC_PAGESIZE") - 1 if sys.platform == "linux" else _MOST_BYTES
 _TEMPORARY_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 """The system is out of processes, memory, descriptors or disk space, for now."""
 
@@ -77,12 +82,13 @@ class ShellTool:
 
     Args:
         settings: What commands may use. Default: that of :class:`ChildSettings`.
+        answer_s: See :class:`Launcher`.
     """
 
     spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
 
-    def __init__(self, settings: ChildSettings | None = None) -> None:
-        self._launcher = Launcher(settings or ChildSettings())
+    def __init__(self, settings: ChildSettings | None = None, *, answer_s: float = ANSWER_S) -> None:
+        self._launcher = Launcher(settings or ChildSettings(), answer_s=answer_s)
         self._trees = TreeKiller()
 
     @classmethod
@@ -95,15 +101,21 @@ class ShellTool:
 
         Raises:
             ToolFailure: ``exit_status`` (not 0; keeps the result), ``invalid_input`` (also a missing program),
-                ``crashed`` (the system is out of resources), ``result_not_json``.
+                ``result_not_json``.
+            WorkerUnfit: The system is out of resources.
         """
         inputs = validated(ShellInputs, call.inputs)
         knobs = validated(ShellKnobs, call.knobs)
         program = _program(inputs, call)
+        self._launcher.check()
         try:
             result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
         except OSError as error:
-            raise _not_started(error) from None
+            if error.errno == errno.E2BIG:
+                raise _too_long(program) from None
+            if error.errno in _TEMPORARY_ERRORS:
+                raise WorkerUnfit(f"cannot start a command: {error.strerror or error}") from None
+            raise invalid_input(f"command: cannot start the command: {error.strerror or error}") from None
         if result["exit_code"] != 0:
             raise _failed(result)
         return ToolResult(result)
@@ -162,7 +174,10 @@ def _program(inputs: ShellInputs, call: ToolCall) -> ExternalProgram:
     if folder is not None and not os.path.isdir(folder):  # noqa: PTH112  a path of bytes
         raise invalid_input("cwd: no such folder on this worker")
     variables = {name.encode(): value.encode() for name, value in environment.items()}
-    return ExternalProgram([word.encode() for word in words], variables, folder)
+    program = ExternalProgram([word.encode() for word in words], variables, folder)
+    if _size(program) > _MOST_BYTES or _longest(program) > _LONGEST_WORD:
+        raise _too_long(program)
+    return program
 
 
 @contextlib.contextmanager
@@ -191,11 +206,23 @@ class _Pipe:
         self.output.close()
 
 
-def _not_started(error: OSError) -> ToolFailure:
-    reason = f"cannot start the command: {error.strerror or error}"
-    if error.errno in _TEMPORARY_ERRORS:
-        return ToolFailure.of("crashed", reason, retryable=True)
-    return invalid_input(f"command: {reason}")
+def _size(program: ExternalProgram) -> int:
+    """What the kernel counts: the words and variables, each with its end and its address."""
+    variables = sum(len(name) + len(value) + 2 + _ADDRESS_BYTES for name, value in program.environment.items())
+    return sum(len(word) + 1 + _ADDRESS_BYTES for word in program.words) + variables
+
+
+def _longest(program: ExternalProgram) -> int:
+    """The length of the longest word or variable."""
+    variables = (len(name) + 1 + len(value) for name, value in program.environment.items())
+    return max(*map(len, program.words), *variables)
+
+
+def _too_long(program: ExternalProgram) -> ToolFailure:
+    remedy = "pass the data by stdin or in a file"
+    sizes = f"command and env have {_size(program):,} bytes, the longest word or variable {_longest(program):,}"
+    most = f"the system takes {_MOST_BYTES:,} in all and {_LONGEST_WORD:,} for one"
+    return invalid_input(f"command: Argument list too long: {sizes}; {most}: {remedy}")
 
 
 def _result(exit_code: int, stdout: tuple[str, int], stderr: tuple[str, int]) -> dict[str, Any]:

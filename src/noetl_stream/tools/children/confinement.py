@@ -22,6 +22,7 @@ from noetl_stream.tools.children.landlock import (
     restrict_self,
 )
 from noetl_stream.tools.children.linux import die_with_parent, drop_capabilities, hide_process, refuse_new_privileges
+from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls
 
 CHILD_USERS_FROM: Final = 60_706
 CHILD_USERS: Final = 478
@@ -76,6 +77,8 @@ def confine(settings: ChildSettings, home: ChildHome) -> None:
     version = landlock_version()
     if version:
         restrict_self(_grants(settings, home), version)
+    if filters_calls():
+        refuse_calls()
     drop_capabilities()
     die_with_parent()
 
@@ -87,22 +90,20 @@ def _become(user: int) -> None:
     os.setuid(user)
 
 
-def limit_cpu_time(seconds: int, *, final: bool) -> None:
-    """Ends this process when it has used this much more. If ``final``, it cannot raise the limit itself."""
+def limit_cpu_time(seconds: int) -> None:
+    """Ends this process with ``SIGXCPU`` when it has used this much more; a second later it is killed."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     end_s = int(used.ru_utime + used.ru_stime) + 1 + seconds
-    if hard != resource.RLIM_INFINITY:
-        end_s = min(end_s, hard)
-    resource.setrlimit(resource.RLIMIT_CPU, (end_s, end_s if final else hard))
+    _limit(resource.RLIMIT_CPU, end_s, end_s + 1)
 
 
-def _limit(kind: int, value: int) -> None:
-    hard = resource.getrlimit(kind)[1]
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
+def _limit(kind: int, soft: int, hard: int | None = None) -> None:
+    given = resource.getrlimit(kind)[1]
+    wanted = (soft, soft if hard is None else hard)
+    if given != resource.RLIM_INFINITY:
+        wanted = (min(wanted[0], given), min(wanted[1], given))
     with contextlib.suppress(ValueError):  # macOS refuses some values
-        resource.setrlimit(kind, (value, value))
+        resource.setrlimit(kind, wanted)
 
 
 def _grants(settings: ChildSettings, home: ChildHome) -> Iterator[Grant]:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from noetl_stream.tools.children.linux import LIBC
+from noetl_stream.tools.children.linux import LIBC, checked
 
 SIGNALS_VERSION: Final = 6
 """The first version that confines signals and abstract Unix sockets."""
@@ -71,11 +71,20 @@ def restrict_self(grants: Iterable[Grant], version: int) -> None:
     """
     handled = _handled(version)
     scoped = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if version >= SIGNALS_VERSION else 0
-    attributes = _Ruleset(handled, 0, scoped)
+    _restrict(_Ruleset(handled, 0, scoped), grants)
+
+
+def stay_apart(version: int) -> None:
+    """From now on this thread and its future children send no signals to other processes, from version 6 on."""
+    if version >= SIGNALS_VERSION:
+        _restrict(_Ruleset(0, 0, _SCOPE_SIGNAL), ())
+
+
+def _restrict(attributes: _Ruleset, grants: Iterable[Grant]) -> None:
     ruleset = _call(_CREATE, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
     try:
         for grant in grants:
-            _grant(ruleset, grant, handled)
+            _grant(ruleset, grant, attributes.files)
         _call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
@@ -107,7 +116,5 @@ def _call(number: int, *arguments: object) -> int:
     assert LIBC is not None
     words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
     result: int = LIBC.syscall(ctypes.c_long(number), *words)
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+    checked(result)
     return result

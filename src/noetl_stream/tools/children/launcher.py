@@ -1,4 +1,6 @@
-"""Starts confined child processes through a zygote, which is itself started on demand and replaced when it ends."""
+"""Starts confined child processes through a zygote, which is itself started on demand, and replaced when it ends or
+stops answering.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import asyncio
 import contextlib
 import heapq
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -15,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from array import array
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
@@ -25,24 +30,35 @@ from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.child_process import kill_group, kill_trees
 from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.messages import (
-    HEADER_BYTES,
+    ANSWER_S,
     PULSES,
     SILENT_S,
+    START_S,
     ZYGOTE_DIED,
     Ended,
     Event,
     ExternalProgram,
+    Ping,
+    Pong,
     ReleaseChild,
     Setup,
     StartChild,
+    Started,
     Vacated,
-    framed,
+    encoded,
+    take_frames,
 )
+from noetl_stream.tools.children.own_limits import LimitsLowered, OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList
+from noetl_stream.tools.contract import WorkerUnfit
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
 _READ_BYTES: Final = 64 * 1024
+_TRIES: Final = 2
+"""How many zygotes, one after the other, get an order that had not begun."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
@@ -81,6 +97,7 @@ class Launcher:
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
         silent_s: After this long without a sign of life from this process, children are killed: if it is frozen, their
             commands belong to other workers by then.
+        answer_s: After this long without a sign of life from a zygote that must answer, it is replaced.
     """
 
     def __init__(
@@ -91,27 +108,55 @@ class Launcher:
         server: str | None = None,
         preload: Sequence[str] = (),
         silent_s: float = SILENT_S,
+        answer_s: float = ANSWER_S,
     ) -> None:
+        self._limits = OwnLimits()
+        self._answer_s = answer_s
         self._setup = Setup(settings, server, tuple(preload), silent_s)
         self._environment = environment
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
+    def check(self) -> None:
+        """Undoes what others have changed of this process.
+
+        Raises:
+            WorkerUnfit: That is impossible.
+        """
+        try:
+            self._limits.restore()
+        except LimitsLowered as lowered:
+            raise WorkerUnfit(f"somebody has lowered the limits of this worker: {lowered}", for_good=True) from None
+
     async def start(self, descriptors: Sequence[int], program: ExternalProgram | None = None) -> ChildProcess:
         """Starts a child, confined, in its own session and folder. See :class:`StartChild` for the descriptors.
 
         Raises:
-            OSError: It could not be started.
+            WorkerUnfit: It could not be started.
         """
-        if self._zygote is None or self._zygote.has_ended:
-            self._zygote = _Zygote(self._setup, self._environment)
-        child = self._zygote.start(descriptors, program)
+        self.check()
+        for _ in range(_TRIES):
+            try:
+                return await self._started(descriptors, program)
+            except ZygoteEnded as ended:
+                log.warning("%s; another one is started", ended)
+            except OSError as error:
+                raise WorkerUnfit(f"cannot start a child process: {error}") from None
+        raise WorkerUnfit(f"the process that starts children ended or stopped answering {_TRIES} times")
+
+    async def _started(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
+        child = self._living_zygote().start(descriptors, program)
         try:
             await asyncio.shield(child.started)
         except asyncio.CancelledError:
             child.started.add_done_callback(lambda started: self._abandon(started, child))
             raise
         return child
+
+    def _living_zygote(self) -> _Zygote:
+        if self._zygote is None or self._zygote.has_ended:
+            self._zygote = _Zygote(self._setup, self._environment, self._answer_s)
+        return self._zygote
 
     async def close(self) -> None:
         """Ends the zygote, and with it every child. Nothing may be started at the same time."""
@@ -128,11 +173,15 @@ class Launcher:
             task.add_done_callback(self._ending.discard)
 
 
+class ZygoteEnded(Exception):
+    """The zygote has ended, or was killed since it did not answer, before a child was started."""
+
+
 class ChildProcess:
     """A child. Its process id stays taken until :meth:`end`.
 
     Attributes:
-        started: Raises ``OSError`` if it could not be.
+        started: Raises ``OSError`` or :class:`ZygoteEnded` if it could not be.
         exit_code: Negative for a signal, as in :mod:`subprocess`.
     """
 
@@ -147,19 +196,16 @@ class ChildProcess:
         self._zygote = zygote
         self._children: ChildrenList | None = None
 
-    def has_left_processes(self) -> bool:
-        """Whether processes that it started live on: as its children, or as orphans of whichever child."""
-        return bool(self._own_children()) or self._zygote.has_strangers()
-
-    def kill(self) -> None:
-        """Kills it and everything it started."""
+    def kill(self, *, alone: bool = False) -> None:
+        """Kills it and everything it started. ``alone``: it is known that nothing of that lives."""
         if not self._zygote.holds(self):
             return
         if not self.exit_code.done():
-            if self._own_children():
+            if not alone and self._own_children():
                 kill_trees([self.process_id])
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
+            self._zygote.expect_answer(Ping())
         kill_group(self.process_id)
 
     async def end(self) -> int:
@@ -180,7 +226,8 @@ class ChildProcess:
 class _Zygote:
     """The launcher's end of one zygote."""
 
-    def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
+    def __init__(self, setup: Setup, environment: Mapping[str, str], answer_s: float) -> None:
+        felt, pulse = os.pipe()
         self._homes = tempfile.mkdtemp(prefix="noetl-children-")
         os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
         self._channel, theirs = socket.socketpair()
@@ -189,20 +236,23 @@ class _Zygote:
                 self._process = _start_zygote(theirs, self._homes, environment)
         except BaseException:
             self._channel.close()
+            _close((felt, pulse))
             os.rmdir(self._homes)  # noqa: PTH106
             raise
         loop = asyncio.get_running_loop()
         self.has_ended = False
-        self._list = ChildrenList(self._process.pid)
         self._received = bytearray()
+        self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
+        self._answer_s = answer_s
+        self._owed = 1
+        """How many answers it owes: at first, that it works."""
+        self._silence = loop.call_later(START_S, self._process.kill)
         self._children: dict[int, ChildProcess] = {}
-        self._released: set[int] = set()
         self._numbers = count(1)
         self._taken_slots: set[int] = set()
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
-        felt, pulse = os.pipe()
-        self._send(framed(setup), [felt])
+        self._send(encoded(setup), [felt])
         os.close(felt)
         self._over = threading.Event()
         # A thread of its own: code that blocks the loop kills no children.
@@ -216,37 +266,62 @@ class _Zygote:
         self._taken_slots.add(slot)
         child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
         self._children[number] = child
-        self._send(framed(StartChild(number, slot, child.home, program)), descriptors)
+        self.expect_answer(StartChild(number, slot, child.home, program), descriptors)
         return child
+
+    def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:
+        """Gives an order. If no sign of life follows in time, the zygote is killed: it is replaced then."""
+        self._send(encoded(order), descriptors)
+        if not self._owed and not self.has_ended:
+            self._watch()
+        self._owed += 1
+
+    def _watch(self) -> None:
+        self._silence = asyncio.get_running_loop().call_later(self._answer_s, self._process.kill)
 
     def holds(self, child: ChildProcess) -> bool:
         """Whether the process id of the child is still its own."""
         return child.number in self._children and child.process_id > 0
 
-    def has_strangers(self) -> bool:
-        """Whether the zygote has children that nobody ordered."""
-        if not all(child.process_id for child in self._children.values()):
-            return False  # one is being started; the zygote looks itself when a child ends
-        found = set(self._list.read())
-        self._released &= found
-        return not found <= {child.process_id for child in self._children.values()} | self._released
-
     def release(self, child: ChildProcess) -> None:
         """Gives the number and process id of an ended child back; its slot, when nothing that it started is left."""
         if self._children.pop(child.number, None) is not None:
-            self._released.add(child.process_id)
-            self._send(framed(ReleaseChild(child.number, child.slot)))
+            self._send(encoded(ReleaseChild(child.number, child.slot)))
 
     async def close(self) -> None:
         """Ends it and waits until it has."""
         if not self.has_ended:
+            self.expect_answer(Ping())
             self._channel.shutdown(socket.SHUT_WR)
         await asyncio.shield(self._cleaning)
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as _read will find out
-            sent = socket.send_fds(self._channel, [message], descriptors) if descriptors else 0
-            self._channel.sendall(message[sent:])
+        self._unsent.append((message, [os.dup(descriptor) for descriptor in descriptors]))
+        if len(self._unsent) == 1:
+            self._write()
+
+    def _write(self) -> None:
+        """Writes what the socket takes now, and the rest when it takes more."""
+        loop = asyncio.get_running_loop()
+        while self._unsent:
+            message, descriptors = self._unsent[0]
+            try:
+                sent = self._sent(message, descriptors)
+            except BlockingIOError:
+                loop.add_writer(self._channel, self._write)
+                return
+            _close(descriptors)
+            self._unsent[0] = (message[sent:], ())
+            if sent == len(message):
+                self._unsent.popleft()
+        loop.remove_writer(self._channel)
+
+    def _sent(self, message: bytes, descriptors: Sequence[int]) -> int:
+        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+        try:
+            return self._channel.sendmsg([message], passed, socket.MSG_DONTWAIT)
+        except (BrokenPipeError, ConnectionResetError):
+            return len(message)  # it has ended, as _read will find out
 
     def _read(self) -> None:
         try:
@@ -256,17 +331,19 @@ class _Zygote:
         except OSError:
             data = b""
         self._received += data
-        while len(self._received) >= HEADER_BYTES:
-            end = HEADER_BYTES + int.from_bytes(self._received[:HEADER_BYTES], "big")
-            if len(self._received) < end:
-                break
-            event = _events.decode(bytes(self._received[HEADER_BYTES:end]))
-            del self._received[:end]
-            self._handle(event)
+        for frame in take_frames(self._received):
+            self._handle(_events.decode(frame))
+        self._silence.cancel()
+        if self._owed and data:
+            self._watch()
         if not data:
             self._on_end()
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, Pong | Started):
+            self._owed -= 1
+        if isinstance(event, Pong):
+            return
         if isinstance(event, Vacated):
             self._give_back(event.slots)
             return
@@ -284,14 +361,16 @@ class _Zygote:
     def _on_end(self) -> None:
         self.has_ended = True
         self._over.set()
-        self._list.close()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._channel)
+        loop.remove_writer(self._channel)
+        for _, descriptors in self._unsent:
+            _close(descriptors)
         self._channel.close()
         children, self._children = self._children, {}
         for child in children.values():
             if not child.process_id:
-                child.started.set_exception(OSError(0, "the process that starts children has ended"))
+                child.started.set_exception(ZygoteEnded("the process that starts children ended or stopped answering"))
             elif not child.exit_code.done():
                 kill_group(child.process_id)
                 child.exit_code.set_result(ZYGOTE_DIED)
@@ -316,6 +395,11 @@ class _Zygote:
 
 
 _events: Final = msgspec.msgpack.Decoder(Event)
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _beat(pulse: int, every_s: float, over: threading.Event) -> None:

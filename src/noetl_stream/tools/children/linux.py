@@ -45,15 +45,16 @@ def drop_capabilities() -> None:
     """Gives up what root may do to files and processes of others, for good once new privileges are refused."""
     if LIBC is not None:
         header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-        _checked(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
+        checked(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
 
 
 def _prctl(option: int, value: int) -> None:
     if LIBC is not None:
-        _checked(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+        checked(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
 
 
-def _checked(result: int) -> None:
+def checked(result: int) -> None:
+    """Raises the ``OSError`` of a call that has failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

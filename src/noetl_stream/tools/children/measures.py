@@ -9,13 +9,14 @@ from typing import Final, NamedTuple
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.children.confinement import CHILD_USERS, CHILD_USERS_FROM, closed_to, user_of
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
+from noetl_stream.tools.children.seccomp import filters_calls
 
 log = logging.getLogger(__name__)
 
 _REUSE: Final = {
-    "shared": "shared by runs of one playbook and principal",
-    "execution": "one for each execution",
-    "task": "one for each run of a task",
+    "shared": "one for each run; its user and folder are shared by runs of one playbook and principal",
+    "execution": "one for each run; its user and folder are shared by runs of one execution",
+    "task": "one for each run, with a user and folder of its own",
 }
 
 
@@ -34,6 +35,7 @@ def measures(settings: ChildSettings) -> list[Measure]:
     landlock = f"Landlock {version}" if version else "the kernel offers no Landlock" if is_linux else "only Linux"
     needs_signals = f"Landlock {SIGNALS_VERSION} is needed" if is_linux else "only Linux"
     user = _own_user(settings)
+    filters = filters_calls()
     paths = ":".join(settings.paths) or "none besides its own folder"
     limits = (
         f"memory {settings.memory_bytes:,} bytes, CPU {settings.cpu_s:,} s, {settings.files:,} files, no core dumps"
@@ -49,6 +51,7 @@ def measures(settings: ChildSettings) -> list[Measure]:
             user.holds or version >= SIGNALS_VERSION,
             landlock if version >= SIGNALS_VERSION else "by its user" if user.holds else needs_signals,
         ),
+        Measure("limits of others", filters, "a filter of system calls" if filters else "no filter of system calls"),
         Measure("privileges", is_linux, "no capabilities, and no new ones" if is_linux else "only Linux"),
         Measure("limits", True, limits),
         Measure(

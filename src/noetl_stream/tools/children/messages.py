@@ -1,7 +1,12 @@
-"""Messages between a launcher and its zygote: MessagePack behind a big-endian length of four bytes."""
+"""Messages between a launcher and its zygote: MessagePack behind a big-endian length of four bytes.
+
+Neither side ever drops the rest of a message that it has begun to write: the launcher keeps what the socket does not
+take, without waiting, and the zygote waits. Neither waits for the rest of a message that it reads.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -18,12 +23,20 @@ SILENT_S: Final = 20.0
 PULSES: Final = 4
 """How many pulses there are in that time."""
 
+START_S: Final = 120.0
+"""How long a zygote may take to import what children need, on a busy machine."""
+
+ANSWER_S: Final = 20.0
+"""How long it may be silent afterwards while an answer is awaited; it is replaced then. Every answer takes
+milliseconds."""
+
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
     """The first message: what holds for all children. It comes with the pipe of the worker's pulse.
 
-    ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; ``preload`` are modules
-    that the zygote imports for them. Children are killed ``silent_s`` after the last pulse.
+    ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; its ``prepare()`` is
+    called before, in the zygote. ``preload`` are modules that the zygote imports for them. Children are killed
+    ``silent_s`` after the last pulse.
     """
 
     settings: ChildSettings
@@ -60,6 +73,14 @@ class ReleaseChild(msgspec.Struct, frozen=True, tag=True):
     slot: int
 
 
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """Answer it with :class:`Pong`."""
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    """The zygote works: its first message, after its imports, and the answer to :class:`Ping`."""
+
+
 class Started(msgspec.Struct, frozen=True, tag=True):
     """``error`` is the number of the system error if there is no such process."""
 
@@ -81,11 +102,26 @@ class Vacated(msgspec.Struct, frozen=True, tag=True):
     slots: list[int]
 
 
-Order = Setup | StartChild | ReleaseChild
-Event = Started | Ended | Vacated
+Order = Setup | StartChild | ReleaseChild | Ping
+Event = Started | Ended | Vacated | Pong
 
 
-def framed(message: Order | Event) -> bytes:
+def encoded(message: Order | Event) -> bytes:
     """The message with its length."""
-    body = msgspec.msgpack.encode(message)
+    return framed(msgspec.msgpack.encode(message))
+
+
+def framed(body: bytes) -> bytes:
+    """The body of a message with its length."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def take_frames(received: bytearray) -> Iterator[bytes]:
+    """Takes the complete messages out of what was received; the rest stays."""
+    while len(received) >= HEADER_BYTES:
+        end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
+        if len(received) < end:
+            return
+        frame = bytes(received[HEADER_BYTES:end])
+        del received[:end]
+        yield frame

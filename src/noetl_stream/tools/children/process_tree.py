@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Collection, Iterator
 from typing import Final
 
 _KERNEL_LISTS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
@@ -58,6 +59,24 @@ class ChildrenList:
         yield from self._files
         if self._folder is not None:
             yield self._folder
+
+
+def kill_adopted(children: ChildrenList, own: Collection[int] = ()) -> bool:
+    """Kills and reaps the children of this process except its own: orphans that it adopted. Whether none is left.
+
+    If some are, a signal tells when the next of them can be reaped.
+    """
+    while adopted := [process_id for process_id in children.read() if process_id not in own]:
+        if not sum(map(_killed_and_reaped, adopted)):
+            return False
+    return True
+
+
+def _killed_and_reaped(process_id: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.kill(process_id, signal.SIGKILL)
+        return os.waitpid(process_id, os.WNOHANG)[0] != 0
+    return False
 
 
 def _listed_by_psutil(process_id: int) -> list[int]:

@@ -17,7 +17,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -26,21 +27,27 @@ import msgspec
 from noetl_stream.tools.children.confinement import ChildHome, closed_to, confine, limit_cpu_time, make_home, user_of
 from noetl_stream.tools.children.linux import adopt_orphans, hide_process
 from noetl_stream.tools.children.messages import (
-    HEADER_BYTES,
     Ended,
     Event,
     ExternalProgram,
     Order,
+    Ping,
+    Pong,
     ReleaseChild,
     Setup,
     StartChild,
     Started,
     Vacated,
-    framed,
+    encoded,
+    take_frames,
 )
-from noetl_stream.tools.children.process_tree import ChildrenList
+from noetl_stream.tools.children.own_limits import OwnLimits
+from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 
-_MAX_DESCRIPTORS: Final = 4
+_CHANNEL_AND_OUTPUT: Final = 2
+_STANDARD_AND_ERRORS: Final = 4
+"""How many descriptors come with the order of a child, without a program and with one."""
+_READ_BYTES: Final = 64 * 1024
 _KILLING_ROUNDS: Final = 1_000
 """How often it kills, at its end, what the processes that it killed had started meanwhile."""
 _CONFINEMENT_FAILED: Final = 70
@@ -66,23 +73,31 @@ class Zygote:
     """The loop of the process."""
 
     def __init__(self, channel: socket.socket) -> None:
+        self._limits = OwnLimits()
         self._channel = channel
-        self._descriptors: list[int] = []
+        self._received = bytearray()
+        self._descriptors: deque[int] = deque()
         self._process_ids: dict[int, int] = {}
         self._ended: set[int] = set()
         self._leaving: list[int] = []
         self._children = ChildrenList(os.getpid())
-        setup = self._receive()
+        while (setup := next(self._orders(), None)) is None:
+            if not self._receive():
+                sys.exit()
         assert isinstance(setup, Setup)
-        [self._pulse], self._descriptors = self._descriptors, []
+        self._pulse = self._descriptors.popleft()
         self._silent_s = setup.silent_s
         self._settings = setup.settings
-        self._serve = None if setup.server is None else import_module(setup.server).serve
+        server = None if setup.server is None else import_module(setup.server)
         for module in setup.preload:
             with contextlib.suppress(Exception):  # the child that imports it will say why it cannot
                 import_module(module)
+        if server is not None:
+            server.prepare()
+        self._serve = None if server is None else server.serve
         user = user_of(0, self._settings)
         self._python_has_own_user = user is not None and closed_to(user) is None
+        self._send(Pong())
 
     def serve(self) -> bool:
         """Forks, reports and reaps until the channel is closed, and kills children whose worker is frozen.
@@ -100,8 +115,12 @@ class Zygote:
         watch.register(woken, select.POLLIN)
         watch.register(self._pulse, select.POLLIN)
         silent_at_s = time.monotonic() + self._silent_s
-        while True:
+        is_open = True
+        while is_open:
+            for order in self._orders():
+                self._obey(order)
             ready = {descriptor for descriptor, _ in watch.poll(max(0.0, silent_at_s - time.monotonic()) * 1000)}
+            self._limits.restore()  # if that is impossible, this process ends, and another takes its place
             if self._pulse in ready:
                 os.read(self._pulse, 4096)
                 silent_at_s = time.monotonic() + self._silent_s
@@ -113,10 +132,7 @@ class Zygote:
                     os.read(woken, 4096)
                 self._report_ended()
             if self._channel.fileno() in ready:
-                order = self._receive()
-                if order is None:
-                    break
-                self._obey(order)
+                is_open = self._receive()
         return self._kill_all()
 
     def _obey(self, order: Order) -> None:
@@ -127,8 +143,11 @@ class Zygote:
                 os.waitpid(process_id, 0)
             self._leaving.append(order.slot)
             self._clear_up()
+        elif isinstance(order, Ping):
+            self._send(Pong())
         elif isinstance(order, StartChild):
-            descriptors, self._descriptors = self._descriptors, []
+            number = _CHANNEL_AND_OUTPUT if order.program is None else _STANDARD_AND_ERRORS
+            descriptors = [self._descriptors.popleft() for _ in range(number)]
             try:
                 self._send(self._start(order, descriptors))
             finally:
@@ -153,14 +172,11 @@ class Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             adopt_orphans()
-            make_home(home)
-            os.environ |= {"HOME": home.path, "TMPDIR": home.path}
             if program is not None:
                 self._execute(program, home, descriptors)
             channel, output = descriptors
             _keep_only(channel, standard=(0, output, output))
-            os.chdir(home.path)
-            confine(self._settings, home)
+            self._enter(home)
             assert self._serve is not None
             self._serve(channel, self._settings.cpu_s)
         except BaseException:
@@ -174,14 +190,21 @@ class Zygote:
             _keep_only(errors, standard=standard)
             for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(ignored_by_python, signal.SIG_DFL)
-            limit_cpu_time(self._settings.cpu_s, final=True)
-            confine(self._settings, home)
+            limit_cpu_time(self._settings.cpu_s)
+            self._enter(home)
             os.chdir(program.folder or home.path)
             os.execvpe(program.words[0], program.words, os.environb | program.environment)  # noqa: S606
         except OSError as error:
             os.write(errors, str(error.errno or 0).encode())
         finally:
             os._exit(_CONFINEMENT_FAILED)
+
+    def _enter(self, home: ChildHome) -> None:
+        """Makes the folder of this child, goes there and confines it."""
+        make_home(home)
+        os.environ |= {"HOME": home.path, "TMPDIR": home.path}
+        os.chdir(home.path)
+        confine(self._settings, home)
 
     def _report_ended(self) -> None:
         for number, process_id in self._process_ids.items():
@@ -224,40 +247,25 @@ class Zygote:
                 os.killpg(process_id, signal.SIGKILL)
 
     def _kill_strangers(self) -> bool:
-        """Kills and reaps orphans of children, which become children of this process. Returns whether none is left.
+        """Kills orphans of children, which become children of this process. Returns whether none is left."""
+        return kill_adopted(self._children, self._process_ids.values())
 
-        If some are, a signal tells when the next of them can be reaped.
-        """
-        own = set(self._process_ids.values())
-        while strangers := [process_id for process_id in self._children.read() if process_id not in own]:
-            if not sum(_killed_and_reaped(process_id) for process_id in strangers):
-                return False
-        return True
+    def _orders(self) -> Iterator[Order]:
+        """What was received and is complete."""
+        return map(_orders.decode, take_frames(self._received))
 
-    def _receive(self) -> Order | None:
-        """The next order, and the descriptors that came with it; ``None`` at the end."""
-        header, descriptors, _, _ = socket.recv_fds(self._channel, HEADER_BYTES, _MAX_DESCRIPTORS)
+    def _receive(self) -> bool:
+        """Takes what has come, with descriptors. Whether the channel is open."""
+        data, descriptors, _, _ = socket.recv_fds(self._channel, _READ_BYTES, _STANDARD_AND_ERRORS)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         self._descriptors += descriptors
-        rest = self._read(HEADER_BYTES - len(header)) if header else None
-        if rest is None:
-            return None
-        body = self._read(int.from_bytes(header + rest, "big"))
-        return None if body is None else _orders.decode(body)
-
-    def _read(self, size: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._channel.recv(size - len(parts))
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
+        self._received += data
+        return bool(data)
 
     def _send(self, event: Event) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next order will be the end
-            self._channel.sendall(framed(event))
+            self._channel.sendall(encoded(event))
 
 
 _orders: Final = msgspec.msgpack.Decoder(Order)
@@ -270,13 +278,6 @@ def _keep_only(kept: int, *, standard: Sequence[int]) -> None:
             os.dup2(descriptor, number)
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
-
-
-def _killed_and_reaped(process_id: int) -> bool:
-    with contextlib.suppress(OSError):
-        os.kill(process_id, signal.SIGKILL)
-        return os.waitpid(process_id, os.WNOHANG)[0] != 0
-    return False
 
 
 def _exit_code_if_ended(process_id: int) -> int | None:

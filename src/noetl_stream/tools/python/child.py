@@ -1,48 +1,64 @@
-"""A child process: runs jobs from a socket, one at a time (LANGUAGE §12 *python*). A zygote forks it.
+"""A child process of ``kind: python``, which a zygote forks (LANGUAGE §12 *python*).
 
-A frame is a big-endian length of four bytes, then JSON of that length. The request is a job with ``max_result_bytes``
-(see :func:`~noetl_stream.tools.python.job.run_job`), if it belongs to a trace with its ``traceparent``, and its
-``number``, which nobody can guess; the response is
-``[number, result, null]`` or ``[number, null, {kind, message, exception_type, traceback}]``. The process ends with its
-worker, together with everything it started.
+It runs no code of a playbook itself. It is a template: for each job it forks a process, which begins in the same state
+as every other one, whatever jobs before it have changed. The process is ready before a job comes. It gets a connection
+of its own to the worker: the template sends the worker's end with the exit code of the process before. While it runs
+a job, the worker may send code that was compiled, with its file name, which the template compiles for those to come.
+
+A frame on it is a big-endian length of four bytes, then JSON of that length. The request is a job with
+``max_result_bytes`` (see :func:`~noetl_stream.tools.python.job.run_job`), and its ``traceparent`` if it belongs to a
+trace; the response is ``[result, null]`` or ``[null, {kind, message, exception_type, traceback}]``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import io
 import os
-import select
-import signal
+import shutil
 import socket
 import sys
-import threading
-import time
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from noetl_stream.tools.children.confinement import limit_cpu_time
-from noetl_stream.tools.python.job import JobFailed, run_job
+from noetl_stream.tools.children.landlock import landlock_version, stay_apart
+from noetl_stream.tools.children.linux import die_with_parent
+from noetl_stream.tools.children.messages import HEADER_BYTES, framed, take_frames
+from noetl_stream.tools.children.own_limits import OwnLimits
+from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
+from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
+from noetl_stream.tools.python.source import compile_program
 
-HEADER_BYTES: Final = 4
 MAX_OUTPUT_BYTES: Final = 64 * 1024
 """Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
 MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
 """How much one job may write: as much as an attempt's log keeps. Dropping the rest here costs the worker nothing."""
 TRACE_VARIABLE: Final = "TRACEPARENT"
+MAX_REMEMBERED_BYTES: Final = 32 * 1024
+"""The longest code that a template compiles. The channel takes that much at once while it is empty."""
 _STANDARD_OUTPUT: Final = 1
+_READ_BYTES: Final = 64 * 1024
+PRELOADED: Final = (
+    *("base64", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib"),
+    *("hmac", "io", "itertools", "json", "math", "operator", "os", "pathlib", "re", "string", "textwrap", "time"),
+    *("typing", "urllib.parse", "zoneinfo"),
+)
+"""Modules that much code imports: a job need not load them. They start no thread, and do nothing in a new process, as
+``random``, ``logging`` and ``threading`` do.
+"""
+_FIRST_JOB: Final = (
+    b'{"code":"return args","place":"","args":{"n":1},"libs":{},"scope":{},"execution_id":"","idempotency_key":"",'
+    b'"max_result_bytes":100}'
+)
+"""Of each process, before one comes: the pages of memory that every job writes to are its own then."""
 
 
 class BoundedOutput(io.RawIOBase):
-    """Standard output of playbook code, limited to :data:`MAX_WRITTEN_BYTES` per job."""
+    """Standard output of playbook code, limited to :data:`MAX_WRITTEN_BYTES`."""
 
     def __init__(self) -> None:
-        self._left = MAX_WRITTEN_BYTES
-
-    def start_job(self) -> None:
-        """Resets the limit."""
         self._left = MAX_WRITTEN_BYTES
 
     def writable(self) -> bool:
@@ -60,35 +76,90 @@ class BoundedOutput(io.RawIOBase):
         return len(piece)
 
 
+def prepare() -> None:
+    """Makes in the zygote what each process would make again, also what Python makes at the first use."""
+    show_log_records()
+    _answer(_FIRST_JOB)
+
+
 def serve(channel_fd: int, cpu_s: int) -> None:
-    """Serves jobs until the worker closes the channel. Each may use ``cpu_s`` seconds of CPU time."""
-    channel = socket.socket(fileno=channel_fd)
+    """Forks processes for jobs, one after the other, until the worker closes the channel.
+
+    Each may use ``cpu_s`` seconds of CPU time. What a job leaves behind, processes and files, is removed before the
+    next process begins; if something cannot be removed, this process ends, and another takes its place.
+    """
+    channel, folder = socket.socket(fileno=channel_fd), os.getcwd()  # noqa: PTH109
+    limits, children, landlock = OwnLimits(), ChildrenList(os.getpid()), landlock_version()
     faulthandler.enable(file=2, all_threads=False)
-    threading.Thread(target=_die_with_parent, args=(channel_fd,), daemon=True).start()
-    output = BoundedOutput()
-    text = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    frames = channel.makefile("rb")
-    used_s = -1
-    while (frame := _receive(frames)) is not None:
-        output.start_job()
-        if used_s != (used_s := int(time.process_time())):
-            limit_cpu_time(cpu_s, final=False)
-        # Always the same stream, for both: handlers that modules created in an earlier job still write to it.
-        sys.stdout = sys.stderr = text
+    bounded = io.BufferedWriter(BoundedOutput())
+    output = io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stdout = sys.stderr = output
+    exit_code, received = 0, bytearray()
+    while _remember(channel, received):
+        ours, theirs = socket.socketpair()
+        process_id = os.fork()
+        if process_id == 0:
+            for one in (channel, ours, children):
+                one.close()
+            stay_apart(landlock)  # it cannot stop this process either
+            _run(theirs, output, cpu_s)
+        theirs.close()
+        socket.send_fds(channel, [exit_code.to_bytes(HEADER_BYTES, "big", signed=True)], [ours.fileno()])
+        ours.close()
+        exit_code = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
+        limits.restore()
+        while not kill_adopted(children):
+            os.waitpid(-1, 0)
+        _empty(folder)
+
+
+def _remember(channel: socket.socket, received: bytearray) -> bool:
+    """Compiles code that a job had, for those to come. Whether the channel is open."""
+    try:
+        data = channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    received += data
+    for frame in take_frames(received):
+        compile_program(*msgspec.json.decode(frame, type=tuple[str, str]))
+    return bool(data)
+
+
+def _empty(folder: str) -> None:
+    for name in os.listdir(folder):  # noqa: PTH208
+        path = f"{folder}/{name}"
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)  # noqa: PTH108
+
+
+def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoReturn:
+    """Runs a job, in the process that is made for it. It ends without what Python does at an exit."""
+    try:
+        die_with_parent()
+        limit_cpu_time(cpu_s)
+        mine, other = socket.socketpair()
+        with mine, other:
+            other.sendall(framed(_FIRST_JOB))
+            _serve_one(mine, output)
+        _serve_one(connection, output)
+    finally:
+        os._exit(0)
+
+
+def _serve_one(connection: socket.socket, output: io.TextIOWrapper) -> None:
+    frame = _receive(connection)
+    if frame is not None:
         answer = _answer(frame)
-        text.flush()
-        _reap()
-        channel.sendall(len(answer).to_bytes(HEADER_BYTES, "big") + answer)
-    _end()
+        output.flush()
+        connection.sendall(framed(answer))
 
 
 def _answer(frame: bytes) -> bytes:
     job = msgspec.json.decode(frame)
     if (traceparent := job.get("traceparent")) is not None:
         os.environ[TRACE_VARIABLE] = traceparent
-    else:
-        os.environ.pop(TRACE_VARIABLE, None)  # of the job before
-    directory = os.getcwd()  # noqa: PTH109  # as is, not as a Path
     try:
         result = msgspec.json.encode(run_job(job))
         if len(result) > job["max_result_bytes"]:
@@ -96,34 +167,15 @@ def _answer(frame: bytes) -> bytes:
             message = f"the result has {len(result):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
             raise JobFailed("result_too_large", message)
     except JobFailed as failed:
-        return msgspec.json.encode([job["number"], None, failed.error])
-    finally:
-        os.chdir(directory)
-    return msgspec.json.encode([job["number"], msgspec.Raw(result), None])
+        return msgspec.json.encode([None, failed.error])
+    return msgspec.json.encode([msgspec.Raw(result), None])
 
 
-def _reap() -> None:
-    """Reaps ended processes: orphans of the job are children of this process (``child_process``)."""
-    if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
-        multiprocessing.active_children()  # it must reap its own first
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def _receive(frames: BinaryIO) -> bytes | None:
-    """The next frame; ``None`` at the end."""
-    size = int.from_bytes(frames.read(HEADER_BYTES), "big")
-    frame = frames.read(size)
-    return frame if size and len(frame) == size else None
-
-
-def _die_with_parent(channel_fd: int) -> None:
-    watch = select.poll()
-    watch.register(channel_fd, 0)  # POLLHUP, when the other end closes, is always reported
-    watch.poll()
-    _end()
-
-
-def _end() -> None:
-    os.killpg(os.getpid(), signal.SIGKILL)
+def _receive(connection: socket.socket) -> bytes | None:
+    """A frame; ``None`` if the worker has closed the connection."""
+    received = bytearray()
+    while data := connection.recv(_READ_BYTES):
+        received += data
+        for frame in take_frames(received):
+            return frame
+    return None

@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.python.source import BODY, Program, compile_program
+from noetl_stream.tools.python.source import BODY, Program, compile_program, file_of
 
 MODULE: Final = "noetl_task"
 """``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself."""
@@ -64,8 +64,7 @@ def run_job(job: Mapping[str, Any]) -> Any:
     Raises:
         JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
     """
-    filename = f"<{job['place']}>"
-    _show_log_records()
+    filename = file_of(job["place"])
     try:
         program = compile_program(job["code"], filename)
     except SyntaxError as error:
@@ -84,7 +83,7 @@ def run_job(job: Mapping[str, Any]) -> Any:
         raise _exception(error, filename) from None
 
 
-def _show_log_records() -> None:
+def show_log_records() -> None:
     """Shows what the code logs from INFO on, unless it sets up logging itself: Python would show warnings only."""
     last_resort = logging.lastResort
     assert last_resort is not None

@@ -6,23 +6,28 @@ import asyncio
 import contextlib
 import os
 import socket
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noetl_stream.tools.capacity import Capacity, Queued
 from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
-from noetl_stream.tools.children.messages import HEADER_BYTES
-from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
+from noetl_stream.tools.children.messages import ANSWER_S, HEADER_BYTES, framed
+from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES, MAX_REMEMBERED_BYTES
+from noetl_stream.tools.python.source import MAX_PROGRAMS
 
-_NUMBER_BYTES: Final = 16
+MAX_JOB_BYTES: Final = 1024**3
 _MAX_ERROR_BYTES: Final = 256 * 1024
-"""What an answer may have besides the result: its number, or an error with its traceback, escaped."""
+"""What an answer may have besides the result: an error with its traceback, escaped."""
+_READ_BYTES: Final = 64 * 1024
+_TRIES: Final = 2
+"""How many children, one after the other, are waited for until one can take a job."""
 
 
 class ChildDied(Exception):
-    """The child ended during a job. ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
+    """The process of a job ended without an answer. ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
 
     def __init__(self, exit_code: int, output: str) -> None:
         super().__init__(f"exit code {exit_code}")
@@ -30,21 +35,19 @@ class ChildDied(Exception):
         self.output = output
 
 
-class ForeignAnswer(Exception):
-    """The child has sent something other than the answer to its job: code of an earlier run may have stayed in it."""
-
-
 class PythonJob(NamedTuple):
-    """A job for :func:`~noetl_stream.tools.python.job.run_job`, without its number.
+    """A job for :func:`~noetl_stream.tools.python.job.run_job`.
 
     Attributes:
-        fields: Its fields as JSON, which begins with ``{`` and is not empty.
+        fields: Its fields as JSON, at most :data:`MAX_JOB_BYTES`.
+        program: Its code and the name of its file.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
         heard: Gets the output as it comes.
         queued: Entered while it waits for a child.
     """
 
     fields: bytes
+    program: tuple[str, str]
     max_result_bytes: int
     domain: str | None
     heard: Heard
@@ -60,18 +63,19 @@ class PythonAnswer(NamedTuple):
 
 
 class ChildPool:
-    """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival.
+    """Up to ``max_children`` children with one job each; further jobs wait in order of arrival.
 
     Attributes:
         capacity: How many jobs run, and how many wait.
         started: How many were started.
-        killed: How many of them died or were killed during a job.
+        killed: How often the process of a job died or was killed.
     """
 
-    def __init__(self, launcher: Launcher, *, max_children: int) -> None:
+    def __init__(self, launcher: Launcher, *, max_children: int, answer_s: float = ANSWER_S) -> None:
         self._launcher = launcher
         self._max_children = max_children
         self.capacity = Capacity(max_children)
+        self._answer_s = answer_s
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
@@ -82,32 +86,27 @@ class ChildPool:
         return len(self._idle) + len(self._busy)
 
     async def run(self, job: PythonJob) -> PythonAnswer:
-        """Runs one job. Cancelling it kills the child and everything it started.
+        """Runs one job. Cancelling it kills its process and everything it started.
 
         Raises:
-            ChildDied: The child ended before it answered.
-            ForeignAnswer: Something else than the child's code answered.
-            OSError: No child could be started.
+            ChildDied: The process ended before it answered.
+            WorkerUnfit: No process could be started.
         """
         async with self.capacity.held(job.queued):
-            child = self._idle_child(job.domain) or await self._start(job.domain)
-            self._busy.add(child)
-            try:
-                answer = await child.run(job)
-            except BaseException:
-                self.killed += 1
-                self._end(child)
-                raise
-            finally:
-                self._busy.discard(child)
-            if job.domain is None:
-                self._end(child)
-            else:
-                child.is_examined = False
-                self._idle.append(child)
-                # The answer need not wait for it.
-                asyncio.get_running_loop().call_soon(self._examine, child)
-            return answer
+            self._launcher.check()
+            for _ in range(_TRIES):
+                child = self._idle_child(job.domain) or await self._start(job.domain)
+                self._busy.add(child)
+                try:
+                    if child.has_next or await child.is_ready():
+                        return await self._run(child, job)
+                finally:
+                    self._busy.discard(child)
+                    if child.is_running or child.has_ended or job.domain is None:
+                        self._end(child)
+                    else:
+                        self._idle.append(child)
+            raise WorkerUnfit(f"the process that forks those of jobs ended or stopped answering {_TRIES} times")
 
     async def close(self) -> None:
         """Kills every child and waits for them to end."""
@@ -118,31 +117,28 @@ class ChildPool:
             await asyncio.wait(self._ending)
         await self._launcher.close()
 
-    def _idle_child(self, domain: str | None) -> Child | None:
-        # The most recently used one has a warm cache; the others may stay idle.
-        for child in reversed(self._idle):
-            if child.domain == domain:
-                self._examine(child)
-                if child in self._idle:
-                    self._idle.remove(child)
-                    return child
-        return None
+    async def _run(self, child: Child, job: PythonJob) -> PythonAnswer:
+        try:
+            return await child.run(job)
+        except BaseException:
+            self.killed += 1
+            raise
 
-    def _examine(self, child: Child) -> None:
-        """Ends an idle child that cannot take another job: what its last one left behind may hold the channel."""
-        if child not in self._idle:
-            return
-        if not child.is_examined and not child.has_ended:
-            child.is_examined = True
-            child.has_ended = child.process.has_left_processes()
-        if child.has_ended:
-            self._idle.remove(child)
-            self._end(child)
+    def _idle_child(self, domain: str | None) -> Child | None:
+        """One whose next process is ready, if there is one."""
+        for ended in [child for child in self._idle if child.has_ended]:
+            self._idle.remove(ended)
+            self._end(ended)
+        idle = [child for child in self._idle if child.domain == domain]
+        found = next((child for child in reversed(idle) if child.has_next), idle[-1] if idle else None)
+        if found is not None:
+            self._idle.remove(found)
+        return found
 
     async def _start(self, domain: str | None) -> Child:
         if len(self) >= self._max_children:
             self._end(self._idle.pop(0))  # the one that was unused for longest
-        child = await Child.start(self._launcher, domain)
+        child = await Child.start(self._launcher, domain, self._answer_s)
         self.started += 1
         return child
 
@@ -153,124 +149,166 @@ class ChildPool:
         task.add_done_callback(self._ending.discard)
 
 
-class Child(asyncio.Protocol):
-    """A child process with its job channel and its output pipe."""
+class Child:
+    """A child, and the connection to the process that it has forked for the next job.
+
+    Attributes:
+        is_running: Whether a job has begun and not ended.
+        has_ended: Whether it takes no more jobs.
+    """
 
     @classmethod
-    async def start(cls, launcher: Launcher, domain: str | None) -> Child:
-        """Starts a process. A job may be sent before it is ready.
+    async def start(cls, launcher: Launcher, domain: str | None, answer_s: float) -> Child:
+        """Starts a child. After ``answer_s`` in which it should have forked a process, but has not, it is killed.
 
         Raises:
-            OSError: The process could not be started.
+            WorkerUnfit: It could not be started.
         """
-        ours, theirs = socket.socketpair()
-        output_read, output_write = os.pipe()
-        try:
-            process = await launcher.start([theirs.fileno(), output_write])
-        except BaseException:
-            ours.close()
-            os.close(output_read)
-            raise
-        finally:
-            theirs.close()
-            os.close(output_write)
-        child = cls(process, CapturedOutput(output_read, MAX_OUTPUT_BYTES), domain)
-        ours.setblocking(False)
-        try:
-            await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=ours)
-        except BaseException:
-            child.kill()
-            await child.end()
-            raise
-        return child
+        with contextlib.ExitStack() as closing:
+            try:
+                ours, theirs = socket.socketpair()
+                closing.callback(theirs.close)
+                reading, writing = os.pipe()
+                closing.callback(os.close, writing)
+            except OSError as error:
+                raise WorkerUnfit(f"cannot start a Python process: {error}") from None
+            with contextlib.ExitStack() as failing:
+                failing.callback(ours.close)
+                failing.callback(os.close, reading)
+                process = await launcher.start([theirs.fileno(), writing])
+                failing.pop_all()
+        return cls(process, ours, CapturedOutput(reading, MAX_OUTPUT_BYTES), domain, answer_s)
 
-    def __init__(self, process: ChildProcess, output: CapturedOutput, domain: str | None) -> None:
-        self.has_ended = False
-        self.is_examined = True
+    def __init__(
+        self, process: ChildProcess, channel: socket.socket, output: CapturedOutput, domain: str | None, answer_s: float
+    ) -> None:
         self.process = process
         self.domain = domain
+        self.is_running = self.has_ended = False
+        self._channel = channel
         self._output = output
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[bytes | None] | None = None
-        self._max_answer_bytes = 0
-        self._received = bytearray()
+        self._answer_s = answer_s
+        self._exit_code = 0
+        self._remembered: set[tuple[str, str]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(channel, self._read)
+        self._expect_next()
+
+    @property
+    def has_next(self) -> bool:
+        """Whether the process for the next job waits for it."""
+        return self._next.done() and not self.has_ended
+
+    async def is_ready(self) -> bool:
+        """Whether a job can begin, once that is known."""
+        return await asyncio.shield(self._next) is not None
 
     async def run(self, job: PythonJob) -> PythonAnswer:
-        """See :meth:`ChildPool.run`."""
-        assert self._transport is not None
-        number = os.urandom(_NUMBER_BYTES).hex()
-        frame = b'{"number":"%b",%b' % (number.encode(), job.fields[1:])
-        self._max_answer_bytes = job.max_result_bytes + _MAX_ERROR_BYTES
-        self._answer = asyncio.get_running_loop().create_future()
+        """See :meth:`ChildPool.run`. It must be ready."""
+        connection = self._next.result()
+        assert connection is not None
+        self._output.take()  # what processes of the job before have left
         self._output.heard = job.heard
-        if self.has_ended:
-            self._answer.set_result(None)
-        else:
-            self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
-        exit_code = 0
+        self.is_running = True
         try:
-            answer = await self._answer
-            if answer is None:
-                exit_code = await self.process.exit_code
+            answer = await self._exchanged(connection, job)
+            if answer is not None and answer[1] is None and job.program not in self._remembered:
+                self._let_remember(job.program)
+            self._expect_next()
+            exit_code = 0 if answer is not None else await self._last_exit_code()
             output = self._output.take()[0]
         except BaseException:
             self._output.drain()
             raise
         finally:
             self._output.heard = unheard
+            connection.close()
+        self.is_running = False
         if answer is None:
             raise ChildDied(exit_code, output)
-        self._answer = None
-        try:
-            answered, result, error = _answers.decode(answer)
-        except msgspec.MsgspecError:
-            raise ForeignAnswer from None
-        if answered != number:
-            raise ForeignAnswer
-        return PythonAnswer(result, error, output)
+        return PythonAnswer(*answer, output)
 
     def kill(self) -> None:
         """Kills the child and what it started."""
-        self.process.kill()
+        self.process.kill(alone=not self.is_running)
 
     async def end(self) -> int:
         """Releases the resources of a killed or ended child and returns its exit code."""
         exit_code = await self.process.end()
-        if self._transport is not None:
-            self._transport.abort()
+        self._lose()
+        if (connection := self._next.result()) is not None:
+            connection.close()
         self._output.close()
         return exit_code
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
+    async def _exchanged(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
+        """The result or error of the job; ``None`` if its process has ended, or has answered something else."""
+        most = HEADER_BYTES + job.max_result_bytes + _MAX_ERROR_BYTES
+        received = bytearray()
+        end = HEADER_BYTES
+        with contextlib.suppress(OSError):
+            await self._loop.sock_sendall(connection, framed(job.fields))
+            while len(received) < end and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
+                received += data
+                if len(received) >= HEADER_BYTES:
+                    end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
+                    if end > most:
+                        break
+        try:
+            return _answers.decode(memoryview(received)[HEADER_BYTES:end])
+        except msgspec.MsgspecError:
+            if received:
+                self.kill()
+            return None
 
-    def data_received(self, data: bytes) -> None:
-        answer = self._answer
-        if answer is None or answer.done():
-            self._refuse()  # nobody asked
+    def _let_remember(self, program: tuple[str, str]) -> None:
+        """Sends code that was compiled to the child, whose next process will have it compiled."""
+        if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
+            self._remembered.add(program)
+            with contextlib.suppress(OSError):
+                self._channel.send(framed(frame))
+
+    async def _last_exit_code(self) -> int:
+        """How the process of the last job has ended."""
+        connection = await asyncio.shield(self._next)
+        return self._exit_code if connection is not None else await asyncio.shield(self.process.exit_code)
+
+    def _expect_next(self) -> None:
+        self._next: asyncio.Future[socket.socket | None] = self._loop.create_future()
+        if self.has_ended:
+            self._next.set_result(None)
+        else:
+            self._patience = self._loop.call_later(self._answer_s, self.process.kill)
+
+    def _read(self) -> None:
+        """Takes the connection to a process that the child has forked."""
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._channel, HEADER_BYTES, 1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
             return
-        self._received += data
-        if len(self._received) < HEADER_BYTES:
+        except OSError:
+            message, descriptors = b"", []
+        if not descriptors:
+            self._lose()
             return
-        end = HEADER_BYTES + int.from_bytes(self._received[:HEADER_BYTES], "big")
-        if end > HEADER_BYTES + self._max_answer_bytes or len(self._received) > end:
-            answer.set_exception(ForeignAnswer())
-            self._refuse()
-        elif len(self._received) == end:
-            frame = bytes(memoryview(self._received)[HEADER_BYTES:end])
-            self._received.clear()
-            answer.set_result(frame)
+        connection = socket.socket(fileno=descriptors[0])
+        connection.setblocking(False)
+        self._exit_code = int.from_bytes(message, "big", signed=True)
+        self._patience.cancel()
+        if self._next.done():  # the process before has died while it waited
+            self._expect_next()
+            self._patience.cancel()
+        self._next.set_result(connection)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def _lose(self) -> None:
+        if self.has_ended:
+            return
         self.has_ended = True
-        # A process that closed its end but keeps running is useless.
-        self.kill()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
-
-    def _refuse(self) -> None:
-        self.has_ended = True
-        self.kill()
+        self._patience.cancel()
+        self._loop.remove_reader(self._channel)
+        self._channel.close()
+        if not self._next.done():
+            self._next.set_result(None)
 
 
-_answers: Final = msgspec.json.Decoder(tuple[str, Any, dict[str, Any] | None])
+_answers: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])

@@ -17,7 +17,7 @@ BODY: Final = "<module>"
 """The name of the function for code with a top-level ``return``, as tracebacks show module level."""
 _OF_MODULES: Final = ("__name__", "__file__", "__doc__", "__builtins__", "__annotations__")
 MAX_PROGRAMS: Final = 256
-"""Compiled programs cached in a child process."""
+"""Compiled programs that a child has for its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Program:
 
     code: CodeType
     returns: bool
+
+
+def file_of(place: str) -> str:
+    """The name of the file that code at ``step.task`` seems to be in."""
+    return f"<{place}>"
 
 
 @lru_cache(maxsize=MAX_PROGRAMS)

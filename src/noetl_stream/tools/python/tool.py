@@ -17,11 +17,12 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
+from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.python import child
-from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, PythonJob
-from noetl_stream.tools.python.source import syntax_error, unbound_names
+from noetl_stream.tools.python.pool import MAX_JOB_BYTES, ChildDied, ChildPool, PythonJob
+from noetl_stream.tools.python.source import file_of, syntax_error, unbound_names
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
@@ -118,6 +119,7 @@ class PythonTool:
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: as ``settings`` say.
         preload: See :class:`Launcher`.
+        answer_s: See :class:`Launcher`; it holds for children too.
     """
 
     spec = KindSpec(
@@ -137,12 +139,14 @@ class PythonTool:
         environment: Mapping[str, str] = ENVIRONMENT,
         max_children: int | None = None,
         preload: Sequence[str] = (),
+        answer_s: float = ANSWER_S,
     ) -> None:
         settings = settings or ChildSettings()
         max_children = max_children or settings.python_children
         self._isolation = settings.isolation
-        launcher = Launcher(settings, environment, server=child.__name__, preload=preload)
-        self._pool = ChildPool(launcher, max_children=max_children)
+        preload = (*child.PRELOADED, *preload)
+        launcher = Launcher(settings, environment, server=child.__name__, preload=preload, answer_s=answer_s)
+        self._pool = ChildPool(launcher, max_children=max_children, answer_s=answer_s)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
@@ -177,15 +181,14 @@ class PythonTool:
         knobs = validated(PythonKnobs, call.knobs)
         heard = partial(call.write, "stdout")  # both streams, in the order of writing
         queued = partial(call.queued, self._wait_text)
-        job = PythonJob(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call), heard, queued)
+        program = inputs.code, file_of(_place(call))
+        job = PythonJob(
+            _encoded(inputs, knobs, call), program, knobs.max_result_bytes, self._domain(call), heard, queued
+        )
         try:
             answer = await self._pool.run(job)
         except ChildDied as died:
             raise _crashed(died, call) from None
-        except ForeignAnswer:
-            raise _confused(call) from None
-        except OSError as error:
-            raise ToolFailure.of("crashed", f"cannot start a Python process: {error}", retryable=True) from None
         failed = answer.error
         if failed is None:
             return ToolResult(answer.result, output=answer.output)
@@ -208,10 +211,14 @@ class PythonTool:
         return call.execution_id if self._isolation == "execution" else call.trust_domain
 
 
+def _place(call: ToolCall) -> str:
+    return f"{call.step}.{call.task}"
+
+
 def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
     job: dict[str, Any] = {
         "code": inputs.code,
-        "place": f"{call.step}.{call.task}",
+        "place": _place(call),
         "args": inputs.args or {},
         "libs": {name: (library.module, library.attribute) for name, library in (inputs.libs or {}).items()},
         "scope": _readable_scope(inputs.code, call.scope),
@@ -222,9 +229,13 @@ def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
     if call.traceparent:
         job["traceparent"] = call.traceparent
     try:
-        return _encoder.encode(job)
+        fields = _encoder.encode(job)
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid_input(f"cannot pass args, workload, ctx or iter to the code: {error}") from None
+    if len(fields) > MAX_JOB_BYTES:
+        what = f"code, args, workload, ctx and iter have {len(fields):,} bytes of JSON"
+        raise invalid_input(f"{what}; at most {MAX_JOB_BYTES:,} can be passed")
+    return fields
 
 
 def _readable_scope(code: str, scope: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,7 +259,7 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
     how = f"exit code {died.exit_code}"
     if died.exit_code < 0:
         how = f"signal {_signal_name(-died.exit_code)}"
-    place = f"{call.step}.{call.task}"
+    place = _place(call)
     message = f"the process that ran {place} died ({how})"
     # The traceback that faulthandler wrote, innermost line first.
     at_line = re.search(rf'File "<{re.escape(place)}>", line (\d+)', died.output)
@@ -261,11 +272,6 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
     # SIGKILL mostly means out of memory, so a retry may succeed.
     retryable = died.exit_code == -signal.SIGKILL
     return ToolFailure.of("crashed", message, retryable=retryable, code=str(died.exit_code), output=died.output)
-
-
-def _confused(call: ToolCall) -> ToolFailure:
-    message = f"the process that ran {call.step}.{call.task} sent an answer to something else, and was killed"
-    return ToolFailure.of("crashed", message, retryable=True)
 
 
 def _signal_name(number: int) -> str:

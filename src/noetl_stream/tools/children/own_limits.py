@@ -1,0 +1,41 @@
+"""The limits of a process that serves others, which code of its user may try to change (``prlimit(2)``)."""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+_KINDS: Final = {
+    name: getattr(resource, name)
+    for name in (f"RLIMIT_{kind}" for kind in ("AS", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK"))
+}
+"""Without which a process could not serve others."""
+
+
+class LimitsLowered(Exception):
+    """Somebody has lowered hard limits of this process, which it cannot undo. The text names them."""
+
+
+class OwnLimits:
+    """The limits that this process has now, which are to stay."""
+
+    def __init__(self) -> None:
+        self._kept = {name: resource.getrlimit(kind) for name, kind in _KINDS.items()}
+
+    def restore(self) -> None:
+        """Undoes changes of soft limits by others.
+
+        Raises:
+            LimitsLowered: Hard limits were lowered.
+        """
+        lowered = []
+        for name, kept in self._kept.items():
+            found = resource.getrlimit(_KINDS[name])
+            if found == kept:
+                continue
+            if found[1] == kept[1]:
+                resource.setrlimit(_KINDS[name], kept)
+            else:
+                lowered.append(f"{name} is {found[1]} and was {kept[1]}")
+        if lowered:
+            raise LimitsLowered("; ".join(lowered))
