@@ -63,7 +63,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-ann
 	--custom-compile-command "make lock"
 
 wheel: $(READY)  ## Build the wheels of a release into dist/: the program and its plugins
-	for package in . packages/* plugins/*; do \
+	for package in . clients/cli plugins/*; do \
 		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
 	done
 
@@ -81,11 +81,11 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	printf 'hatchling\nsetuptools\n' | $(LOCK) - --upgrade --constraints requirements-dev.lock \
 		--output-file deploy/requirements-build.lock
 
-.venv/runtime: pyproject.toml packages/noetl-stream-cli/pyproject.toml requirements.lock
+.venv/runtime: pyproject.toml clients/cli/pyproject.toml requirements.lock
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
 	@touch $@
 
-.venv/ready: pyproject.toml requirements-dev.lock $(wildcard packages/*/pyproject.toml plugins/*/pyproject.toml)
+.venv/ready: pyproject.toml requirements-dev.lock clients/cli/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@$(BIN)/python tests/deploy/helm.py
 	@touch .venv/runtime $@

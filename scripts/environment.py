@@ -86,7 +86,7 @@ def installations(kind: str) -> list[list[str | Path]]:
 
     What has no hash, such as this folder, cannot be installed together with a lock.
     """
-    ours: list[str | Path] = ["--no-deps", "--editable", "packages/noetl-stream-cli", "--editable", "."]
+    ours: list[str | Path] = ["--no-deps", "--editable", "clients/cli", "--editable", "."]
     if kind == "development":
         plugins: list[str | Path] = [word for folder in PLUGINS for word in ("--editable", folder)]
         return [["--no-deps", "--require-hashes", "-r", DEVELOPMENT_LOCK], [*ours, *plugins]]

@@ -44,7 +44,7 @@ def needed_by(package: str, found: frozenset[str] = frozenset()) -> frozenset[st
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH with what the wheel has, where only its dependencies can be imported."""
     folder = tmp_path_factory.mktemp("alone")
-    with ZipFile(build_wheel(folder, CLI)) as wheel:
+    with ZipFile(build_wheel(folder, CLI, "noetl_stream_cli")) as wheel:
         wheel.extractall(folder)
     needed = needed_by("noetl-stream-cli")
     installed = packages_distributions()

@@ -44,8 +44,8 @@ def bash(commands: str, folder: Path, home: Path) -> str:
 
 
 def test_the_extra_brings_the_kind_quantum(folder: Path, fresh_home: Path) -> None:
-    for project in (ROOT, CLI, ROOT / "plugins" / "noetl-stream-quantum"):
-        build_wheel(folder, project)
+    build_wheels(folder)
+    build_wheel(folder, ROOT / "plugins" / "noetl-stream-quantum", "noetl_stream_quantum")
     printed = bash(
         """
         pip install --quiet 'noetl-stream[quantum]'

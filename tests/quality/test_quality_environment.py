@@ -49,7 +49,7 @@ def test_the_locks_agree_and_allow_what_the_project_does() -> None:
     runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
     assert runtime.items() <= development.items()
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    cli = tomllib.loads((ROOT / "packages/noetl-stream-cli/pyproject.toml").read_text())["project"]["dependencies"]
+    cli = tomllib.loads((ROOT / "clients/cli/pyproject.toml").read_text())["project"]["dependencies"]
     for text in [*document["project"]["dependencies"], *cli, *document["dependency-groups"]["dev"]]:
         requirement = Requirement(text)
         if requirement.name == "noetl-stream-cli":

@@ -57,7 +57,7 @@ def this_program(folder: Path) -> tuple[str, ...]:
 def _wheels(source: Path, folder: Path) -> Sequence[Path]:
     """One of an older release, two of others."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    for project in (source, *source.glob("packages/*")):
+    for project in (source, *source.glob("clients/cli")):
         subprocess.run(command, cwd=project, capture_output=True, check=True, timeout=120)
     return [*folder.glob("noetl_stream*.whl")]
 
