@@ -12,7 +12,7 @@ import pytest
 
 from cli_program import environment
 from homes import folder_for_home
-from wheel_building import CLI, ROOT, build_wheel, build_wheels
+from wheel_building import ROOT, build_wheel, build_wheels
 
 pytestmark = pytest.mark.verify
 
