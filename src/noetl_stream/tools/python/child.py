@@ -83,10 +83,10 @@ def prepare() -> None:
 
 
 def serve(channel_fd: int, cpu_s: int) -> None:
-    """Forks processes for jobs, one after the other, until the worker closes the channel.
+    """Forks processes for jobs, one ahead, until the worker closes the channel. One job runs at a time.
 
     Each may use ``cpu_s`` seconds of CPU time. What a job leaves behind, processes and files, is removed before the
-    next process begins; if something cannot be removed, this process ends, and another takes its place.
+    next one begins; if something cannot be removed, this process ends, and another takes its place.
     """
     channel, folder = socket.socket(fileno=channel_fd), os.getcwd()  # noqa: PTH109
     limits, children, landlock = OwnLimits(), ChildrenList(os.getpid()), landlock_version()
@@ -95,22 +95,29 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     output = io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
     sys.stdout = sys.stderr = output
     exit_code, received = 0, bytearray()
-    while _remember(channel, received):
+
+    def fork() -> tuple[int, socket.socket]:
         ours, theirs = socket.socketpair()
-        process_id = os.fork()
-        if process_id == 0:
-            for one in (channel, ours, children):
-                one.close()
-            stay_apart(landlock)  # it cannot stop this process either
-            _run(theirs, output, cpu_s)
-        theirs.close()
-        socket.send_fds(channel, [exit_code.to_bytes(HEADER_BYTES, "big", signed=True)], [ours.fileno()])
-        ours.close()
+        with theirs:
+            process_id = os.fork()
+            if process_id == 0:
+                for one in (channel, ours, children):
+                    one.close()
+                stay_apart(landlock)  # it cannot stop this process or the next one either
+                _run(theirs, output, cpu_s)
+        return process_id, ours
+
+    process_id, connection = fork()
+    while _remember(channel, received):
+        with connection:
+            socket.send_fds(channel, [exit_code.to_bytes(HEADER_BYTES, "big", signed=True)], [connection.fileno()])
+        next_id, connection = fork()  # while the job runs, or waits
         exit_code = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
         limits.restore()
-        while not kill_adopted(children):
+        while not kill_adopted(children, own=(next_id,)):
             os.waitpid(-1, 0)
         _empty(folder)
+        process_id = next_id
 
 
 def _remember(channel: socket.socket, received: bytearray) -> bool:
