@@ -64,7 +64,7 @@ def test_every_sample_names_inputs_and_knobs_that_exist() -> None:
 
 
 def test_the_page_says_how_much_output_is_kept() -> None:
-    assert f"the first {MAX_OUTPUT_CHARACTERS:,} characters" in section("python").replace("\n", " ")
+    assert f"first {MAX_OUTPUT_CHARACTERS:,} characters" in " ".join(section("python").split())
 
 
 def test_the_error_kinds_are_those_of_the_model() -> None:
