@@ -51,8 +51,6 @@ async def develop(
     on_termination(ending.set)
     with ExitStack() as closing:
         port = closing.enter_context(gateway_socket(gateway_port)) if gateway_port is not None else None
-        if settings.nats_url is None:
-            log.info("starting NATS and Postgres")
         stack = closing.enter_context(open_stack(settings))
         stack.endpoint_of(SERVER)  # raises once, where the server would again and again
         if stack.embedded is not None:

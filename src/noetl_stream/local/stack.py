@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ from noetl_stream.local.secrets import (
 from noetl_stream.local.server import LocalServer, StartingServer
 from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.environment import DEFAULT_POOL
+
+log = logging.getLogger(__name__)
 
 RECORD_FORMAT: Final = 1
 BUSY = "another command is starting or stopping the local stack and does not finish"
@@ -101,6 +104,7 @@ class EmbeddedStack:
         with system_errors_explained(home), _locked_home(home) as prepared:
             stack = cls(prepared, FileLock(prepared.in_use_lock), pool, trigger_streams)
             stack._use().share()
+            log.info("starting NATS and Postgres, unless they run")
             try:
                 stack._ensure_running()
             except BaseException:

@@ -130,8 +130,6 @@ def run(
     if gateway_of(target, settings) is None:
         ctx.call_on_close(background.close)
         background.prepare()
-        if background.is_stack_down:
-            view.doing(f"starting NATS and Postgres in {settings.home}")
         check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
     wanted = replace(
         wanted_of(playbook),
@@ -139,6 +137,8 @@ def run(
         priority=priority,
         traceparent=traceparent,
     )
+    if background.is_stack_down:
+        view.doing(f"starting NATS and Postgres in {settings.home}")
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
         return await run_in(session, wanted, playbook, view, timeout_s=timeout_s)
