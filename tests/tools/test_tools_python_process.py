@@ -202,6 +202,24 @@ async def test_a_child_that_forks_no_more_is_replaced_and_the_run_waits_for_it(m
     await tool.close()
 
 
+async def test_how_a_process_died_is_known_though_the_worker_hears_late_of_it(make_call: Any) -> None:
+    """The end of the process and the way it ended, which comes with the next process, wait to be read together."""
+    tool = PythonTool(max_children=1)
+
+    def until_the_next_one_is_ready(_: str, data: bytes) -> None:
+        ids = [int(word) for word in data.split()]
+        while ids:
+            started = {process.pid for process in psutil.Process(ids[0]).children()}
+            if len(started) == 2 and ids[1] not in started:
+                ids = []
+
+    code = "import os\nprint(os.getppid(), os.getpid())\nos.kill(os.getpid(), 9)"
+    call = replace(make_call({"code": code}), write=until_the_next_one_is_ready)
+    with pytest.raises(ToolFailure, match="signal SIGKILL"):
+        await tool.run(call)
+    await tool.close()
+
+
 async def test_code_that_keeps_running_after_its_answer_is_killed(make_call: Any) -> None:
     tool = PythonTool(max_children=1, answer_s=1)
     code = """

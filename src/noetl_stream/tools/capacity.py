@@ -24,10 +24,15 @@ class Capacity:
         self.busy = self.waiting = 0
         self._slots = asyncio.Semaphore(most)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next one would wait."""
+        return self._slots.locked()
+
     @asynccontextmanager
     async def held(self, queued: Queued) -> AsyncIterator[None]:
         """One of them, for as long as the context lasts."""
-        if self._slots.locked():
+        if self.is_full:
             self.waiting += 1
             try:
                 with queued():

@@ -64,6 +64,17 @@ def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:
             problems.error("invalid_value", reason, given.get("params") or task.at)
 
 
+def check_knobs(tasks: Iterable[TaskDraft], problems: Problems) -> None:
+    """Reports knobs that do not fit the code of their task: every run would refuse them."""
+    for task in tasks:
+        for (knob, name), error_of in task.kind.knob_errors.items() if task.kind else ():
+            at, code = task.knobs_at.get(knob), task.verbatim.get(name)
+            if at is None or code is None or not isinstance(text := code.plain(), str) or len(text) > MAX_PARSED_CHARS:
+                continue
+            if (reason := error_of(at.plain(), text)) is not None:
+                problems.error("invalid_value", reason, at)
+
+
 def _code_of(task: TaskDraft) -> Iterator[tuple[str, CodeCheck, Scalar]]:
     """The code of a task: the input's name, its parser, and the text."""
     if task.kind is None or not task.kind.code:

@@ -13,7 +13,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
-from noetl_stream.playbook.check.code import check_code, check_params
+from noetl_stream.playbook.check.code import check_code, check_knobs, check_params
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -197,6 +197,7 @@ def _checked(
         if compilation is not None:
             plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
             check_code(compilation.tasks, compilation.source, problems)
+            check_knobs(compilation.tasks, problems)
             check_params((task for step in compilation.steps for task in step.tasks), problems)
             if proves and not problems.has_errors:
                 prove(plan, compilation.steps, problems)

@@ -37,6 +37,9 @@ CodeCheck = Callable[[str], Iterable[CodeProblem]]
 InputsCheck = Callable[[Mapping[str, Any]], str | None]
 """Why inputs do not fit each other, or ``None``: called with those given, by field, with their templates as written."""
 
+KnobCheck = Callable[[Any, str], str | None]
+"""Why the value of a knob does not fit the code, or ``None``. Does not run the code."""
+
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
@@ -53,6 +56,7 @@ class KindSpec:
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
         code: What reads the code of an input, by its field. It gets texts without templates, of a bounded length.
         params_error: Compares the code with the input ``params``, which its error is about.
+        knob_errors: What compares a knob that is given with the code, by the names of the knob and of the code's input.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
         combination_error: Called with the names of the given inputs; returns an error message if they do not go
@@ -68,6 +72,7 @@ class KindSpec:
     statements: frozenset[str] = frozenset()
     code: Mapping[str, CodeCheck] = field(default_factory=dict, hash=False)
     params_error: InputsCheck | None = None
+    knob_errors: Mapping[tuple[str, str], KnobCheck] = field(default_factory=dict, hash=False)
     helper: str | None = None
     reads_scope: bool = False
     combination_error: Callable[[Collection[str]], str | None] | None = None

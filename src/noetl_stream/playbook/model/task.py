@@ -51,7 +51,7 @@ class ResultSpec(Section):
 class TaskDraft(msgspec.Struct, frozen=True):
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
     ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
-    result, ``schema_at`` where it is."""
+    result. ``knobs_at`` and ``schema_at`` are where they stand."""
 
     name: str
     kind: KindSpec | None
@@ -65,6 +65,7 @@ class TaskDraft(msgspec.Struct, frozen=True):
     schema: ResultSchema | None = None
     schema_at: Node | None = None
     limit: LimitDraft | None = None
+    knobs_at: MappingOf[str, Node] = {}
 
 
 def read_task(
@@ -87,18 +88,20 @@ def read_task(
     schema_at = read_section(spec.get("result"), ResultSpec, problems).schema_
     nothing = Mapping(node.mark, node.pointer)
     inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
+    knobs = _read_knobs(spec, kind, layer, at, problems) if kind else {}
     return TaskDraft(
         name=name,
         kind=kind,
         at=at,
         inputs=inputs,
         verbatim=verbatim,
-        knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
+        knobs={key: value.plain() for key, value in knobs.items()},
         timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
         limit=read_limit(policy.get("limit"), problems) if isinstance(policy, Mapping) else None,
         schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
         schema_at=schema_at,
+        knobs_at=knobs,
     )
 
 
@@ -270,13 +273,13 @@ def _spec_of_task(node: Mapping, kind: KindSpec | None, problems: Problems) -> M
     return Mapping(node.mark, node.pointer)
 
 
-def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Any]:
+def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Node]:
     """The kind's own keys, including those of the outer scopes."""
     own = _without_misplaced(spec.without(_SPEC_KEYS), advice.TASK_SPEC, kind.knobs, problems)
     knobs = layer.knobs_for(kind, own)
     title = f"the `spec` keys of kind `{kind.kind}`"
     check_against(knobs, kind.knobs, title, problems, at=at, also_known=sorted(_SPEC_KEYS))
-    return {name: value.plain() for name, value in knobs.values.items()}
+    return knobs.values
 
 
 def _without_misplaced(

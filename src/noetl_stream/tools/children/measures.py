@@ -13,9 +13,10 @@ from noetl_stream.tools.children.seccomp import filters_calls
 
 log = logging.getLogger(__name__)
 
+_EACH: Final = "one for each run, or for those that share it (python_shared)"
 _REUSE: Final = {
-    "shared": "one for each run; its user and folder are shared by runs of one playbook and principal",
-    "execution": "one for each run; its user and folder are shared by runs of one execution",
+    "shared": f"{_EACH}; user and folder are shared by runs of one playbook and principal",
+    "execution": f"{_EACH}; user and folder are shared by runs of one execution",
     "task": "one for each run, with a user and folder of its own",
 }
 

@@ -7,7 +7,8 @@ a job, the worker may send code that was compiled, with its file name, which the
 
 A frame on it is a big-endian length of four bytes, then JSON of that length. The request is a job with
 ``max_result_bytes`` (see :func:`~noetl_stream.tools.python.job.run_job`), and its ``traceparent`` if it belongs to a
-trace; the response is ``[result, null]`` or ``[null, {kind, message, exception_type, traceback}]``.
+trace; the response is ``[result, null]`` or ``[null, {kind, message, exception_type, traceback}]``. After an empty
+frame, many jobs share the process (see :mod:`~noetl_stream.tools.python.event_loop`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -55,10 +57,21 @@ _FIRST_JOB: Final = (
 """Of each process, before one comes: the pages of memory that every job writes to are its own then."""
 
 
-class BoundedOutput(io.RawIOBase):
-    """Standard output of playbook code, limited to :data:`MAX_WRITTEN_BYTES`."""
+def _to_standard_output(data: memoryview) -> int:
+    return os.write(_STANDARD_OUTPUT, data)
 
-    def __init__(self) -> None:
+
+def text_output(write: Callable[[memoryview], int] = _to_standard_output) -> io.TextIOWrapper:
+    """A text stream of playbook code. ``write`` passes data on and returns how many bytes of it."""
+    bounded = io.BufferedWriter(BoundedOutput(write))
+    return io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+class BoundedOutput(io.RawIOBase):
+    """Output of playbook code, limited to :data:`MAX_WRITTEN_BYTES`."""
+
+    def __init__(self, write: Callable[[memoryview], int]) -> None:
+        self._write = write
         self._left = MAX_WRITTEN_BYTES
 
     def writable(self) -> bool:
@@ -72,7 +85,7 @@ class BoundedOutput(io.RawIOBase):
         passed = piece[: self._left]
         self._left -= len(passed)
         while passed:
-            passed = passed[os.write(_STANDARD_OUTPUT, passed) :]
+            passed = passed[self._write(passed) :]
         return len(piece)
 
 
@@ -91,9 +104,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     channel, folder = socket.socket(fileno=channel_fd), os.getcwd()  # noqa: PTH109
     limits, children, landlock = OwnLimits(), ChildrenList(os.getpid()), landlock_version()
     faulthandler.enable(file=2, all_threads=False)
-    bounded = io.BufferedWriter(BoundedOutput())
-    output = io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    sys.stdout = sys.stderr = output
+    sys.stdout = sys.stderr = output = text_output()
     exit_code, received = 0, bytearray()
 
     def fork() -> tuple[int, socket.socket]:
@@ -156,11 +167,16 @@ def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoR
 
 
 def _serve_one(connection: socket.socket, output: io.TextIOWrapper) -> None:
-    frame = _receive(connection)
-    if frame is not None:
+    received = bytearray()
+    frame = _receive(connection, received)
+    if frame:
         answer = _answer(frame)
         output.flush()
         connection.sendall(framed(answer))
+    elif frame is not None:
+        from noetl_stream.tools.python.event_loop import serve_shared  # asyncio is large
+
+        serve_shared(connection, received)
 
 
 def _answer(frame: bytes) -> bytes:
@@ -168,19 +184,31 @@ def _answer(frame: bytes) -> bytes:
     if (traceparent := job.get("traceparent")) is not None:
         os.environ[TRACE_VARIABLE] = traceparent
     try:
-        result = msgspec.json.encode(run_job(job))
-        if len(result) > job["max_result_bytes"]:
-            limit = job["max_result_bytes"]
-            message = f"the result has {len(result):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
-            raise JobFailed("result_too_large", message)
+        return accepted(run_job(job), job["max_result_bytes"])
     except JobFailed as failed:
-        return msgspec.json.encode([None, failed.error])
-    return msgspec.json.encode([msgspec.Raw(result), None])
+        return refused(failed)
 
 
-def _receive(connection: socket.socket) -> bytes | None:
-    """A frame; ``None`` if the worker has closed the connection."""
-    received = bytearray()
+def accepted(result: Any, limit: int) -> bytes:
+    """The answer with a result of at most ``limit`` bytes.
+
+    Raises:
+        JobFailed: ``result_too_large``.
+    """
+    encoded = msgspec.json.encode(result)
+    if len(encoded) > limit:
+        message = f"the result has {len(encoded):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
+        raise JobFailed("result_too_large", message)
+    return msgspec.json.encode([msgspec.Raw(encoded), None])
+
+
+def refused(failed: JobFailed) -> bytes:
+    """The answer with an error."""
+    return msgspec.json.encode([None, failed.error])
+
+
+def _receive(connection: socket.socket, received: bytearray) -> bytes | None:
+    """A frame; ``None`` if the worker has closed the connection. What has come behind it stays in ``received``."""
     while data := connection.recv(_READ_BYTES):
         received += data
         for frame in take_frames(received):

@@ -5,21 +5,24 @@ Imports the standard library only, apart from the encoder, to keep child process
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import keyword
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.python.source import BODY, Program, compile_program, file_of
+from noetl_stream.tools.python.source import BODY, NOT_ASYNC, compile_program, file_of
 
 MODULE: Final = "noetl_task"
-"""``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself."""
+"""``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process that
+jobs share, the number of the job follows.
+"""
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 
@@ -64,22 +67,41 @@ def run_job(job: Mapping[str, Any]) -> Any:
     Raises:
         JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
     """
-    filename = file_of(job["place"])
+    with _failures(file_of(job["place"])):
+        value = _value_of(job, MODULE)
+        if inspect.iscoroutine(value):
+            import asyncio  # imported here, since most code needs no event loop and children start faster without it
+
+            value = asyncio.run(value)
+        return to_json(value)
+
+
+async def run_shared_job(job: Mapping[str, Any], number: int) -> Any:
+    """Like :func:`run_job`, for a job whose result is a coroutine, in the event loop that it shares with others.
+
+    Args:
+        number: Tells it from the other jobs of this process.
+    """
+    name = f"{MODULE}_{number}"
+    with _failures(file_of(job["place"])):
+        try:
+            value = _value_of(job, name)
+            if not inspect.iscoroutine(value):
+                raise JobFailed("invalid_input", NOT_ASYNC)
+            return to_json(await value)
+        finally:
+            sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def _failures(filename: str) -> Iterator[None]:
     try:
-        program = compile_program(job["code"], filename)
-    except SyntaxError as error:
-        raise _syntax(error) from None
-    try:
-        value = _value_of(program, job)
+        yield
     except JobFailed:
         raise
-    except BaseException as error:  # SystemExit and KeyboardInterrupt end the job, not this process
-        raise _exception(error, filename) from None
-    try:
-        return to_json(value)
     except NotJson as error:
         raise JobFailed("result_not_json", str(error)) from None
-    except Exception as error:  # a value's own __iter__, items() or isoformat() may raise
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end the job, not this process
         raise _exception(error, filename) from None
 
 
@@ -92,9 +114,14 @@ def show_log_records() -> None:
     logging.root.setLevel(logging.INFO)
 
 
-def _value_of(program: Program, job: Mapping[str, Any]) -> Any:
-    module = ModuleType(MODULE)
-    sys.modules[MODULE] = module
+def _value_of(job: Mapping[str, Any], name: str) -> Any:
+    """What the code gives: a coroutine is not awaited yet. ``name`` is that of its module."""
+    try:
+        program = compile_program(job["code"], file_of(job["place"]))
+    except SyntaxError as error:
+        raise _syntax(error) from None
+    module = ModuleType(name)
+    sys.modules[name] = module
     bound = _variables(job)
     names = vars(module)
     names.update(bound)
@@ -103,13 +130,13 @@ def _value_of(program: Program, job: Mapping[str, Any]) -> Any:
         body: Callable[[], Any] = names.pop(BODY)
         returned = body()
         if returned is not None:
-            return _awaited(returned)
+            return returned
     result = names.get("result", _MISSING)
     if result is not _MISSING and result is not bound.get("result", _MISSING):
-        return _awaited(result)
+        return result
     main = names.get("main")
     if callable(main) and main is not bound.get("main"):
-        return _awaited(_call_main(main, bound))
+        return _call_main(main, bound)
     return None
 
 
@@ -162,14 +189,6 @@ def _call_main(main: Callable[..., Any], bound: Mapping[str, Any]) -> Any:
     if has_kwargs:
         named = {**bound["args"], **named}
     return main(*positional, **named)
-
-
-def _awaited(value: Any) -> Any:
-    if inspect.iscoroutine(value):
-        import asyncio  # imported here, since most code needs no event loop and children start faster without it
-
-        return asyncio.run(value)
-    return value
 
 
 def _syntax(error: SyntaxError) -> JobFailed:
@@ -225,7 +244,8 @@ def _last_own_line(trace: TracebackType | None, filename: str) -> int | None:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ in ("builtins", MODULE) else f"{kind.__module__}.{kind.__qualname__}"
+    is_own = kind.__module__ == "builtins" or kind.__module__.startswith(MODULE)
+    return kind.__qualname__ if is_own else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _truncated(text: str, limit: int, *, keep_end: bool = False) -> str:

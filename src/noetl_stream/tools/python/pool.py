@@ -4,66 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from collections.abc import AsyncIterator
+from typing import Final
 
 from noetl_stream.tools.capacity import Capacity, Queued
-from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
-from noetl_stream.tools.children.launcher import ChildProcess, Launcher
-from noetl_stream.tools.children.messages import ANSWER_S, HEADER_BYTES, framed
+from noetl_stream.tools.children.launcher import Launcher
+from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import WorkerUnfit
-from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES, MAX_REMEMBERED_BYTES
-from noetl_stream.tools.python.source import MAX_PROGRAMS
+from noetl_stream.tools.python.shared import NotBegun, SharedProcess
+from noetl_stream.tools.python.template import Child, PythonAnswer, PythonJob
 
-MAX_JOB_BYTES: Final = 1024**3
-_MAX_ERROR_BYTES: Final = 256 * 1024
-"""What an answer may have besides the result: an error with its traceback, escaped."""
-_READ_BYTES: Final = 64 * 1024
 _TRIES: Final = 2
 """How many children, one after the other, are waited for until one can take a job."""
 
 
-class ChildDied(Exception):
-    """The process of a job ended without an answer. ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
-
-    def __init__(self, exit_code: int, output: str) -> None:
-        super().__init__(f"exit code {exit_code}")
-        self.exit_code = exit_code
-        self.output = output
-
-
-class PythonJob(NamedTuple):
-    """A job for :func:`~noetl_stream.tools.python.job.run_job`.
-
-    Attributes:
-        fields: Its fields as JSON, at most :data:`MAX_JOB_BYTES`.
-        program: Its code and the name of its file.
-        domain: Children are shared only by jobs with the same text; ``None``: not at all.
-        heard: Gets the output as it comes.
-        queued: Entered while it waits for a child.
-    """
-
-    fields: bytes
-    program: tuple[str, str]
-    max_result_bytes: int
-    domain: str | None
-    heard: Heard
-    queued: Queued = contextlib.nullcontext
-
-
-class PythonAnswer(NamedTuple):
-    """What a job gave: a result, or an error mapping; and its output."""
-
-    result: Any
-    error: dict[str, Any] | None
-    output: str
-
-
 class ChildPool:
-    """Up to ``max_children`` children with one job each; further jobs wait in order of arrival.
+    """Up to ``max_children`` children with one job, or one shared process, each; further ones wait in order of arrival.
 
     Attributes:
         capacity: How many jobs run, and how many wait.
@@ -79,6 +35,7 @@ class ChildPool:
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
+        self._shared: dict[SharedProcess, str] = {}
         self.started = self.killed = 0
 
     def __len__(self) -> int:
@@ -92,24 +49,22 @@ class ChildPool:
             ChildDied: The process ended before it answered.
             WorkerUnfit: No process could be started.
         """
-        async with self.capacity.held(job.queued):
-            self._launcher.check()
-            for _ in range(_TRIES):
-                child = self._idle_child(job.domain) or await self._start(job.domain)
-                self._busy.add(child)
-                try:
-                    if child.has_next or await child.is_ready():
-                        return await self._run(child, job)
-                finally:
-                    self._busy.discard(child)
-                    if child.is_running or child.has_ended or job.domain is None:
-                        self._end(child)
-                    else:
-                        self._idle.append(child)
-            raise WorkerUnfit(f"the process that forks those of jobs ended or stopped answering {_TRIES} times")
+        if job.shares and job.domain is not None:
+            return await self._run_shared(job, job.domain)
+        async with self._child(job.domain, job.queued) as child:
+            try:
+                return await child.run(job)
+            except BaseException:
+                self.killed += 1
+                raise
 
     async def close(self) -> None:
         """Kills every child and waits for them to end."""
+        for shared in self._shared:
+            shared.end()
+        while self._shared:
+            await asyncio.wait([shared.life for shared in self._shared])
+            await asyncio.sleep(0)
         for child in (*self._idle, *self._busy):
             self._end(child)
         self._idle.clear()
@@ -117,12 +72,59 @@ class ChildPool:
             await asyncio.wait(self._ending)
         await self._launcher.close()
 
-    async def _run(self, child: Child, job: PythonJob) -> PythonAnswer:
-        try:
-            return await child.run(job)
-        except BaseException:
-            self.killed += 1
-            raise
+    async def _run_shared(self, job: PythonJob, domain: str) -> PythonAnswer:
+        for _ in range(_TRIES):
+            fitting = (
+                shared for shared, its_domain in self._shared.items() if its_domain == domain and shared.takes_jobs
+            )
+            shared = next(fitting, None) or self._share(domain)
+            with contextlib.suppress(NotBegun):
+                return await shared.run(job)
+        raise WorkerUnfit(f"the process that runs share died {_TRIES} times before this one had begun")
+
+    def _share(self, domain: str) -> SharedProcess:
+        shared = SharedProcess(self._child(domain), self.capacity)
+        self._shared[shared] = domain
+        shared.life.add_done_callback(lambda _: self._forget(shared))
+        return shared
+
+    def _forget(self, shared: SharedProcess) -> None:
+        del self._shared[shared]
+        self.killed += shared.has_failed
+
+    @contextlib.asynccontextmanager
+    async def _child(self, domain: str | None, queued: Queued = contextlib.nullcontext) -> AsyncIterator[Child]:
+        """A child that is ready, and one of the places."""
+        if self.capacity.is_full and (resting := next((one for one in self._shared if one.rests), None)):
+            resting.end()
+        async with self.capacity.held(queued):
+            child = await self._ready_child(domain)
+            try:
+                yield child
+            finally:
+                self._leave(child)
+
+    async def _ready_child(self, domain: str | None) -> Child:
+        self._launcher.check()
+        for _ in range(_TRIES):
+            child = self._idle_child(domain) or await self._start(domain)
+            self._busy.add(child)
+            is_ready = False
+            try:
+                is_ready = child.has_next or await child.is_ready()
+            finally:
+                if not is_ready:
+                    self._leave(child)
+            if is_ready:
+                return child
+        raise WorkerUnfit(f"the process that forks those of jobs ended or stopped answering {_TRIES} times")
+
+    def _leave(self, child: Child) -> None:
+        self._busy.discard(child)
+        if child.is_running or child.has_ended or child.domain is None:
+            self._end(child)
+        else:
+            self._idle.append(child)
 
     def _idle_child(self, domain: str | None) -> Child | None:
         """One whose next process is ready, if there is one."""
@@ -147,168 +149,3 @@ class ChildPool:
         task = asyncio.get_running_loop().create_task(child.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-
-
-class Child:
-    """A child, and the connection to the process that it has forked for the next job.
-
-    Attributes:
-        is_running: Whether a job has begun and not ended.
-        has_ended: Whether it takes no more jobs.
-    """
-
-    @classmethod
-    async def start(cls, launcher: Launcher, domain: str | None, answer_s: float) -> Child:
-        """Starts a child. After ``answer_s`` in which it should have forked a process, but has not, it is killed.
-
-        Raises:
-            WorkerUnfit: It could not be started.
-        """
-        with contextlib.ExitStack() as closing:
-            try:
-                ours, theirs = socket.socketpair()
-                closing.callback(theirs.close)
-                reading, writing = os.pipe()
-                closing.callback(os.close, writing)
-            except OSError as error:
-                raise WorkerUnfit(f"cannot start a Python process: {error}") from None
-            with contextlib.ExitStack() as failing:
-                failing.callback(ours.close)
-                failing.callback(os.close, reading)
-                process = await launcher.start([theirs.fileno(), writing])
-                failing.pop_all()
-        return cls(process, ours, CapturedOutput(reading, MAX_OUTPUT_BYTES), domain, answer_s)
-
-    def __init__(
-        self, process: ChildProcess, channel: socket.socket, output: CapturedOutput, domain: str | None, answer_s: float
-    ) -> None:
-        self.process = process
-        self.domain = domain
-        self.is_running = self.has_ended = False
-        self._channel = channel
-        self._output = output
-        self._answer_s = answer_s
-        self._exit_code = 0
-        self._remembered: set[tuple[str, str]] = set()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(channel, self._read)
-        self._expect_next()
-
-    @property
-    def has_next(self) -> bool:
-        """Whether the process for the next job waits for it."""
-        return self._next.done() and not self.has_ended
-
-    async def is_ready(self) -> bool:
-        """Whether a job can begin, once that is known."""
-        return await asyncio.shield(self._next) is not None
-
-    async def run(self, job: PythonJob) -> PythonAnswer:
-        """See :meth:`ChildPool.run`. It must be ready."""
-        connection = self._next.result()
-        assert connection is not None
-        self._output.take()  # what processes of the job before have left
-        self._output.heard = job.heard
-        self.is_running = True
-        try:
-            answer = await self._exchanged(connection, job)
-            if answer is not None and answer[1] is None and job.program not in self._remembered:
-                self._let_remember(job.program)
-            self._expect_next()
-            exit_code = 0 if answer is not None else await self._last_exit_code()
-            output = self._output.take()[0]
-        except BaseException:
-            self._output.drain()
-            raise
-        finally:
-            self._output.heard = unheard
-            connection.close()
-        self.is_running = False
-        if answer is None:
-            raise ChildDied(exit_code, output)
-        return PythonAnswer(*answer, output)
-
-    def kill(self) -> None:
-        """Kills the child and what it started."""
-        self.process.kill(alone=not self.is_running)
-
-    async def end(self) -> int:
-        """Releases the resources of a killed or ended child and returns its exit code."""
-        exit_code = await self.process.end()
-        self._lose()
-        if (connection := self._next.result()) is not None:
-            connection.close()
-        self._output.close()
-        return exit_code
-
-    async def _exchanged(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
-        """The result or error of the job; ``None`` if its process has ended, or has answered something else."""
-        most = HEADER_BYTES + job.max_result_bytes + _MAX_ERROR_BYTES
-        received = bytearray()
-        end = HEADER_BYTES
-        with contextlib.suppress(OSError):
-            await self._loop.sock_sendall(connection, framed(job.fields))
-            while len(received) < end and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
-                received += data
-                if len(received) >= HEADER_BYTES:
-                    end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
-                    if end > most:
-                        break
-        try:
-            return _answers.decode(memoryview(received)[HEADER_BYTES:end])
-        except msgspec.MsgspecError:
-            if received:
-                self.kill()
-            return None
-
-    def _let_remember(self, program: tuple[str, str]) -> None:
-        """Sends code that was compiled to the child, whose next process will have it compiled."""
-        if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
-            self._remembered.add(program)
-            with contextlib.suppress(OSError):
-                self._channel.send(framed(frame))
-
-    async def _last_exit_code(self) -> int:
-        """How the process of the last job has ended."""
-        connection = await asyncio.shield(self._next)
-        return self._exit_code if connection is not None else await asyncio.shield(self.process.exit_code)
-
-    def _expect_next(self) -> None:
-        self._next: asyncio.Future[socket.socket | None] = self._loop.create_future()
-        if self.has_ended:
-            self._next.set_result(None)
-        else:
-            self._patience = self._loop.call_later(self._answer_s, self.process.kill)
-
-    def _read(self) -> None:
-        """Takes the connection to a process that the child has forked."""
-        try:
-            message, descriptors, _, _ = socket.recv_fds(self._channel, HEADER_BYTES, 1, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            message, descriptors = b"", []
-        if not descriptors:
-            self._lose()
-            return
-        connection = socket.socket(fileno=descriptors[0])
-        connection.setblocking(False)
-        self._exit_code = int.from_bytes(message, "big", signed=True)
-        self._patience.cancel()
-        if self._next.done():  # the process before has died while it waited
-            self._expect_next()
-            self._patience.cancel()
-        self._next.set_result(connection)
-
-    def _lose(self) -> None:
-        if self.has_ended:
-            return
-        self.has_ended = True
-        self._patience.cancel()
-        self._loop.remove_reader(self._channel)
-        self._channel.close()
-        if not self._next.done():
-            self._next.set_result(None)
-
-
-_answers: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])

@@ -16,6 +16,7 @@ from typing import Final, cast
 BODY: Final = "<module>"
 """The name of the function for code with a top-level ``return``, as tracebacks show module level."""
 _OF_MODULES: Final = ("__name__", "__file__", "__doc__", "__builtins__", "__annotations__")
+NOT_ASYNC: Final = "with python_shared the code must define `async def main(…)`, which is awaited"
 MAX_PROGRAMS: Final = 256
 """Compiled programs that a child has for its jobs."""
 
@@ -62,6 +63,17 @@ def syntax_error(source: str) -> SyntaxError | None:
         except (RecursionError, MemoryError):
             return None  # how deep it may be nested depends on the process
     return None
+
+
+@lru_cache(maxsize=MAX_PROGRAMS)
+def lacks_async_main(source: str) -> bool:
+    """Whether ``source`` parses and defines no ``async def main`` at its top level."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+    return not any(isinstance(node, ast.AsyncFunctionDef) and node.name == "main" for node in _own_nodes(tree))
 
 
 def _explained(error: SyntaxError) -> SyntaxError:

@@ -21,8 +21,9 @@ from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.python import child
-from noetl_stream.tools.python.pool import MAX_JOB_BYTES, ChildDied, ChildPool, PythonJob
-from noetl_stream.tools.python.source import file_of, syntax_error, unbound_names
+from noetl_stream.tools.python.pool import ChildPool
+from noetl_stream.tools.python.source import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
+from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, PythonJob
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
@@ -93,6 +94,9 @@ class PythonKnobs(Knobs):
     """Knobs of ``python``."""
 
     max_result_bytes: int = Field(default=MAX_RESULT_BYTES, gt=0, description="Size of the result, in bytes of JSON.")
+    python_shared: bool = Field(
+        default=False, description="Whether runs of `async def main`, of one playbook and principal, share a process."
+    )
 
 
 def _problems_of(code: str) -> list[CodeProblem]:
@@ -102,6 +106,10 @@ def _problems_of(code: str) -> list[CodeProblem]:
     if _REFLECTION.search(code):
         return []
     return [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
+
+
+def _sharing_error(is_shared: Any, code: str) -> str | None:
+    return NOT_ASYNC if is_shared is True and lacks_async_main(code) else None
 
 
 def _unbound(name: str, place: tuple[int, int]) -> CodeProblem:
@@ -128,6 +136,7 @@ class PythonTool:
         knobs=PythonKnobs,
         verbatim=frozenset({"code"}),
         code={"code": _problems_of},
+        knob_errors={("python_shared", "code"): _sharing_error},
         helper="py",
         reads_scope=True,
     )
@@ -182,8 +191,16 @@ class PythonTool:
         heard = partial(call.write, "stdout")  # both streams, in the order of writing
         queued = partial(call.queued, self._wait_text)
         program = inputs.code, file_of(_place(call))
+        if (reason := _sharing_error(knobs.python_shared, inputs.code)) is not None:
+            raise invalid_input(reason)
         job = PythonJob(
-            _encoded(inputs, knobs, call), program, knobs.max_result_bytes, self._domain(call), heard, queued
+            _encoded(inputs, knobs, call),
+            program,
+            knobs.max_result_bytes,
+            self._domain(call),
+            heard,
+            queued,
+            shares=knobs.python_shared,
         )
         try:
             answer = await self._pool.run(job)
@@ -261,8 +278,14 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
         how = f"signal {_signal_name(-died.exit_code)}"
     place = _place(call)
     message = f"the process that ran {place} died ({how})"
+    if died.others:
+        message = (
+            f"the process that ran {place} died ({how}), and with it {died.others} more that share it (python_shared)"
+        )
+    if died.reason:
+        message += f": {died.reason}"
     # The traceback that faulthandler wrote, innermost line first.
-    at_line = re.search(rf'File "<{re.escape(place)}>", line (\d+)', died.output)
+    at_line = re.search(rf'File "<{re.escape(place)}>", line (\d+)', died.errors)
     if at_line:
         message += f" on line {at_line[1]}"
     if died.exit_code == -signal.SIGXCPU:
@@ -270,7 +293,7 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
     if died.exit_code >= 0:
         message += "; end the code with return, not with os._exit()"
     # SIGKILL mostly means out of memory, so a retry may succeed.
-    retryable = died.exit_code == -signal.SIGKILL
+    retryable = died.exit_code == -signal.SIGKILL or died.others > 0
     return ToolFailure.of("crashed", message, retryable=retryable, code=str(died.exit_code), output=died.output)
 
 

@@ -1,0 +1,205 @@
+"""The worker's end of a process that asynchronous jobs of one trust domain share (``python_shared``, LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.tools.capacity import Capacity
+from noetl_stream.tools.children.messages import HEADER_BYTES, framed
+from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
+from noetl_stream.tools.python.template import ANSWERS, MAX_ERROR_BYTES, Child, ChildDied, PythonAnswer, PythonJob
+
+MAX_SHARED_JOBS: Final = 1_000
+"""Jobs that one process runs at once; the next one begins in another process."""
+CANCEL_S: Final = 5.0
+"""How long a cancelled job may take to end; its process is killed then, and with it the other jobs."""
+REST_S: Final = 10.0
+"""How long a process lives without a job. It ends sooner if something waits for its place."""
+RENEWAL_S: Final = 600.0
+"""How long a process takes new jobs: what they leave in it, and its CPU time, have a bound even if it never rests."""
+
+
+_Answer = tuple[Any, dict[str, Any] | None]
+
+
+class NotBegun(Exception):
+    """The process ended before it had begun the job."""
+
+
+class _NoAnswer(Exception):
+    """The process has sent something else."""
+
+
+class _Run:
+    def __init__(self, job: PythonJob) -> None:
+        self.job = job
+        self.has_begun = False
+        self.output = bytearray()
+        self.answer: asyncio.Future[_Answer | ChildDied] = asyncio.get_running_loop().create_future()
+
+    def hear(self, data: bytes) -> None:
+        self.has_begun = True
+        if data:
+            self.job.heard(data)
+        self.output += data[: MAX_OUTPUT_BYTES - len(self.output)]
+
+    @property
+    def text(self) -> str:
+        return self.output.decode("utf-8", errors="replace")
+
+
+class SharedProcess:
+    """A process, from the wait for its place on, and the jobs that it runs.
+
+    Attributes:
+        life: Ends with the process, when nothing of it is left.
+        has_failed: Whether it ended while it had jobs.
+    """
+
+    def __init__(self, child: AbstractAsyncContextManager[Child], capacity: Capacity) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._capacity = capacity
+        self._renewed_at = self._loop.time() + RENEWAL_S
+        self._runs: dict[int, _Run] = {}
+        self._numbers = count(1)
+        self._writer: asyncio.StreamWriter | None = None
+        self._child: Child | None = None
+        self._has_ended = False
+        self._reason = ""
+        self._rest_end: asyncio.TimerHandle | None = None
+        self.has_failed = False
+        self._opened: asyncio.Future[WorkerUnfit | None] = self._loop.create_future()
+        self.life = self._loop.create_task(self._live(child))
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether one more may begin."""
+        return not self._has_ended and len(self._runs) < MAX_SHARED_JOBS and self._loop.time() < self._renewed_at
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has a place and no job."""
+        return self._child is not None and not self._runs and not self._has_ended
+
+    async def run(self, job: PythonJob) -> PythonAnswer:
+        """Runs a job. Cancelling it cancels its code, and kills the process if that does not end.
+
+        Raises:
+            ChildDied: The process ended before it answered.
+            NotBegun: It ended before that.
+            WorkerUnfit: It could not be started.
+        """
+        number, run = next(self._numbers), _Run(job)
+        self._runs[number] = run
+        if self._rest_end is not None:
+            self._rest_end.cancel()
+        try:
+            with contextlib.nullcontext() if self._opened.done() or not self._capacity.is_full else job.queued():
+                unfit = await asyncio.shield(self._opened)
+        except asyncio.CancelledError:
+            self._forget(number)
+            raise
+        if unfit is not None:
+            raise unfit
+        self._order(number, job.fields)
+        try:
+            answer = await asyncio.shield(run.answer)
+        except asyncio.CancelledError:
+            self._order(number, None)
+            self._loop.call_later(CANCEL_S, self._lose_patience, number)
+            await asyncio.wait([run.answer])
+            raise
+        if isinstance(answer, ChildDied):
+            if not run.has_begun:
+                raise NotBegun
+            raise answer
+        return PythonAnswer(*answer, run.text)
+
+    def end(self) -> None:
+        """Kills the process."""
+        self._has_ended = True
+        if self._child is None:
+            self.life.cancel()
+        else:
+            self._child.kill()
+
+    async def _live(self, child: AbstractAsyncContextManager[Child]) -> None:
+        unfit = WorkerUnfit("the worker ends")
+        try:
+            async with child as self._child:
+                await self._serve(self._child)
+        except WorkerUnfit as failed:
+            unfit = failed
+        finally:
+            self._has_ended = True
+            if not self._opened.done():
+                self._opened.set_result(unfit)
+
+    async def _serve(self, child: Child) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=child.take_next())
+        self._writer.write(framed(b""))
+        self._opened.set_result(None)
+        self._rest()
+        try:
+            while True:
+                self._hear(await self._frame(reader))
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # it has ended
+        except (_NoAnswer, msgspec.MsgspecError):
+            child.kill()
+        self._has_ended = True
+        self._writer.close()
+        exit_code, of_process = await child.last_exit()
+        runs, self._runs = self._runs, {}
+        self.has_failed = bool(runs)
+        for run in runs.values():
+            died = ChildDied(exit_code, run.text, of_process, others=len(runs) - 1, reason=self._reason)
+            run.answer.set_result(died)
+
+    async def _frame(self, reader: asyncio.StreamReader) -> bytes:
+        size = int.from_bytes(await reader.readexactly(HEADER_BYTES), "big")
+        most = max((run.job.max_result_bytes for run in self._runs.values()), default=0)
+        if size > most + MAX_ERROR_BYTES:
+            raise _NoAnswer
+        return await reader.readexactly(size)
+
+    def _hear(self, frame: bytes) -> None:
+        number, output, answer = _reports.decode(frame)
+        run = self._runs.get(number)
+        if run is None:
+            return
+        run.hear(output)
+        if answer is not None:
+            run.answer.set_result(ANSWERS.decode(answer))
+            self._forget(number)
+
+    def _order(self, number: int, job: bytes | None) -> None:
+        if self._writer is not None and not self._has_ended:
+            self._writer.write(framed(msgspec.msgpack.encode((number, job))))
+
+    def _forget(self, number: int) -> None:
+        self._runs.pop(number, None)
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._runs:
+            return
+        if self._writer is None or self._capacity.waiting or not self.takes_jobs:
+            self.end()
+        else:
+            self._rest_end = self._loop.call_later(REST_S, self.end)
+
+    def _lose_patience(self, number: int) -> None:
+        if number in self._runs and not self._has_ended:
+            self._reason = f"a run did not end within {CANCEL_S:g} s of its cancellation"
+            self.end()
+
+
+_reports: Final = msgspec.msgpack.Decoder(tuple[int, bytes, bytes | None])

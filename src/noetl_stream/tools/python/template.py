@@ -1,0 +1,250 @@
+"""The worker's end of one child of ``kind: python``, and of the processes that it forks for jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.tools.capacity import Queued
+from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
+from noetl_stream.tools.children.launcher import ChildProcess, Launcher
+from noetl_stream.tools.children.messages import HEADER_BYTES, framed
+from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES, MAX_REMEMBERED_BYTES
+from noetl_stream.tools.python.source import MAX_PROGRAMS
+
+MAX_JOB_BYTES: Final = 1024**3
+MAX_ERROR_BYTES: Final = 256 * 1024
+"""What an answer may have besides the result: an error with its traceback, escaped."""
+ANSWERS: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])
+_READ_BYTES: Final = 64 * 1024
+
+
+class ChildDied(Exception):
+    """The process of a job ended without an answer.
+
+    Attributes:
+        exit_code: Negative for a signal, as in :mod:`subprocess`.
+        output: What the job wrote.
+        errors: What faulthandler wrote, and perhaps others.
+        others: How many other jobs it ran.
+        reason: Why it was killed, if it was.
+    """
+
+    def __init__(self, exit_code: int, output: str, errors: str, *, others: int = 0, reason: str = "") -> None:
+        super().__init__(f"exit code {exit_code}")
+        self.exit_code = exit_code
+        self.output = output
+        self.errors = errors
+        self.others = others
+        self.reason = reason
+
+
+class PythonJob(NamedTuple):
+    """A job for :func:`~noetl_stream.tools.python.job.run_job`.
+
+    Attributes:
+        fields: Its fields as JSON, at most :data:`MAX_JOB_BYTES`.
+        program: Its code and the name of its file.
+        domain: Children are shared only by jobs with the same text; ``None``: not at all.
+        heard: Gets the output as it comes.
+        queued: Entered while it waits for a child.
+        shares: Whether it runs in the process that other such jobs of its domain share.
+    """
+
+    fields: bytes
+    program: tuple[str, str]
+    max_result_bytes: int
+    domain: str | None
+    heard: Heard
+    queued: Queued = contextlib.nullcontext
+    shares: bool = False
+
+
+class PythonAnswer(NamedTuple):
+    """What a job gave: a result, or an error mapping; and its output."""
+
+    result: Any
+    error: dict[str, Any] | None
+    output: str
+
+
+class Child:
+    """A child, and the connection to the process that it has forked for the next job.
+
+    Attributes:
+        is_running: Whether a job has begun and not ended.
+        has_ended: Whether it takes no more jobs.
+    """
+
+    @classmethod
+    async def start(cls, launcher: Launcher, domain: str | None, answer_s: float) -> Child:
+        """Starts a child. After ``answer_s`` in which it should have forked a process, but has not, it is killed.
+
+        Raises:
+            WorkerUnfit: It could not be started.
+        """
+        with contextlib.ExitStack() as closing:
+            try:
+                ours, theirs = socket.socketpair()
+                closing.callback(theirs.close)
+                reading, writing = os.pipe()
+                closing.callback(os.close, writing)
+            except OSError as error:
+                raise WorkerUnfit(f"cannot start a Python process: {error}") from None
+            with contextlib.ExitStack() as failing:
+                failing.callback(ours.close)
+                failing.callback(os.close, reading)
+                process = await launcher.start([theirs.fileno(), writing])
+                failing.pop_all()
+        return cls(process, ours, CapturedOutput(reading, MAX_OUTPUT_BYTES), domain, answer_s)
+
+    def __init__(
+        self, process: ChildProcess, channel: socket.socket, output: CapturedOutput, domain: str | None, answer_s: float
+    ) -> None:
+        self.process = process
+        self.domain = domain
+        self.is_running = self.has_ended = False
+        self._channel = channel
+        self._output = output
+        self._answer_s = answer_s
+        self._exit_code = 0
+        self._remembered: set[tuple[str, str]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(channel, self._read)
+        self._next: asyncio.Future[socket.socket | None] = self._loop.create_future()
+        self._patience = self._loop.call_later(answer_s, process.kill)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether the process for the next job waits for it."""
+        return self._next.done() and not self.has_ended
+
+    async def is_ready(self) -> bool:
+        """Whether a job can begin, once that is known."""
+        return await asyncio.shield(self._next) is not None
+
+    async def run(self, job: PythonJob) -> PythonAnswer:
+        """See :meth:`ChildPool.run`. It must be ready."""
+        connection = self.take_next()
+        self._output.heard = job.heard
+        try:
+            answer = await self._exchanged(connection, job)
+            if answer is not None and answer[1] is None and job.program not in self._remembered:
+                self._let_remember(job.program)
+            self._expect_next()
+            exit_code, output = (0, self._output.take()[0]) if answer is not None else await self.last_exit()
+        except BaseException:
+            self._output.drain()
+            raise
+        finally:
+            self._output.heard = unheard
+            connection.close()
+        self.is_running = False
+        if answer is None:
+            raise ChildDied(exit_code, output, output)
+        return PythonAnswer(*answer, output)
+
+    def take_next(self) -> socket.socket:
+        """The connection to the process that is ready, which has a job from now on."""
+        connection = self._next.result()
+        assert connection is not None
+        self._next = self._loop.create_future()
+        if self.has_ended:
+            self._next.set_result(None)
+        self._output.take()  # what processes of the job before have left
+        self.is_running = True
+        return connection
+
+    async def last_exit(self) -> tuple[int, str]:
+        """How the process of the last job has ended, and what it wrote. If it should have ended, but has not, it is
+        killed.
+        """
+        self._expect_next()
+        connection = await asyncio.shield(self._next)
+        exit_code = self._exit_code if connection is not None else await asyncio.shield(self.process.exit_code)
+        return exit_code, self._output.take()[0]
+
+    def kill(self) -> None:
+        """Kills the child and what it started."""
+        self.process.kill(alone=not self.is_running)
+
+    async def end(self) -> int:
+        """Releases the resources of a killed or ended child and returns its exit code."""
+        exit_code = await self.process.end()
+        self._lose()
+        self._close_next()
+        self._output.close()
+        return exit_code
+
+    async def _exchanged(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
+        """The result or error of the job; ``None`` if its process has ended, or has answered something else."""
+        most = HEADER_BYTES + job.max_result_bytes + MAX_ERROR_BYTES
+        received = bytearray()
+        end = HEADER_BYTES
+        with contextlib.suppress(OSError):
+            await self._loop.sock_sendall(connection, framed(job.fields))
+            while len(received) < end and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
+                received += data
+                if len(received) >= HEADER_BYTES:
+                    end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
+                    if end > most:
+                        break
+        try:
+            return ANSWERS.decode(memoryview(received)[HEADER_BYTES:end])
+        except msgspec.MsgspecError:
+            if received:
+                self.kill()
+            return None
+
+    def _let_remember(self, program: tuple[str, str]) -> None:
+        """Sends code that was compiled to the child, whose next process will have it compiled."""
+        if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
+            self._remembered.add(program)
+            with contextlib.suppress(OSError):
+                self._channel.send(framed(frame))
+
+    def _expect_next(self) -> None:
+        """Kills the child if it does not fork the next process in time. It may have done so already."""
+        if not self._next.done():
+            self._patience.cancel()
+            self._patience = self._loop.call_later(self._answer_s, self.process.kill)
+
+    def _read(self) -> None:
+        """Takes the connection to a process that the child has forked."""
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._channel, HEADER_BYTES, 1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            message, descriptors = b"", []
+        if not descriptors:
+            self._lose()
+            return
+        connection = socket.socket(fileno=descriptors[0])
+        connection.setblocking(False)
+        self._exit_code = int.from_bytes(message, "big", signed=True)
+        self._patience.cancel()
+        if self._next.done():  # the process before has died while it waited
+            self._close_next()
+            self._next = self._loop.create_future()
+        self._next.set_result(connection)
+
+    def _close_next(self) -> None:
+        if (connection := self._next.result()) is not None:
+            connection.close()
+
+    def _lose(self) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = True
+        self._patience.cancel()
+        self._loop.remove_reader(self._channel)
+        self._channel.close()
+        if not self._next.done():
+            self._next.set_result(None)
