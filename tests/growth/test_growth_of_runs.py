@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from counted import Act, Door, assert_near_linear
@@ -13,6 +13,8 @@ from grown_documents import GROWN, document, step
 from effort import in_gate
 from noetl_stream.cli.base.output import print_table
 from noetl_stream.client.differences import playbook_diff
+from noetl_stream.engine.advance import advance
+from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.redaction import Redactor
@@ -128,6 +130,39 @@ def steps_one_after_the_other(count: int) -> Act:
             scenario.done(f"s{n}")
 
     return run
+
+
+def joined(join: str, **spec: Any) -> Door:
+    """Branches that join. The checks of a scenario look at its whole state, so its inputs are taken again without."""
+
+    def running(count: int) -> Act:
+        names = [f"s{n}" for n in range(count)]
+        steps = [*(step(name, "end", spec=spec) for name in names), step("end", spec={"join": join})]
+        scenario = Scenario(document(workflow=[step("start", *names, mode="inclusive"), *steps]))
+        scenario.start()
+        scenario.done("start")
+        scenario.patch(open=True)
+        for name in [*names, "end"]:
+            scenario.done(name)
+        assert scenario.status == "completed"
+
+        def run() -> None:
+            state: Execution | None = None
+            for fact in scenario.inputs:
+                state = advance(scenario.plan, state, fact, scenario.execution_id).state
+
+        return run
+
+    return running
+
+
+WHEN_OPEN: Final = {"rules": [{"when": "{{ ctx.open | default(false) }}", "then": {"allow": True}}]}
+DOORS |= {
+    "joins": joined("all"),
+    "joins of the first": joined("any"),
+    "branches with a timeout": joined("all", policy={"lifecycle": {"timeout_s": 60}}),
+    "branches that wait": joined("all", policy={"admit": WHEN_OPEN | {"wait": {"timeout_s": 60}}}),
+}
 
 
 @door

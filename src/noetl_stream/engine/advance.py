@@ -10,7 +10,7 @@ is decided.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -23,7 +23,7 @@ from noetl_stream.engine.effects import Effect, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
-from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.engine.state import Execution, RecordedFact, StepRun
 from noetl_stream.engine.straight import straight
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact
@@ -100,30 +100,33 @@ def advance(
     if _has_no_consequences(after, recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
-        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
+        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), None)
     elif isinstance(plan, Unloaded):
-        settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), _admission_inputs(after))
+        settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), None)
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
         catching_up = recorded.fact.kind.ends_halt
         found = None if catching_up else straight(plan, after, follows)
         if found is None:
-            tried = None if state is None or catching_up else _admission_inputs(state)
-            found = _settle(plan, after, deque(follows), tried, catching_up)
+            found = _settle(plan, after, deque(follows), state, catching_up)
         settled, journal = found
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
 
 
 def _settle(
-    plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Inputs | None, catching_up: bool = False
+    plan: Plan | None, state: Execution, pending: deque[Fact], before: Execution | None, catching_up: bool = False
 ) -> tuple[Execution, Sequence[Fact]]:
     """Folds the pending facts and everything that follows from them.
 
     Args:
-        tried: What guards saw when what waits was last retried; ``None`` forces a retry.
+        before: The state before the fact; nothing followed from it unless the execution was halted.
         catching_up: Whether decisions were skipped because the execution was halted.
     """
     journal: list[Fact] = []
+    tried: _Inputs | None = None  # what guards saw when what waits was last retried
+    settled: Mapping[str, StepRun] = {}
+    if before is not None and not catching_up:
+        tried, settled = _admission_inputs(before), before.runs
     steps = 0
     ahead = 0  # pending facts of what was last retried: they are folded before anything else is
     while True:
@@ -140,7 +143,7 @@ def _settle(
                 steps = 0
                 pending.extend(undecided)
             else:
-                pending.extend(_decide_or_await(move_on, plan, state))
+                pending.extend(_decide_or_await(move_on, plan, state, settled))
         if not pending:
             return state, journal
         fact = pending.popleft()
@@ -151,7 +154,7 @@ def _settle(
         state = after
         journal.append(fact)
         if fact.kind.ends_halt:
-            catching_up, tried = True, None
+            catching_up, tried, settled = True, None, {}
         if not fact.kind.bounded:
             steps += 1
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
@@ -174,11 +177,11 @@ def _admission_inputs(state: Execution) -> _Inputs:
 
 
 def _decide_or_await(
-    decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact
+    decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *given: object
 ) -> Sequence[Fact]:
     """The decision, or the wait for what it needs first: a result by reference, templates evaluated (PROTOCOL §2)."""
     try:
-        return decision(plan, state, *fact)
+        return decision(plan, state, *given)
     except ReferenceNeeded as needed:
         return (events.ReferenceAwaited(needed.reference),)
     except EvaluationNeeded as needed:

@@ -7,7 +7,7 @@ once no other live token can reach the join.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.engine.state import Execution
@@ -28,21 +28,26 @@ def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
 def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
     """Fires an ``any`` or ``<n>`` join once enough tokens have arrived; surplus tokens are absorbed."""
     join = plan.steps[step].join
-    tokens = _arrived(state).get(step, [])
     wanted = 1 if join == "any" else join
     if not isinstance(wanted, int):
         return ()
-    if late := [token for token in tokens if _is_late(state, token)]:
+    tokens = _arrived_at(state, step)
+    if step in state.waves and (late := [token for token in tokens if _is_late(state, token)]):
         return tuple(map(_absorbed, late))
     return (_merged(plan, state, step, tokens[:wanted]),) if len(tokens) >= wanted else ()
 
 
 def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """Fires the join with the oldest token that no other live token can reach."""
-    for step, tokens in _arrived(state).items():
-        if not any(step in plan.reaches[live] for live in _live(state, besides=step)):
-            return (_merged(plan, state, step, tokens),)
-    return ()
+    """Fires the join with the oldest token that no other live token or step run can reach."""
+    waiting = state.tokens.values()
+    joins = dict.fromkeys([token.token.step for token in waiting if token.joining])
+    if not joins:
+        return ()
+    live = {token.token.step for token in waiting if not token.joining}
+    live |= {run.step for run in state.runs.values()}
+    reached = set().union(*[plan.reaches[step] for step in live], *[plan.reaches[step] - {step} for step in joins])
+    step = next((step for step in joins if step not in reached), None)
+    return () if step is None else (_merged(plan, state, step, _arrived_at(state, step)),)
 
 
 def break_deadlock(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -97,13 +102,8 @@ def _arrived(state: Execution) -> dict[str, list[Token]]:
     return arrived
 
 
-def _live(state: Execution, *, besides: str) -> Iterator[str]:
-    """The steps of all live tokens and step runs, except tokens that have arrived at the join of ``besides``."""
-    for waiting in state.tokens.values():
-        if not (waiting.joining and waiting.token.step == besides):
-            yield waiting.token.step
-    for run in state.runs.values():
-        yield run.step
+def _arrived_at(state: Execution, step: str) -> list[Token]:
+    return [one.token for one in state.tokens.values() if one.joining and one.token.step == step]
 
 
 def _merged(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> TokenEnqueued:

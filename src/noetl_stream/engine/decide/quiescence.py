@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Rendering, is_current, made
 from noetl_stream.engine.decide.executions import end_when_stopped, finished, on_ctx
@@ -13,7 +13,7 @@ from noetl_stream.engine.decide.slots import give_back, watch_whole
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
-from noetl_stream.engine.state import Execution
+from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
@@ -27,12 +27,15 @@ def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
     Every input leaves a state for which this is empty (tested after every fact): ``advance`` finds the same facts
     without scanning the whole state each time.
     """
-    return pending_decisions(plan, state) or retry_waiting(plan, state) or move_on(plan, state)
+    return pending_decisions(plan, state) or retry_waiting(plan, state) or move_on(plan, state, {})
 
 
-def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
+def move_on(plan: Plan, state: Execution, settled: Mapping[str, StepRun]) -> Sequence[Fact]:
     """The next facts of a state with no pending fact, no held token that could be admitted and no resting branch that
     could go on.
+
+    Args:
+        settled: The step runs of a state from which nothing followed: those that have not changed need nothing now.
     """
     if state.ended:
         return ()
@@ -42,9 +45,9 @@ def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
         return end_when_stopped(state)
     if state.halted or state.status == "pending":
         return ()
-    for run in state.runs.values():
-        if run.ended:
-            continue  # its branch rests
+    for step_run_id, run in state.runs.items():
+        if run.ended or (step_run_id in settled and settled[step_run_id] is run):
+            continue  # its branch rests, or it is as it was
         if run.loop is not None and (moved := move_loop(plan, state, run)):
             return moved
         if facts := watch(plan, state, run):
@@ -77,13 +80,12 @@ def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:
 def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
     if not state.tokens:
         return () if state.runs else (finish(plan, state),)
-    waiting = state.tokens.values()
-    joining = any(token.joining for token in waiting)
-    if joining and (facts := fire_complete(plan, state)):
+    if facts := fire_complete(plan, state):
         return facts
+    waiting = state.tokens.values()
     if state.runs or not all(token.held or token.joining for token in waiting):
         return ()
-    if joining:
+    if any(token.joining for token in waiting):
         return break_deadlock(plan, state)
     if any(token.keeps_alive for token in waiting):
         return ()
