@@ -201,7 +201,9 @@ async def test_a_secret_is_hidden_wherever_its_pieces_begin(
 
     stage.puppet.acts["act"] = act
     await stage.issue(stage.command(stage.plan(SECRET)))
+    await stage.soon(lambda: bool(stage.puppet.calls))
     await stage.advance(2, step_s=0.1)
+    await stage.soon(lambda: "step.done" in stage.names)
     found = await texts(stage, "stdout")
     assert not any(piece in "\n".join(found) for piece in ("top-secr", "efgh"))
     assert shown is None or found == shown
@@ -212,7 +214,7 @@ async def test_a_secret_in_a_failure_or_a_reason_is_hidden_too(vault: Vault) -> 
     stage = vault.stage
     stage.puppet.acts["act"] = Endless()
     await stage.issue(stage.command(stage.plan(SECRET)))
-    await stage.settle()
+    await stage.soon(lambda: bool(stage.puppet.calls))
     await stage.stop_commands("command-1", reason="it said top-secret-1")
     assert (await texts(stage))[-1] == "cancelled: it said ***"
 

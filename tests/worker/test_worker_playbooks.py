@@ -112,7 +112,7 @@ async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: P
     assert not waiting.done()
     await Server(stage, NOOP).start()
     await stage.advance(4.0, step_s=1.0)
-    assert waiting.done()
+    assert (await waiting).digest == digest_of(NOOP)
 
 
 async def test_an_unknown_digest_is_an_error(stage: Stage, plans: PlanClient) -> None:

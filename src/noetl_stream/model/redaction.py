@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -71,13 +72,15 @@ class HiddenText:
 
 
 class Redactor:
-    """Replaces known secrets by ``***``.
+    """Replaces known secrets by ``***``. Both to learn a long secret and to search a large value take seconds, so it
+    may be used in several threads at once.
 
     Secrets of fewer than :data:`SHORTEST_SECRET` characters are ignored: they would redact ordinary text.
     """
 
     def __init__(self) -> None:
         self._hidden: LruCache[str, HiddenText] = LruCache(MAX_SECRETS_HIDDEN)
+        self._learning = threading.Lock()
 
     def learn(self, credential: Any) -> None:
         """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
@@ -91,8 +94,9 @@ class Redactor:
         for text in texts:
             if signs < max_signs:
                 signs += len(_SIGN.findall(text))
-            if self._hidden.get(text) is None:
-                self._hidden.put(text, HiddenText(text, verbatim=signs >= max_signs))
+            with self._learning:
+                if self._hidden.get(text) is None:
+                    self._hidden.put(text, HiddenText(text, verbatim=signs >= max_signs))
 
     @property
     def knows_any(self) -> bool:
@@ -100,7 +104,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """``text`` without secrets."""
-        found = [entry for entry in self._hidden.items() if entry[1].may_be_in(text)]
+        found = [entry for entry in list(self._hidden.items()) if entry[1].may_be_in(text)]
         for _, hidden in sorted(found, key=lambda entry: len(entry[0]), reverse=True):  # one may be a part of another
             text = hidden.removed(text)
         return text
@@ -108,7 +112,7 @@ class Redactor:
     def cut_text(self, text: str) -> str:
         """``text`` without secrets, and without pieces of one at its ends, where it may have been cut."""
         text = self.text(text)
-        for secret in self._hidden:
+        for secret in list(self._hidden):
             without_start = _without_end(text[::-1], secret[::-1])[::-1]  # ``***`` reads the same backwards
             text = _without_end(without_start, secret)
         return text
@@ -116,7 +120,7 @@ class Redactor:
     def lines_ready(self, lines: Sequence[str]) -> int:
         """How many of these whole lines can be redacted now: a secret that goes on may begin in the others."""
         text = "".join(f"{line}\n" for line in lines)
-        begun = max((_begun_at_end(text, secret) for secret in self._hidden if "\n" in secret), default=0)
+        begun = max((_begun_at_end(text, secret) for secret in list(self._hidden) if "\n" in secret), default=0)
         return len(lines) if not begun else text.count("\n", 0, len(text) - begun)
 
     def value(self, value: Any) -> Any:
@@ -130,7 +134,7 @@ class Redactor:
             written = codec.encode(value).decode()
         except PayloadRefused:
             return True  # it will be rejected later, and the error may show a part of it
-        return any(hidden.may_be_in(written) for _, hidden in self._hidden.items())
+        return any(hidden.may_be_in(written) for _, hidden in list(self._hidden.items()))
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -12,7 +12,6 @@ from noetl_stream.client.executions.redacted import UsedSecrets, hidden
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.redaction import Redactor
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.logs import LogFilter, LogLineDocument, LogPage
 from noetl_stream.ports.store import ExecutionRow
@@ -74,7 +73,10 @@ class ExecutionLogs:
                 return LogPage(items, str(place), "ended" if has_ended else "live")
             for batch in batches:
                 scanned += len(batch.body)
-                for line in _lines(batch, place, redactor):
+                lines = _lines(batch, place)
+                if redactor is not None:
+                    lines = await asyncio.to_thread(hidden, redactor, lines)
+                for line in lines:
                     place = LogPlace.read(line.id)
                     if _is_chosen(line, chosen):
                         items.append(line)
@@ -85,18 +87,18 @@ class ExecutionLogs:
         return LogPage(items, str(place), "more")
 
 
-def _lines(stored: StoredBatch, after: LogPlace, redactor: Redactor | None) -> Iterator[LogLineDocument]:
+def _lines(stored: StoredBatch, after: LogPlace) -> list[LogLineDocument]:
     """The lines of a batch after a place; none of one that cannot be read."""
     try:
         batch = codec.decode_log_batch(stored.body)
     except PayloadRefused as error:
         log.warning("batch %d of LOGS is passed over: %s", stored.sequence, error)
-        return
+        return []
     begun = after.number + 1 if after.sequence == stored.sequence and after.number is not None else 0
-    for number, line in enumerate(batch.lines[begun:], begun):
-        place = LogPlace(stored.sequence, number if number < len(batch.lines) - 1 else None)
-        document = LogLineDocument(
-            id=str(place),
+    last = len(batch.lines) - 1
+    return [
+        LogLineDocument(
+            id=str(LogPlace(stored.sequence, number if number < last else None)),
             at=iso(line.at_ms),
             step=batch.step,
             step_run_id=batch.step_run_id,
@@ -108,7 +110,8 @@ def _lines(stored: StoredBatch, after: LogPlace, redactor: Redactor | None) -> I
             pool=stored.pool,
             worker=batch.worker,
         )
-        yield document if redactor is None else hidden(redactor, document)
+        for number, line in enumerate(batch.lines[begun:], begun)
+    ]
 
 
 def _is_chosen(line: LogLineDocument, chosen: LogFilter) -> bool:

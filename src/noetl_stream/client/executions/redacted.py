@@ -6,6 +6,7 @@ hidden once more where it is shown, also when a credential has another value sin
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -99,32 +100,35 @@ class UsedSecrets:
         if self._keys is None or not execution_ids:
             return {}
         used = await self._credentials.used_by(execution_ids)
-        return {execution_id: self._redactor(values, self._keys) for execution_id, values in used.items()}
+        return {execution_id: await self._redactor(values, self._keys) for execution_id, values in used.items()}
 
     async def hide_each(self, documents: Sequence[Listed]) -> list[Listed]:
         """``documents``, each of an execution, without its secrets. Raises like :meth:`redactors`."""
         redactors = await self.redactors({one.execution_id for one in documents})
-        return [
-            one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one) for one in documents
-        ]
+        return await asyncio.to_thread(hidden_each, redactors, documents) if redactors else list(documents)
 
     async def hide(self, execution_id: str, document: Shown) -> Shown:
         """``document`` without them. Raises like :meth:`redactors`."""
         redactor = (await self.redactors((execution_id,))).get(execution_id)
-        return document if redactor is None else hidden(redactor, document)
+        return document if redactor is None else await asyncio.to_thread(hidden, redactor, document)
 
-    def _redactor(self, values: list[SealedValue], keys: KeyRing) -> Redactor:
+    async def _redactor(self, values: list[SealedValue], keys: KeyRing) -> Redactor:
         key = tuple(one.sealed for one in values)  # a name that is deleted and set again begins with version 1 again
         redactor = self._redactors.get(key)
         if redactor is None:
-            redactor = Redactor()
-            texts = _texts_by_giver(values, keys)
-            of_credentials = texts.pop("", [])
-            for given in texts.values():
-                redactor.learn_texts(given[: -MAX_TEXTS_GIVEN - 1 : -1], MAX_SIGNS_GIVEN)
-            redactor.learn_texts(of_credentials)  # last: what workers say never takes their place
+            redactor = await asyncio.to_thread(_redactor_of, values, keys)
             self._redactors.put(key, redactor)
         return redactor
+
+
+def _redactor_of(values: list[SealedValue], keys: KeyRing) -> Redactor:
+    redactor = Redactor()
+    texts = _texts_by_giver(values, keys)
+    of_credentials = texts.pop("", [])
+    for given in texts.values():
+        redactor.learn_texts(given[: -MAX_TEXTS_GIVEN - 1 : -1], MAX_SIGNS_GIVEN)
+    redactor.learn_texts(of_credentials)  # last: what workers say never takes their place
+    return redactor
 
 
 def _texts_by_giver(values: Iterable[SealedValue], keys: KeyRing) -> dict[str, list[str]]:
@@ -209,6 +213,13 @@ def hidden(redactor: Redactor, document: Shown) -> Shown:
     fields: times and counts.
     """
     return cast(Shown, _hidden(redactor, document))
+
+
+def hidden_each(redactors: Mapping[str, Redactor], documents: Iterable[Listed]) -> list[Listed]:
+    """``documents``, each of an execution, likewise."""
+    return [
+        one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one) for one in documents
+    ]
 
 
 def _hidden(redactor: Redactor, value: Any) -> Any:

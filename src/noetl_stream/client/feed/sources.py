@@ -9,9 +9,10 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from noetl_stream.client.executions.documents import event_document
-from noetl_stream.client.executions.redacted import UsedSecrets, hidden
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.model.envelope import EventDocument
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import ExecutionRow, FedEvent, FeedStore, Store, StoredEvent
 
@@ -60,14 +61,13 @@ class ExecutionSource:
         if not rows or rows[0].position != max(last, 1):
             raise NotFound(f"execution {one.execution_id} was deleted")
         workers = await self._workers.names(one.execution_id, rows)
-        redactor = (await self._secrets.redactors((one.execution_id,))).get(one.execution_id)
-        found = []
-        for row in rows:
-            if row.position > last:
-                worker = workers.get(row.position, "")
-                event = event_document(one.execution_id, one.trace_id, one.digest, row, worker)
-                event = event if redactor is None else hidden(redactor, event)
-                found.append(((0, row.position, 0), FeedEvent(str(row.position), event, one.path)))
+        events = [
+            event_document(one.execution_id, one.trace_id, one.digest, row, workers.get(row.position, ""))
+            for row in rows
+            if row.position > last
+        ]
+        shown = await self._secrets.hide(one.execution_id, events)
+        found = [((0, event.position, 0), FeedEvent(str(event.position), event, one.path)) for event in shown]
         return FeedPage(found, {0: found[-1][0][1:]} if found else dict(seen))
 
 
@@ -91,9 +91,9 @@ class EverythingSource:
         floor = await self._feed.floor()
         require_kept(seen, floor.ticks)
         workers = await self._workers_of(rows)
-        redactors = await self._secrets.redactors({fed.execution_id for fed in rows if fed.event is not None})
         places = dict(seen)
-        found = []
+        events: list[EventDocument] = []
+        found: list[tuple[Place, str, str]] = []
         for fed, following in zip_longest(rows, rows[1:]):
             is_known = (fed.tick, fed.number) <= places[fed.partition]
             is_last = following is None or (following.partition, following.tick) != (fed.partition, fed.tick)
@@ -101,12 +101,11 @@ class EverythingSource:
                 places[fed.partition] = (fed.tick, WHOLE_TICK if is_last else fed.number)
             if not is_known and fed.event is not None:
                 worker = workers.get((fed.execution_id, fed.event.position), "")
-                event = event_document(fed.execution_id, fed.trace_id, fed.digest, fed.event, worker)
-                redactor = redactors.get(fed.execution_id)
-                event = event if redactor is None else hidden(redactor, event)
+                events.append(event_document(fed.execution_id, fed.trace_id, fed.digest, fed.event, worker))
                 place = (fed.partition, *places[fed.partition])
-                found.append((place, FeedEvent(encode_id(places, floor.generation), event, fed.path)))
-        return FeedPage(found, places)
+                found.append((place, encode_id(places, floor.generation), fed.path))
+        shown = zip(found, await self._secrets.hide_each(events), strict=True)
+        return FeedPage([(place, FeedEvent(id, event, path)) for (place, id, path), event in shown], places)
 
     async def _workers_of(self, rows: Sequence[FedEvent]) -> dict[tuple[str, int], str]:
         """The workers that reported these events, by execution and position."""

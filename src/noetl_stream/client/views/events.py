@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -52,16 +53,18 @@ class EventPages:
         size = searched = 0
         async for piece in self._pieces(row.execution_id, chosen, limit, backwards):
             workers = await self._workers.names(row.execution_id, piece) if "actor" in fields else {}
-            for event in reversed(piece) if backwards else piece:
+            documents = [
+                event_document(row.execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
+                for event in (reversed(piece) if backwards else piece)
+            ]
+            if redactor is not None:
+                documents = await asyncio.to_thread(hidden, redactor, documents)
+            for event in documents:
                 if chosen.before is not None and event.position >= chosen.before:
                     return _page(found, backwards, None)
                 searched += 1
-                shown = event_document(
-                    row.execution_id, row.trace_id, row.digest, event, workers.get(event.position, "")
-                )
-                shown = shown if redactor is None else hidden(redactor, shown)
-                if _is_chosen(shown, chosen, index):
-                    listed = _listed(shown, fields, index)
+                if _is_chosen(event, chosen, index):
+                    listed = _listed(event, fields, index)
                     found.append(listed)
                     size += len(codec.encode(listed))
                 if len(found) == limit or searched == SEARCHED or size > PAGE_BYTES:

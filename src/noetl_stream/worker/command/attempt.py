@@ -293,7 +293,7 @@ class Attempts:
     async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
         try:
             if self._secrets.used is not None:
-                result = self._secrets.used.result(result)
+                result = await asyncio.to_thread(self._secrets.used.result, result)
             payload = await self._results.keep(result.result)
             error = None if task.schema is None else await self._mismatch(task.schema, result.result)
         except RecursionError:
@@ -308,7 +308,7 @@ class Attempts:
     async def _failed(self, failure: ToolFailure) -> Outcome:
         used, payload, left_out = self._secrets.used, Payload(), ""
         try:
-            failure = failure if used is None else used.failure(failure)
+            failure = failure if used is None else await asyncio.to_thread(used.failure, failure)
             if failure.result is not None:
                 payload = await self._results.keep(failure.result)
         except RecursionError:

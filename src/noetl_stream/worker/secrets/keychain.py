@@ -226,7 +226,7 @@ class Keychain:
 
     async def _hide(self, asker: Asker, name: str, secret: Secret) -> None:
         """Before it reaches a task: in this process's logs, and wherever the execution is shown."""
-        self.redactor.learn(secret.value)
+        await asyncio.to_thread(self.redactor.learn, secret.value)
         if self._hiding is not None:
             await self._hiding.hide(asker, name, secret.value)
 
@@ -264,7 +264,7 @@ class Keychain:
             raise _failed(f"credential {name!r} must hold client_id and client_secret as text")
         if self._http is None:
             raise _failed("this worker has no tool of kind http to fetch a token with")
-        self.redactor.learn(client_secret)
+        await asyncio.to_thread(self.redactor.learn, client_secret)
         try:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:

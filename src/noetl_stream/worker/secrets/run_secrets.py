@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ class RunSecrets:
             secret = await self.keychain.named(self._asker, name)
         if self.used is None:
             self.used = ToolRedactor()
-        self.used.learn(secret.value)
+        await asyncio.to_thread(self.used.learn, secret.value)
         return secret, key
 
 
