@@ -174,7 +174,7 @@ def test_a_patch_that_cannot_be_is_refused_before_anything_changes(waiting: Wait
         ("a: .inf", "Out of range float values"),
         ("[1, 2]", "expected a mapping"),
         ("{a: ", "not YAML or JSON"),
-        ('{"a": ' + "[" * 2000 + "]" * 2000 + "}", "nested too deeply"),
+        ('{"a": ' + "[" * 2000 + "]" * 2000 + "}", "nested more than 200 levels deep"),
     ],
     ids=["nan", "infinity", "a list", "half", "deep"],
 )

@@ -113,6 +113,14 @@ def test_a_list_that_holds_itself_is_refused() -> None:
         to_json(endless)
 
 
+def test_the_place_of_what_nests_too_deeply_is_named_by_its_beginning() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(NotJson, match=r"^rows(\[0\]){80}…: nested more than") as refused:
+        to_json([endless], name="rows")
+    assert len(str(refused.value)) < 320
+
+
 def test_the_path_starts_with_the_given_name() -> None:
     with pytest.raises(NotJson, match=r"rows\[0\]\.ratio: nan"):
         to_json([{"ratio": math.nan}], name="rows")

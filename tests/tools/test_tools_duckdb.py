@@ -200,6 +200,13 @@ async def test_an_extension_is_not_advised_but_said_to_be_out_of_reach(run: Runn
     assert "NOETL_DUCKDB_PATHS" not in message
 
 
+@pytest.mark.parametrize("url", ["s3://shop/orders.parquet", "https://shop.example/orders.parquet"])
+async def test_a_url_is_not_said_to_be_a_folder_that_could_be_allowed(run: Runner, url: str) -> None:
+    error = (await run.failure(f"from read_parquet('{url}')")).error
+    assert (error.kind, error.message.endswith("; tasks of `http` can fetch it")) == ("not_allowed", True)
+    assert "NOETL_DUCKDB_PATHS" not in error.message
+
+
 @pytest.mark.parametrize("expression", ["'nan'::double", "map {1: 2}"])
 async def test_a_value_without_a_json_form_is_refused(run: Runner, expression: str) -> None:
     failed = await run.failure(f"select {expression} as a")

@@ -109,27 +109,31 @@ async def test_an_encoding_that_was_not_asked_for_stays_packed(get: Get) -> None
 
 
 UNREADABLE = {
-    "not a number": (b'{"a":NaN,"b":Infinity}', '{"a":NaN,"b":Infinity}'),
-    "not finite": (b'{"exp":1e400}', '{"exp":1e400}'),
-    "lone surrogate": (b'{"a":"\\ud800"}', '{"a":"\\ud800"}'),
-    "trailing comma": (b'{"a":1,}', '{"a":1,}'),
-    "NUL": (b'{"a":"x\\u0000y"}', '{"a":"x\\u0000y"}'),
-    "a page": (b"<html>", "<html>"),
-    "invalid UTF-8": (b'{"a":"\xe9"}', '{"a":"\ufffd"}'),
-    "UTF-16": ('{"a":1}'.encode("utf-16"), '{"a":1}'),
+    "not a number": (b'{"a":NaN,"b":Infinity}', '{"a":NaN,"b":Infinity}', ""),
+    "not finite": (b'{"exp":1e400}', '{"exp":1e400}', "out of range"),
+    "lone surrogate": (b'{"a":"\\ud800"}', '{"a":"\\ud800"}', "lone surrogate"),
+    "second half of a pair": (b'{"a":"\\uDC00"}', '{"a":"\\uDC00"}', "lone surrogate"),
+    "trailing comma": (b'{"a":1,}', '{"a":1,}', ""),
+    "comma behind a pair": (b'["\\ud83d\\ude00",]', '["\\ud83d\\ude00",]', ""),
+    "NUL": (b'{"a":"x\\u0000y"}', '{"a":"x\\u0000y"}', "data.a: text must not contain a NUL character"),
+    "a page": (b"<html>", "<html>", ""),
+    "invalid UTF-8": (b'{"a":"\xe9"}', '{"a":"\ufffd"}', "it is not UTF-8"),
+    "UTF-16": ('{"a":1}'.encode("utf-16"), '{"a":1}', "it is not UTF-8"),
 }
 
 
-@pytest.mark.parametrize(("body", "text"), UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize(("body", "text", "reason"), UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("numbers", ["double", "text"])
 async def test_json_that_cannot_be_read_is_an_error_that_keeps_it_as_text(
-    get: Get, body: bytes, text: str, numbers: str
+    get: Get, body: bytes, text: str, reason: str, numbers: str
 ) -> None:
     if numbers == "text" and b"1e400" in body:
         assert (await get(answer(body, JSON), numbers=numbers)).result["data"] == {"exp": "1e400"}
         return
     failed = await failure(get(answer(body, JSON), numbers=numbers))
     assert (failed.error.kind, failed.error.retryable) == ("result_not_json", False)
+    assert reason in failed.error.message
+    assert (reason == "lone surrogate") == ("lone surrogate" in failed.error.message)
     assert failed.result["status"] == 200
     assert failed.result["headers"]["content-type"] == "application/json"
     assert failed.result["data"] == text

@@ -20,6 +20,9 @@ MAX_DIGITS: Final = 4_000
 """Digits of a whole number: Python writes and reads no more than 4,300."""
 _MAX_BITS: Final = (10**MAX_DIGITS - 1).bit_length()
 
+_SHOWN_PATH: Final = 240
+"""Characters of a position; its beginning is enough where values nest deeply."""
+
 Conversions = Mapping[type, Callable[[Any], Any]]
 _NONE: Final[Conversions] = {}
 _WAYS: Final = {
@@ -60,8 +63,12 @@ def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> A
     try:
         return _plain(value, also, 0)
     except NotJson as error:
-        error.path = name + error.path
+        error.path = name + _shown(error.path)
         raise
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= _SHOWN_PATH else f"{path[:_SHOWN_PATH]}…"
 
 
 def _plain(value: Any, also: Conversions, depth: int) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Final, Never
 import msgspec
 from pydantic import AliasChoices, Field
 
+from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import Conversions, NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
@@ -183,7 +184,7 @@ def parsed_json(text: str) -> Any:
     try:
         return _json.decode(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError(TOO_DEEP) from None
 
 
 def _exact(literal: str) -> float | Decimal:

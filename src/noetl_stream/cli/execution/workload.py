@@ -14,6 +14,7 @@ from noetl_stream.cli.base.output import say
 from noetl_stream.errors import UsageError
 from noetl_stream.model.digits import digits_lost, digits_lost_text
 from noetl_stream.model.merging import deep_merge
+from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -68,7 +69,7 @@ def json_or_text(text: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
-        raise UsageError(f"{text[:20]}…: nested too deeply") from None
+        raise UsageError(f"{text[:20]}…: {TOO_DEEP}") from None
     except ValueError:
         return text
     warn_of_digits(text.encode(errors="replace"), f"{text:.20}")
@@ -101,7 +102,7 @@ def _read(file: Path, named: str) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{named}: {error.strerror}") from None
     except RecursionError:
-        raise UsageError(f"{named}: nested too deeply") from None
+        raise UsageError(f"{named}: {TOO_DEEP}") from None
     except (YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
         raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):

@@ -30,7 +30,7 @@ async def quarantined(read: Readings) -> Finding:
     number = (await read.living).get("quarantined", 0)
     if number:
         return warning(
-            f"{counted(number, 'execution')} set aside after crashes of servers",
+            f"{counted(number, 'execution')} set aside: `execution why` says what for",
             "noetl-stream execution list --status quarantined; then resume or cancel each",
         )
     return ok("no execution is set aside")

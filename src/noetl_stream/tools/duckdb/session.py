@@ -293,7 +293,9 @@ def _failure(error: Exception, place: str) -> ToolFailure:
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
         message = f"{place}: {_message_of(error)}"
-        if "extension" not in message:
+        if "://" in message:
+            message += "; tasks of `http` can fetch it"
+        elif "extension" not in message:
             message += "; the operator can allow folders with NOETL_DUCKDB_PATHS"
         return ToolFailure.of("not_allowed", message, code=code)
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"

@@ -6,12 +6,14 @@ import base64
 import codecs
 import datetime
 import email.utils
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noetl_stream.model.digits import decode_decimals_as_text, digits_lost, digits_lost_text
+from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.outcome import ErrorInfo, RunWarning
 from noetl_stream.model.texts import charset_of, decoded, header_text, is_json, is_text, media_type
 from noetl_stream.tools.contract import ToolFailure
@@ -27,6 +29,9 @@ _MAY_BE_JSON: Final = frozenset(
 )
 """Only an object or a list counts there as JSON, so that ``007`` in plain text stays text."""
 
+_LONE_SURROGATE: Final = re.compile(
+    rb"(?i)(?<!\\)(?:\\\\)*(?:\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])|(?<!\\ud[89ab][0-9a-f]{2})\\ud[c-f][0-9a-f]{2})"
+)
 _REPLACED: Final = "U+FFFD stands for what cannot be read"
 _KEEP_DIGITS: Final = "`spec: { numbers: text }` keeps them"
 
@@ -67,8 +72,17 @@ def read_body(content_type: str, body: bytes, *, numbers_as_text: bool = False) 
             error = str(not_json)
         except (msgspec.DecodeError, ValueError) as unreadable:
             if says_json:
-                error = f"the body is not JSON, as its content type says: {unreadable}"
+                error = f"the body is not JSON, as its content type says: {_reason(body, unreadable)}"
     return _text(content_type, body, error)
+
+
+def _reason(body: bytes, error: Exception) -> str:
+    """Why a body is not JSON: the parser's words, except where they mislead."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return "it is not UTF-8"
+    return "a text has a lone surrogate" if _LONE_SURROGATE.search(body) else str(error)
 
 
 def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
@@ -80,7 +94,7 @@ def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
     try:
         data = msgspec.json.decode(body) if not numbers_as_text else decode_decimals_as_text(body)
     except RecursionError:
-        raise NotJson("data", "nested too deeply") from None
+        raise NotJson("data", TOO_DEEP) from None
     # Of parsed JSON, to_json could only reject NUL, which shows in the bytes, and of Python's parser lone surrogates;
     # walking every response would be slow.
     if b"\\u0000" in body or numbers_as_text:

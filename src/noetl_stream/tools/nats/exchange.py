@@ -16,6 +16,7 @@ from nats.js import JetStreamContext
 from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
 
 from noetl_stream.model.digits import digits_lost, digits_lost_text
+from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.outcome import RunWarning
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
@@ -271,7 +272,7 @@ def read_bytes(name: str, data: bytes) -> dict[str, Any]:
         except msgspec.DecodeError:
             pass
         except RecursionError:
-            raise ToolFailure.of("result_not_json", f"{name}: nested too deeply") from None
+            raise ToolFailure.of("result_not_json", f"{name}: {TOO_DEEP}") from None
         except NotJson as error:
             raise ToolFailure.of("result_not_json", str(error)) from None
     try:
