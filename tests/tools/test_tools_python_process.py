@@ -95,7 +95,7 @@ async def test_tasks_beyond_the_bound_wait_and_say_for_what(home: Home, tool: Py
     assert (capacity.most, capacity.busy, capacity.waiting) == (2, 2, 1)
     shown = samples_of(tool.readings())
     assert shown["noetl_worker_python_children_max"] == shown["noetl_worker_python_children_busy"] == 2
-    assert shown["noetl_worker_python_tasks_waiting"] == 1
+    assert shown["noetl_worker_tasks_waiting python"] == 1
     assert seen == ["a free Python child: 2 of 2 busy, NOETL_PYTHON_CHILDREN sets how many"]
     for end in ends:
         end.write(b"x")

@@ -1,13 +1,15 @@
-"""Places in a tool: how many of its tasks run at once. The others wait for one, and are seen waiting."""
+"""Places in a tool for tasks that are held up by others of their kind, which ``why``, the log and a metric say."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from noetl_stream.telemetry.measures import Metric
+from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 WAITING: Final = Metric(
@@ -15,23 +17,20 @@ WAITING: Final = Metric(
 )
 
 
-class Places:
-    """A number of places for tasks, which wait in order of arrival.
+class Places(Capacity):
+    """A number of places for tasks.
 
     Args:
-        size: How many tasks may hold one at once.
         what: What a place is, for messages: ``database connection``.
     """
 
-    def __init__(self, size: int, what: str) -> None:
-        self.waiting = 0
-        self._size = size
+    def __init__(self, most: int, what: str) -> None:
+        super().__init__(most)
         self._what = what
-        self._free = asyncio.Semaphore(size)
 
     @contextlib.asynccontextmanager
-    async def held(self, call: ToolCall, timeout_s: float | None = None) -> AsyncIterator[None]:
-        """Holds a place. Waiting for one is no failure: it ends with the task's own timeout.
+    async def held_for(self, call: ToolCall, timeout_s: float | None = None) -> AsyncIterator[None]:
+        """Holds a place for a task. Waiting for one is no failure: it ends with the task's own timeout.
 
         Args:
             timeout_s: Ends the wait earlier, if the author says so.
@@ -39,18 +38,15 @@ class Places:
         Raises:
             ToolFailure: ``timeout`` after ``timeout_s``.
         """
-        if self._free.locked():
-            call.write("worker", f"waits for a {self._what} ({self._size} in use)\n".encode())
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._free.acquire()
-        except TimeoutError:
-            message = f"no {self._what} within {timeout_s:g} s ({self._size} in use)"
-            raise ToolFailure.of("timeout", message, retryable=True) from None
-        finally:
-            self.waiting -= 1
-        try:
+        async with contextlib.AsyncExitStack() as holding:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await holding.enter_async_context(self.held(partial(self._said, call)))
+            except TimeoutError:
+                message = f"no {self._what} within {timeout_s:g} s ({self.most} in use)"
+                raise ToolFailure.of("timeout", message, retryable=True) from None
             yield
-        finally:
-            self._free.release()
+
+    def _said(self, call: ToolCall) -> contextlib.AbstractContextManager[None]:
+        call.write("worker", f"waits for a {self._what} ({self.most} in use)\n".encode())
+        return call.queued(f"a {self._what}: {self.most} of {self.most} in use")

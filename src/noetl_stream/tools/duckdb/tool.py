@@ -150,7 +150,7 @@ class DuckdbTool:
 
         config = _config(inputs, knobs, self._settings)
         session = DuckdbSession(inputs.database, config, knobs.max_rows, self._folders, databases)
-        async with self._places.held(call):
+        async with self._places.held_for(call):
             work = asyncio.get_running_loop().run_in_executor(
                 self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
             )

@@ -93,7 +93,7 @@ class ConnectionPools:
         async with contextlib.AsyncExitStack() as held:
             for size in sorted({min(share.max_size, MAX_CONNECTIONS), MAX_CONNECTIONS}):
                 places = self._places.setdefault((key, size), Places(size, "database connection"))
-                await held.enter_async_context(places.held(call, share.timeout_s))
+                await held.enter_async_context(places.held_for(call, share.timeout_s))
             yield
 
     async def _pool(self, key: _Key) -> Pool:

@@ -20,6 +20,7 @@ from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.pool import ChildPool
 from noetl_stream.tools.python.source import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
@@ -32,9 +33,6 @@ MOST: Final = Metric(
     "gauge", "noetl_worker_python_children_max", "Python tasks that run at once (NOETL_PYTHON_CHILDREN)."
 )
 BUSY: Final = Metric("gauge", "noetl_worker_python_children_busy", "Processes that run a Python task.")
-WAITING: Final = Metric(
-    "gauge", "noetl_worker_python_tasks_waiting", "Python tasks that wait for a free process, though they have a slot."
-)
 STARTED: Final = Metric("counter", "noetl_worker_python_children_started", "Such processes that were started.")
 KILLED: Final = Metric(
     "counter", "noetl_worker_python_children_killed", "Such processes that died or were killed while they ran a task."
@@ -169,7 +167,7 @@ class PythonTool:
             LIVING.read(len(pool)),
             MOST.read(pool.capacity.most),
             BUSY.read(pool.capacity.busy),
-            WAITING.read(pool.capacity.waiting),
+            WAITING.read(pool.capacity.waiting, self.spec.kind),
             STARTED.read(pool.started),
             KILLED.read(pool.killed),
         ]
