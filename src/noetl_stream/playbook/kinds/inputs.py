@@ -96,7 +96,8 @@ def _check_constants(
     node: Mapping, model: type[BaseModel], constants: Collection[str], problems: Problems, at: Location
 ) -> None:
     values = {name: node.values[name] for name in constants}
-    rendered = {name: one for name, one in node.values.items() if name not in values and isinstance(one, Mapping)}
+    others = {name: one for name, one in node.values.items() if name not in values and holds_template(one)}
+    rendered = {name: one for name, one in others.items() if isinstance(one, Mapping)}
     keys = {name: dict.fromkeys(one.keys) for name, one in rendered.items()}
     try:
         model.model_validate(keys | {name: value.plain() for name, value in values.items()})
