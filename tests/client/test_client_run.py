@@ -14,6 +14,7 @@ from client_stage import BY, NO_SECRETS, ClientStage
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.session import Session
+from noetl_stream.cli.execution.progress import progress_for
 from noetl_stream.cli.execution.start import run_in
 from noetl_stream.client.executions import direct
 from noetl_stream.client.executions.step_runs import summaries, summarize
@@ -49,7 +50,7 @@ class RunSession:
         self, source: str, timeout_s: float | None = None, output: str = "text", **wanted: Any
     ) -> ExecutionDocument | ExitCode:
         start = Start(playbook=source, **wanted)
-        return await run_in(self.session, start, "file.yaml", timeout_s=timeout_s, output=output)
+        return await run_in(self.session, start, "file.yaml", progress_for(output, verbose=True), timeout_s=timeout_s)
 
 
 @pytest.fixture

@@ -132,7 +132,10 @@ async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
 
 def test_an_operators_variables_reach_the_server_of_a_place() -> None:
     settings = Settings(
-        nats_url="nats://localhost:1", postgres_dsn="postgresql://localhost:1/x", limits={"max_step_runs": "5"}
+        nats_url="nats://localhost:1",
+        postgres_dsn="postgresql://localhost:1/x",
+        access_keys=ACCESS_KEYS,
+        limits={"max_step_runs": "5"},
     )
     with open_stack(settings) as place:
         assert place.endpoint.limits == Limits(max_step_runs=5)

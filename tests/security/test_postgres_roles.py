@@ -51,6 +51,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "schema_version": EVERYONE,
     "record_grants": OWNER,
     "working_backends": EVERYONE,
+    "setup_rights": EVERYONE,
     "executions_after": PEOPLE,
     "move_executions": OWNER,
     "drop_partitions": OWNER,

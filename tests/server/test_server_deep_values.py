@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from server_stage import ONE_STEP, Stage
-from test_server_streams import STREAM, Streams
+from stream_stage import STREAM, Streams
 
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.replay import replay_entries

@@ -141,7 +141,7 @@ ESCAPES: Final[list[Attack]] = [
     *refused("special loop variable", "{% for loop in [1] %}{% endfor %}"),
     *refused("duplicate parameter", "{% macro m(a, a) %}{% endmacro %}"),
     *refused(
-        "unexpected|expected token",
+        "unexpected|expected token|is not made with `for`",
         "{{ lambda: 1 }}",
         "{{ [x for x in ctx] }}",
         "{{ {k: k for k in ctx} }}",

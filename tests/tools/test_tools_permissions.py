@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import UsageError
+from noetl_stream.ports.permissions import worker_identity
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
 from noetl_stream.settings.environment import Settings
@@ -131,9 +132,10 @@ def test_an_invalid_value_is_an_error_that_names_its_variable(variable: str, val
 
 def test_a_worker_with_its_own_servers_is_guarded() -> None:
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS)) as place:
-        assert place.endpoint.tools == ToolSettings(EgressRules(denied=servers_of("nats://localhost:4222")))
+        guarded = ToolSettings(EgressRules(denied=servers_of("nats://localhost:4222")))
+        assert place.endpoint_of(worker_identity("default")).tools == guarded
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_KINDS_OFF": "shell"})) as place:
-        assert place.endpoint.tools.kinds_off == OFF
+        assert place.endpoint_of(worker_identity("default")).tools.kinds_off == OFF
 
 
 async def test_a_tool_is_created_with_the_operators_settings(make_call: Any, tmp_path: Path) -> None:
