@@ -202,6 +202,28 @@ async def test_a_child_that_forks_no_more_is_replaced_and_the_run_waits_for_it(m
     await tool.close()
 
 
+async def test_threads_are_known_in_the_process_of_a_run_and_in_those_that_it_forks(run: Any) -> None:
+    code = """
+import logging, os, threading
+held, is_held = threading.Event(), threading.Event()
+handler = logging.StreamHandler()
+logging.root.addHandler(handler)
+def hold():
+    with handler.lock:
+        is_held.set()
+        held.wait()
+threading.Thread(target=hold, daemon=True).start()
+is_held.wait()
+forked = os.fork()
+if not forked:
+    logging.error("logged")
+    os._exit(10 + threading.active_count())
+status = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+return [threading.active_count(), status]
+"""
+    assert (await run(code)).result == [2, 11]
+
+
 async def test_how_a_process_died_is_known_though_the_worker_hears_late_of_it(make_call: Any) -> None:
     """The end of the process and the way it ended, which comes with the next process, wait to be read together."""
     tool = PythonTool(max_children=1)

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import inspect
 import keyword
-import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -107,6 +106,8 @@ def _failures(filename: str) -> Iterator[None]:
 
 def show_log_records() -> None:
     """Shows what the code logs from INFO on, unless it sets up logging itself: Python would show warnings only."""
+    import logging  # imported here, since the template does that in a way of its own
+
     last_resort = logging.lastResort
     assert last_resort is not None
     last_resort.setLevel(logging.INFO)
