@@ -280,7 +280,7 @@ async def test_redirects_in_a_circle_end(api: Api, send: Any) -> None:
 
 
 async def test_a_redirect_out_of_the_web_is_refused(api: Api, send: Any) -> None:
-    with pytest.raises(ToolFailure, match="which is not an http URL"):
+    with pytest.raises(ToolFailure, match="redirected to file:///etc/passwd, which is not an http URL"):
         await send(url=api.answer(status=302, headers={"Location": "file:///etc/passwd"}))
 
 

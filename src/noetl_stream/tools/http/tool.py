@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast
 from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
+from noetl_stream.model.texts import header_text
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
@@ -242,7 +243,7 @@ def _redirected(request: HttpRequest, status: int, location: bytes) -> HttpReque
         target = redirected(request.url, location)
         is_same = parsed(target).origin() == parsed(request.url).origin()
     except ValueError:
-        reason = f"redirected to {location!r:.100}, which is not an http URL"
+        reason = f"redirected to {header_text(location):.100}, which is not an http URL"
         raise _failed("connection", request, reason, retryable=False) from None
     headers, secret, tls = request.headers, request.secret_headers, request.tls
     if not is_same:
