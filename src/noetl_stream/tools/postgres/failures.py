@@ -19,6 +19,7 @@ SYNTAX_ERROR: Final = "42601"
 QUERY_CANCELED: Final = "57014"
 """By ``statement_timeout``, or by an administrator."""
 
+_WITHOUT_TRANSACTION: Final = "spec: { transaction: false } runs each statement without one"
 _BAD_ARGUMENT: Final = re.compile(r"invalid input for query argument \$(\d+):.*\((.*)\)", re.DOTALL)
 
 
@@ -78,7 +79,9 @@ def _sql_failure(error: Any, place: StatementPosition) -> ToolFailure:
         return ToolFailure.of("connection", message, retryable=True, code=code, helper=helper)
     if code == QUERY_CANCELED:
         return ToolFailure.of("timeout", f"{place.text}: {reason}", retryable=True, code=code, helper=helper)
-    hint = f" ({error.hint})" if error.hint else ""
+    wants_none = code == "2D000" or "inside a transaction block" in reason
+    advice = error.hint or (_WITHOUT_TRANSACTION if wants_none else "")
+    hint = f" ({advice})" if advice else ""
     return ToolFailure.of(
         "syntax" if code == SYNTAX_ERROR else "sql",
         f"{place.with_line(error.position)}: {reason}{hint}",
