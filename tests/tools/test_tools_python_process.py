@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from textwrap import indent
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 from measured import samples_of
 from noetl_stream.local.processes import wait_until_ended
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.children.confinement import import_folders
 from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
@@ -505,3 +507,11 @@ async def test_code_sees_the_current_folder_only_if_something_is_installed_from_
         assert (await tool.run(call)).result is found
     finally:
         await tool.close()
+
+
+def test_what_setuptools_installs_as_editable_can_be_imported_by_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packages are found by a finder, not by the import path."""
+    finder = ModuleType("__editable___shop_1_0_finder")
+    finder.MAPPING = {"shop": "/srv/shop/src/shop", "till": "/srv/shop/src/till"}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, finder.__name__, finder)
+    assert {"/srv/shop/src/shop", "/srv/shop/src/till.py"} <= {*import_folders()}

@@ -118,8 +118,11 @@ def _grants(settings: ChildSettings, home: ChildHome) -> Iterator[Grant]:
 
 
 def import_folders() -> list[str]:
-    """Where the interpreter and the modules of this process are."""
-    return [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry)]
+    """Where the interpreter and the modules of this process are, those of editable installations too."""
+    finders = [module for name, module in sys.modules.items() if name.startswith("__editable__")]  # of setuptools
+    mapped = [place for finder in finders for place in getattr(finder, "MAPPING", {}).values()]
+    modules = [f"{place}.py" for place in mapped]  # a place is a package, or a module without its ending
+    return [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *mapped, *modules]
 
 
 def closed_to(user: int) -> str | None:
