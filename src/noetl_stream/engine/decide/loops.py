@@ -77,7 +77,7 @@ def loop_items(level: LoopPlan, scope: Scope) -> list[Any]:
     value = render(level.items, scope)
     items = items_of(value)
     if items is None:
-        text = f"must be a list or a mapping, not {type(value).__name__}"
+        text = f"must be a list or a mapping, not {'text' if isinstance(value, str) else type(value).__name__}"
         raise ExpressionError(text, expression=str(level.items.source))
     return items
 
