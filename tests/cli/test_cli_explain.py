@@ -53,6 +53,47 @@ def test_an_unknown_code_is_answered_with_those_like_it() -> None:
     assert found.stderr == "noetl-stream: no code 'status' is known\n  codes: exit_status, http_status\n"
 
 
+def test_a_code_that_resembles_none_is_answered_with_the_pages_that_have_them() -> None:
+    found = noetl("explain", "E42")
+    pages = ", ".join(dict.fromkeys(section.topic for section in SECTIONS))
+    assert (found.returncode, found.stdout) == (2, "")
+    hint = f"the codes are in {pages}: `noetl-stream docs TOPIC`"
+    assert found.stderr == f"noetl-stream: no code 'E42' is known\n  {hint}\n"
+
+
+@pytest.mark.parametrize("written", ["nevr_set", "Never-Set", "warning[never_set]"])
+def test_a_code_written_differently_is_proposed(written: str) -> None:
+    found = noetl("explain", written)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"noetl-stream: no code {written!r} is known\n  codes: ")
+    assert "never_set" in found.stderr.splitlines()[1]
+
+
+def diagnostics_of_the_language() -> set[str]:
+    """The codes in the table of LANGUAGE §3 *Diagnostics*."""
+    page = (ROOT / "docs" / "reference" / "language.md").read_text()
+    section = re.split(r"^#+ ", page.partition("### Diagnostics\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    rows = re.findall(r"^\| [^|]+ \|(.*)\|$", section, re.MULTILINE)
+    return {code for row in rows for codes in re.findall(r"`([^`]+)`", row) for code in codes.split()}
+
+
+def test_every_diagnostic_is_explained_by_what_is_wrong_and_what_to_do() -> None:
+    told = [one for one in explanations() if one.what == "a diagnostic of `playbook check`"]
+    assert sorted(one.code for one in told) == sorted(diagnostics_of_the_language())
+    for one in told:
+        assert re.fullmatch(r"what is wrong: .+\.\nwhat to do: .+\.", one.text), one
+
+
+def test_a_diagnostic_says_what_to_do() -> None:
+    found = noetl("explain", "never_set")
+    assert found.stdout.splitlines() == [
+        "never_set is a diagnostic of `playbook check`.",
+        "what is wrong: A template reads a key that nothing sets, so that it has no value.",
+        "what to do: Correct the name, or set the key; for what comes from outside, add a `wait`.",
+        f"  more: noetl-stream docs reference/diagnostics, or {URLS['Documentation']}/reference/diagnostics.md",
+    ]
+
+
 def test_every_page_has_a_title_and_an_address() -> None:
     files = {f"{folder}/{file.stem}" for folder in FOLDERS for file in (ROOT / "docs" / folder).glob("*.md")}
     assert {one.topic for one in topics()} == files

@@ -35,24 +35,22 @@ class Topic(Document, frozen=True):
 
 
 class CodeTable(NamedTuple):
-    """A section of a page that explains codes: in its headings, or in a column of its table.
+    """A section of a page that explains codes: in its headings, or in the first column of its table.
 
     Attributes:
         heading: Of a section with a table; ``""``: the page's sections are headed by the codes.
         what: What a code of it is.
-        column: Of the table, that has the codes.
     """
 
     topic: str
     heading: str
     what: str
-    column: int = 0
 
 
 SECTIONS: Final = (
     CodeTable("reference/tools", "Error kinds", "an error kind"),
+    CodeTable("reference/diagnostics", "Codes", "a diagnostic of `playbook check`"),
     CodeTable("reference/findings", "", "a finding of `playbook check`"),
-    CodeTable("reference/language", "Diagnostics", "a diagnostic of `playbook check`", column=1),
     CodeTable("reference/language", "Warnings of a run", "a warning of a run"),
     CodeTable("reference/why", "While it lives", "a reason of `execution why`"),
     CodeTable("reference/why", "When it has ended", "a reason of `execution why`"),
@@ -112,7 +110,7 @@ def explanations() -> Iterator[Explanation]:
     """What all codes mean, as the pages say it."""
     for section in SECTIONS:
         text = page_text(section.topic)
-        for codes, meaning in _headed(text) if not section.heading else _in_table(text, section):
+        for codes, meaning in _headed(text) if not section.heading else _in_table(text, section.heading):
             for code in codes:
                 yield Explanation(code, section.what, meaning, section.topic, address_of(section.topic))
 
@@ -124,9 +122,9 @@ def _headed(text: str) -> Iterator[tuple[list[str], str]]:
             yield codes, _LINK.sub(r"\1", text[head.end() : end].strip())
 
 
-def _in_table(text: str, section: CodeTable) -> Iterator[tuple[list[str], str]]:
+def _in_table(text: str, heading: str) -> Iterator[tuple[list[str], str]]:
     """Of each row, what its other cells say."""
-    part = re.split(rf"^#+ {re.escape(section.heading)}$", text, maxsplit=1, flags=re.MULTILINE)[1]
+    part = re.split(rf"^#+ {re.escape(heading)}$", text, maxsplit=1, flags=re.MULTILINE)[1]
     columns: list[str] = []
     for line in re.split(r"^#+ ", part, maxsplit=1, flags=re.MULTILINE)[0].splitlines():
         if not line.startswith("|"):
@@ -136,14 +134,25 @@ def _in_table(text: str, section: CodeTable) -> Iterator[tuple[list[str], str]]:
         if not columns:
             columns = cells
         elif len(cells) == len(columns):
-            others = [pair for place, pair in enumerate(zip(columns, cells, strict=True)) if place != section.column]
-            is_told = len(others) == 1 and section.column == 0  # the column after the code says what it means
-            words = [cell if is_told else f"{column}: {cell}" for column, cell in others if cell]
-            yield _codes(cells[section.column]), "\n".join(words)
+            others = [(column, cell) for column, cell in zip(columns[1:], cells[1:], strict=True) if cell]
+            is_told = len(columns) == 2  # the column after the code says what it means
+            yield _codes(cells[0]), "\n".join(cell if is_told else f"{column}: {cell}" for column, cell in others)
 
 
 def _codes(text: str) -> list[str]:
     return [code for found in _CODES.finditer(text) for code in (found[1] or found[2]).split()]
+
+
+def _hint_for(code: str) -> str:
+    """The codes that hold ``code``, or that it holds, as ``warning[never_set]``; else those like it; else the pages."""
+    from difflib import get_close_matches  # only for a mistake
+
+    known = {one.code for one in explanations()}
+    near = {one for one in known if code in one or one in re.findall(r"\w+", code)}
+    if near := near or {*get_close_matches(code.lower().replace("-", "_"), known)}:
+        return f"codes: {', '.join(sorted(near))}"
+    pages = dict.fromkeys(section.topic for section in SECTIONS)
+    return f"the codes are in {', '.join(pages)}: `noetl-stream docs TOPIC`"
 
 
 def _topic_names(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
@@ -187,9 +196,7 @@ def explain(code: str, output: str) -> None:
     """Explain a code: an error kind, a finding, a warning, a reason of `why`, a check of `doctor` or an exit code."""
     found = [one for one in explanations() if one.code == code]
     if not found:
-        near = sorted({one.code for one in explanations() if code in one.code or one.code in code})
-        hint = f"codes: {', '.join(near)}" if near else "the pages may say more: `noetl-stream docs`"
-        raise NotFound(f"no code {code!r} is known", hint=hint)
+        raise NotFound(f"no code {code!r} is known", hint=_hint_for(code))
     if output != "text":
         print_documents(found, output, columns_of("code"), "code")
         return
