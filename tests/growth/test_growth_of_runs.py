@@ -120,16 +120,24 @@ def patches(count: int) -> Act:
     return run
 
 
-@door
-def steps_one_after_the_other(count: int) -> Act:
-    scenario = Scenario(document(workflow=[step(f"s{n}", f"s{n + 1}") for n in range(count)] + [step(f"s{count}")]))
+def steps_in_turn(**arc: str) -> Door:
+    def running(count: int) -> Act:
+        steps = [step(f"s{n}", {"step": f"s{n + 1}"} | arc) for n in range(count)]
+        scenario = Scenario(document(workflow=[*steps, step(f"s{count}")]))
 
-    def run() -> None:
-        scenario.start()
-        for n in range(count + 1):
-            scenario.done(f"s{n}")
+        def run() -> None:
+            scenario.start()
+            for n in range(count + 1):
+                scenario.done(f"s{n}", {"v": 1})
+            assert scenario.status == "completed"
 
-    return run
+        return run
+
+    return running
+
+
+DOORS["steps one after the other"] = steps_in_turn()
+DOORS["steps one after the other by what the first said"] = steps_in_turn(when="{{ steps.s0.v == 1 }}")
 
 
 def joined(join: str, **spec: Any) -> Door:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Payload, StepValue, place_of
-from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan
+from noetl_stream.playbook.plan import AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan
 from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope
-from noetl_stream.template.runtime.scope import LazyResult, References, event_view
+from noetl_stream.template.runtime.scope import Carried, LazyResult, References, event_view
+
+Read: TypeAlias = Collection[str | None]
+"""The steps whose results templates read; ``None`` among them for all."""
+
+ALL: Final[Read] = (None,)
 
 
 class PagedItem(LazyResult):
@@ -32,9 +37,13 @@ class PagedItem(LazyResult):
 
 
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
-    """``workload, ctx, args, steps, execution_id, token`` of the current state."""
+    """``workload, ctx, args, steps, execution_id, token`` of the current state, for the admission of the token."""
+    policy = plan.steps[token.step].admit
+    read = _read_by(policy.rules) if policy is not None else ()
     cause = {"from_step": token.from_step, "cause": token.cause}
-    return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved, state.limits, state.budget)
+    return Scope(
+        _live(plan, state, read) | {"args": token.args, "token": cause}, state.resolved, state.limits, state.budget
+    )
 
 
 def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> Scope:
@@ -94,12 +103,8 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
     return names
 
 
-def arc_scope(plan: Plan, state: Execution, run: StepRun, *, reads_steps: bool = True) -> Scope:
-    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since.
-
-    Args:
-        reads_steps: Whether there are views of the results of steps.
-    """
+def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
+    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since."""
     loop = run.loop
     counts = None if loop is None else _loop_counts(loop)
     event = event_view(
@@ -109,7 +114,7 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun, *, reads_steps: bool =
         error=run.error,
         loop=counts,
     )
-    seen = _live(plan, state, reads_steps)
+    seen = _live(plan, state, _read_by(plan.steps[run.step].arcs))
     seen |= {"args": run.token.args, "vars": run.vars, "event": event}
     return Scope(seen, state.resolved, state.limits, state.budget)
 
@@ -135,16 +140,24 @@ def expression_failure(where: str, error: ExpressionError | str) -> ErrorInfo:
     return ErrorInfo("expression_error", f"{where}: {error}")
 
 
-def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:
-    """Every step of the plan: its result, or absent until it has one."""
-    views: dict[str, Any] = dict.fromkeys(plan.steps, ABSENT)
-    for name, value in values.items():
-        views[name] = ResultView(value.outcome, value.results)
-    return views
+def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) -> dict[str, Any]:
+    """Every step of the plan, or those that are read: its result, or absent until it has one."""
+    whole = None in read
+    names = (
+        [*plan.steps, *values] if whole else [name for name in read if name and (name in plan.steps or name in values)]
+    )
+    views = {
+        name: ResultView(values[name].outcome, values[name].results) if name in values else ABSENT for name in names
+    }
+    return views if whole else Carried(views, plan.steps)
 
 
-def _live(plan: Plan, state: Execution, reads_steps: bool = True) -> dict[str, Any]:
+def _read_by(options: Sequence[ArcPlan | AdmitRule]) -> Read:
+    return {step for option in options for step in option.steps}
+
+
+def _live(plan: Plan, state: Execution, read: Read = ALL) -> dict[str, Any]:
     live = {"workload": state.workload, "ctx": state.ctx, "execution_id": state.execution_id}
-    if reads_steps:
-        live["steps"] = step_views(plan, state.steps)
+    if read:
+        live["steps"] = step_views(plan, state.steps, read)
     return live

@@ -32,6 +32,11 @@ class AdmitRule(msgspec.Struct, frozen=True):
     value: None = None
     label: str = ""
 
+    @property
+    def steps(self) -> frozenset[str | None]:
+        """The steps whose results it reads; ``None`` among them for all."""
+        return frozenset(self.guard.steps if self.guard is not None else ())
+
 
 class WaitPlan(msgspec.Struct, frozen=True):
     """How long a held token or a resting branch keeps the execution alive, and what follows (LANGUAGE §4, §7)."""
@@ -167,9 +172,9 @@ class ArcPlan(msgspec.Struct, frozen=True):
         return f"args of the arc to {self.step}"
 
     @property
-    def reads_steps(self) -> bool:
-        """Whether it reads results of steps."""
-        return bool(self.args.steps or (self.guard is not None and self.guard.steps))
+    def steps(self) -> frozenset[str | None]:
+        """The steps whose results it reads; ``None`` among them for all."""
+        return frozenset((*self.args.steps, *(self.guard.steps if self.guard is not None else ())))
 
 
 class Reads(msgspec.Struct, frozen=True):

@@ -62,12 +62,8 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """Which arcs of an ended step run fire, and with which ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    has_templates = reads_steps = False
-    for arc in options:
-        if arc.guard is not None or arc.args.source:
-            has_templates = True
-            reads_steps = reads_steps or arc.reads_steps
-    scope = arc_scope(plan, state, run, reads_steps=reads_steps) if has_templates else NO_SCOPE
+    has_templates = any(arc.guard is not None or arc.args.source for arc in options)
+    scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
     return Choice(options, scope, first=step.routing == "exclusive", waits=step.next_wait is not None)
 
 
