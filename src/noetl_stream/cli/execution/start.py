@@ -31,7 +31,7 @@ from noetl_stream.cli.execution.follow import (
     verbose_option,
 )
 from noetl_stream.cli.execution.progress import ProgressView, progress_for
-from noetl_stream.cli.execution.tables import print_ended, print_warnings
+from noetl_stream.cli.execution.tables import print_begun, print_ended
 from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_file
 from noetl_stream.cli.playbook.source import (
@@ -267,7 +267,7 @@ async def started(session: Session, wanted: Start, name: str, ids: RequestIds | 
     """The new execution, whose warnings go to stderr."""
     with starting(wanted, name):
         begun = await session.operations.executions.start(wanted, session.by, ids)
-    print_warnings(begun, err=True)
+    print_begun(begun)
     return begun
 
 

@@ -97,6 +97,13 @@ def print_warnings(found: ExecutionDocument, *, err: bool) -> None:
     _print_warnings([one for one in found.warnings or () if one.kind not in WITH_STATUS], err=err)
 
 
+def print_begun(found: ExecutionDocument) -> None:
+    """Prints the warnings of an execution that has begun to stderr. Those of its tasks are printed at its end: it may
+    have got there already.
+    """
+    _print_warnings([one for one in found.warnings or () if not one.step and one.kind not in WITH_STATUS], err=True)
+
+
 def _print_warnings(warnings: Iterable[WarningDocument], *, err: bool) -> None:
     for warning in warnings:
         say(f"warning: {warning.message}", err=err)
@@ -105,7 +112,7 @@ def _print_warnings(warnings: Iterable[WarningDocument], *, err: bool) -> None:
 def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> None:
     """Prints the result of an ended execution to stdout, and how it ended to stderr.
 
-    Its warnings are those that were printed when it started (:func:`print_warnings`), those of its tasks, and those
+    Its warnings are those that were printed when it started (:func:`print_begun`), those of its tasks, and those
     with its status.
 
     Args:
