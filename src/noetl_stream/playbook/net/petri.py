@@ -102,6 +102,7 @@ class Exploration(Generic[P, L]):
         self._most: Final = most
         self._in_turn: Final = in_turn
         self._reached: dict[Marking[P], tuple[Marking[P], Transition[P, L]] | None] = {self._start: None}
+        self._sizes = {self._start: _size(dict(self._start))}
         self.growth: Growth[P, L] | None = None
         self.is_complete = False
         self.fired = 0
@@ -151,14 +152,16 @@ class Exploration(Generic[P, L]):
             if marking in self._reached:
                 return
         self._reached[marking] = (before, transition)
+        self._sizes[marking] = _size(after)
         pending.append(marking)
 
     def _grown(self, before: Marking[P], transition: Transition[P, L], after: dict[P, float]) -> frozenset[P]:
         """The places that repeat firings since an earlier marking would fill without bound."""
         cycle = [transition]
         step: Marking[P] | None = before
+        size = _size(after)
         while step is not None:
-            if len(step) <= len(after):
+            if self._sizes[step] < size:  # else it has no place with more tokens, or one with less
                 grown = _excess(dict(step), after)
                 if grown and _adds_again(cycle, after, grown):
                     places = frozenset(grown)
@@ -178,6 +181,12 @@ class Exploration(Generic[P, L]):
             marking, transition = reached
             labels.append(transition.label)
         return labels[::-1]
+
+
+def _size(tokens: Mapping[P, float]) -> tuple[int, float]:
+    """How many places have tokens without bound, and how many tokens the others have."""
+    counts = [count for count in tokens.values() if count != OMEGA]
+    return len(tokens) - len(counts), sum(counts)
 
 
 def _excess(earlier: Mapping[P, float], later: Mapping[P, float]) -> dict[P, float]:
