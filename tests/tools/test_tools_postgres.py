@@ -5,9 +5,10 @@ import contextlib
 import itertools
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
@@ -24,6 +25,7 @@ _numbers = itertools.count()
 
 TLS_REQUEST = (80877103).to_bytes(4, "big")
 """The first message of a client that wants an encrypted connection."""
+CANCEL_REQUEST = (80877102).to_bytes(4, "big")
 
 
 class Runner:
@@ -459,6 +461,81 @@ async def test_cancelling_ends_the_statement(run: Runner, postgres_dsn: str) -> 
     while await observer.fetchval(running, observer.get_server_pid()) > 0:
         pass
     await observer.close()
+    assert await run.value("1") == 1
+
+
+class LossyProxy:
+    """A proxy to a database that loses the first cancellations.
+
+    Attributes:
+        lost: How many it loses.
+        cancellations: How many it was sent.
+    """
+
+    def __init__(self, socket_path: str) -> None:
+        self.lost = 1
+        self.cancellations = 0
+        self._socket_path = socket_path
+
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(65536)
+        if first[4:8] == CANCEL_REQUEST:
+            self.cancellations += 1
+            if self.cancellations <= self.lost:
+                writer.close()
+                return
+        from_database, to_database = await asyncio.open_unix_connection(self._socket_path)
+        to_database.write(first)
+        await asyncio.gather(self._copy(reader, to_database), self._copy(from_database, writer))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+
+@pytest.fixture
+async def sleeping(run: Runner, postgres_dsn: str) -> AsyncIterator[tuple[LossyProxy, Callable[..., Any]]]:
+    """A proxy that loses cancellations, and what starts a task through it and cancels it while its statement sleeps."""
+    (socket_folder,) = parse_qs(urlsplit(postgres_dsn).query)["host"]
+    proxy = LossyProxy(f"{socket_folder}/.s.PGSQL.5432")
+    server = await asyncio.start_server(proxy.forward, "127.0.0.1", 0)
+    address = f"postgresql://postgres@127.0.0.1:{server.sockets[0].getsockname()[1]}/postgres?sslmode=disable"
+    observer = await asyncpg.connect(postgres_dsn)
+    sleepers = "select pid from pg_stat_activity where query like '%the_lost_one%' and wait_event = 'PgSleep'"
+
+    async def cancelled(**given: Any) -> list[int]:
+        """Returns the processes of Postgres whose statement still sleeps."""
+        task = asyncio.ensure_future(run("select pg_sleep(600) as the_lost_one", credential=address, **given))
+        while not await observer.fetch(sleepers):
+            assert not task.done(), task
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return [row["pid"] for row in await observer.fetch(sleepers)]
+
+    yield proxy, cancelled
+    server.close()
+    await observer.execute(f"select pg_terminate_backend(pid) from ({sleepers}) as left_over")
+    await observer.close()
+
+
+@pytest.mark.parametrize("transaction", [True, False])
+async def test_a_cancellation_that_postgres_does_not_notice_is_sent_again(
+    sleeping: tuple[LossyProxy, Callable[..., Any]], transaction: bool
+) -> None:
+    proxy, cancelled = sleeping
+    assert await cancelled(knobs={"transaction": transaction}) == []
+    assert proxy.cancellations == 2
+
+
+async def test_a_task_ends_though_its_statement_cannot_be_cancelled(
+    run: Runner, sleeping: tuple[LossyProxy, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl_stream.tools.postgres.connect.CANCEL_AGAIN_S", 0.01)
+    proxy, cancelled = sleeping
+    proxy.lost = 1000
+    assert len(await cancelled()) == 1
     assert await run.value("1") == 1
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.tools.egress import Egress, Reach
@@ -12,8 +14,11 @@ from noetl_stream.tools.postgres.address import Host, PostgresAddress
 
 if TYPE_CHECKING:
     import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
     from asyncpg.prepared_stmt import PreparedStatement
 
+CANCEL_AGAIN_S: Final = 1.0
+MAX_CANCELLATIONS: Final = 5
 _BY_THE_DRIVER: Final = ("disable", "allow", "prefer")
 """Modes without verification, which need no context of ours."""
 
@@ -82,6 +87,45 @@ async def first_rows(
     """
     rows: list[Any] = await prepared._PreparedStatement__bind_execute(values, count, timeout_s)  # type: ignore[attr-defined]  # noqa: SLF001
     return rows
+
+
+@contextlib.asynccontextmanager
+async def statements_on(
+    connection: PoolConnectionProxy[asyncpg.Record], *, in_transaction: bool
+) -> AsyncIterator[None]:
+    """Where statements run, in one transaction or each in its own, until they end, fail or are cancelled."""
+    driver: Any = connection._con  # type: ignore[attr-defined]  # noqa: SLF001
+    transaction = driver.transaction() if in_transaction else None
+    if transaction is not None:
+        await transaction.start()
+    try:
+        yield
+    except BaseException:
+        await _end_cancelled(driver)
+        if transaction is not None and not driver.is_closed():
+            await transaction.rollback()
+        raise
+    if transaction is not None:
+        await transaction.commit()
+
+
+async def _end_cancelled(driver: Any) -> None:
+    """Waits for the end of a statement that was cancelled, if there is one; closes the connection if it goes on.
+
+    Postgres ignores a cancellation that arrives before the statement, so it is sent again every :data:`CANCEL_AGAIN_S`
+    seconds. The driver sends it once, and would wait for as long as the statement takes.
+    """
+    try:
+        for _ in range(MAX_CANCELLATIONS):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_AGAIN_S):
+                    await driver._protocol._wait_for_cancellation()  # noqa: SLF001
+                    return
+            driver._cancel_current_command(asyncio.get_running_loop().create_future())  # noqa: SLF001
+    except asyncio.CancelledError:
+        driver.terminate()
+        raise
+    driver.terminate()
 
 
 def _socket_of(host: Host) -> str:

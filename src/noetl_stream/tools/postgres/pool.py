@@ -30,6 +30,7 @@ MAX_CONNECTIONS: Final = 8
 CONNECT_TIMEOUT_S: Final = 10.0
 IDLE_CONNECTION_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
+RESET_TIMEOUT_S: Final = 5.0
 
 _Key = tuple[PostgresAddress, Reach]
 
@@ -134,7 +135,7 @@ async def _release(pool: Pool, connection: Connection) -> None:
     import asyncpg
 
     with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
-        await pool.release(connection)
+        await pool.release(connection, timeout=RESET_TIMEOUT_S)
 
 
 async def _acquire(pool: Pool, auth: Auth, timeout_s: float, domain: str) -> Connection:

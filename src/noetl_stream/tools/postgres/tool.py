@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,7 +16,7 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.places import WAITING
-from noetl_stream.tools.postgres.connect import first_rows
+from noetl_stream.tools.postgres.connect import first_rows, statements_on
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
@@ -104,7 +103,7 @@ class PostgresTool:
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 await run.settings(call)
-                async with connection.transaction() if knobs.transaction else nullcontext():
+                async with statements_on(connection, in_transaction=knobs.transaction):
                     for number, statement in enumerate(statements, start=1):
                         place.at_statement(number, statement.line, statement.sql, statement.names)
                         await run.statement(number, statement)
