@@ -193,6 +193,18 @@ async def test_an_idle_child_that_died_is_replaced(run: Any) -> None:
     assert (await run("import os\nresult = os.getppid()")).result != child
 
 
+async def test_a_process_that_dies_before_it_has_read_its_job_is_replaced(run: Any, tool: PythonTool) -> None:
+    child = psutil.Process((await run("import os\nresult = os.getppid()")).result)
+    while len(waiting := child.children()) > 1:  # noqa: ASYNC110 (the process of that run ends)
+        await asyncio.sleep(0)
+    waiting[0].suspend()
+    running = asyncio.create_task(run("import os\nresult = os.getpid()"))
+    while not tool.capacity.busy:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    waiting[0].kill()
+    assert (await running).result != waiting[0].pid
+
+
 async def test_a_child_that_forks_no_more_is_replaced_and_the_run_waits_for_it(make_call: Any) -> None:
     tool = PythonTool(max_children=1, answer_s=1)
     parent = "import os\nresult = os.getppid()"

@@ -11,8 +11,8 @@ from noetl_stream.tools.capacity import Capacity, Queued
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import WorkerUnfit
-from noetl_stream.tools.python.shared import NotBegun, SharedProcess
-from noetl_stream.tools.python.template import Child, PythonAnswer, PythonJob
+from noetl_stream.tools.python.shared import SharedProcess
+from noetl_stream.tools.python.template import Child, NotBegun, PythonAnswer, PythonJob
 
 _TRIES: Final = 2
 """How many children, one after the other, are waited for until one can take a job."""
@@ -51,12 +51,16 @@ class ChildPool:
         """
         if job.shares and job.domain is not None:
             return await self._run_shared(job, job.domain)
-        async with self._child(job.domain, job.queued) as child:
-            try:
-                return await child.run(job)
-            except BaseException:
-                self.killed += 1
-                raise
+        for _ in range(_TRIES):
+            async with self._child(job.domain, job.queued) as child:
+                try:
+                    return await child.run(job)
+                except NotBegun:
+                    self.killed += 1
+                except BaseException:
+                    self.killed += 1
+                    raise
+        raise WorkerUnfit(f"the process that should run it died {_TRIES} times before it had begun")
 
     async def close(self) -> None:
         """Kills every child and waits for them to end."""

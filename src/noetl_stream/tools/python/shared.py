@@ -14,7 +14,15 @@ from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.children.messages import HEADER_BYTES, framed
 from noetl_stream.tools.contract import WorkerUnfit
 from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
-from noetl_stream.tools.python.template import ANSWERS, MAX_ERROR_BYTES, Child, ChildDied, PythonAnswer, PythonJob
+from noetl_stream.tools.python.template import (
+    ANSWERS,
+    MAX_ERROR_BYTES,
+    Child,
+    ChildDied,
+    NotBegun,
+    PythonAnswer,
+    PythonJob,
+)
 
 MAX_SHARED_JOBS: Final = 1_000
 """Jobs that one process runs at once; the next one begins in another process."""
@@ -27,10 +35,6 @@ RENEWAL_S: Final = 600.0
 
 
 _Answer = tuple[Any, dict[str, Any] | None]
-
-
-class NotBegun(Exception):
-    """The process ended before it had begun the job."""
 
 
 class _NoAnswer(Exception):

@@ -45,6 +45,10 @@ class ChildDied(Exception):
         self.reason = reason
 
 
+class NotBegun(Exception):
+    """The process ended before it had begun the job."""
+
+
 class PythonJob(NamedTuple):
     """A job for :func:`~noetl_stream.tools.python.job.run_job`.
 
@@ -183,11 +187,15 @@ class Child:
         return exit_code
 
     async def _exchanged(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
-        """The result or error of the job; ``None`` if its process has ended, or has answered something else."""
+        """The result or error of the job; ``None`` if its process has ended, or has answered something else.
+
+        Raises:
+            NotBegun: It ended before it had read the job: else its connection would close without an error.
+        """
         most = HEADER_BYTES + job.max_result_bytes + MAX_ERROR_BYTES
         received = bytearray()
         end = HEADER_BYTES
-        with contextlib.suppress(OSError):
+        try:
             await self._loop.sock_sendall(connection, framed(job.fields))
             while len(received) < end and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
                 received += data
@@ -195,6 +203,9 @@ class Child:
                     end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
                     if end > most:
                         break
+        except OSError:
+            if not received:
+                raise NotBegun from None
         try:
             return ANSWERS.decode(memoryview(received)[HEADER_BYTES:end])
         except msgspec.MsgspecError:
