@@ -32,13 +32,13 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
-from noetl_stream.server.ends import EndTriggers
-from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.fold import Fold
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.snapshots import Snapshots
-from noetl_stream.server.tick import execution_row
+from noetl_stream.server.memory.execution_cache import ExecutionCache
+from noetl_stream.server.memory.plan_cache import PlanCache
+from noetl_stream.server.memory.snapshots import Snapshots
+from noetl_stream.server.ticks.ends import EndTriggers
+from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.tick import execution_row
 from noetl_stream.template import render
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 from noetl_stream.testing.keys import CAPABILITIES

@@ -38,8 +38,8 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
 from noetl_stream.ports.store import EntryRow, PlaybookRow, SnapshotRow
-from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.snapshots import Snapshots
+from noetl_stream.server.memory.plan_cache import PlanCache
+from noetl_stream.server.memory.snapshots import Snapshots
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 from states import ENTRIES_A_TICK, HEAD, Filling, entries_of, row_of
 

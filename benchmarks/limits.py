@@ -28,10 +28,10 @@ from noetl_stream.model.aggregates import LIMIT, AggregateFact, LimitSlot, Limit
 from noetl_stream.ports.aggregates import AggregateRow
 from noetl_stream.ports.limits import LimitSlotRow
 from noetl_stream.ports.store import EntryRow, PartitionAdvance, Tick
-from noetl_stream.server.aggregates import AggregateInput, Aggregates
+from noetl_stream.server.aggregates.aggregates import AggregateInput, Aggregates
+from noetl_stream.server.aggregates.lookups import Lookups
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.lookups import Lookups
-from noetl_stream.server.tick import PendingTick
+from noetl_stream.server.ticks.tick import PendingTick
 
 OWNER: Final = "benchmark"
 QUEUES: Final = (1, 100, 10_000)

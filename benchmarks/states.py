@@ -29,10 +29,10 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, PlaybookRow, SnapshotRow, Tick
-from noetl_stream.server.execution_cache import LOADED_AT_ONCE, ExecutionCache
-from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.snapshots import Snapshots
-from noetl_stream.server.tick import execution_row
+from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE, ExecutionCache
+from noetl_stream.server.memory.plan_cache import PlanCache
+from noetl_stream.server.memory.snapshots import Snapshots
+from noetl_stream.server.ticks.tick import execution_row
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.testing.scenario.scenario import JournalEntry, Scenario, installed_kinds
 

@@ -29,7 +29,7 @@ from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.server.trimming import Trimmer
+from noetl_stream.server.upkeep.trimming import Trimmer
 from noetl_stream.settings.retention import RetentionSettings
 from noetl_stream.testing.conformance.store_rows import entry_row, execution_row
 

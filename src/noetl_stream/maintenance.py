@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # each command imports what it uses
     from noetl_stream.ports.files import Files
     from noetl_stream.ports.operations.diagnosis import CheckDocument
     from noetl_stream.server.rebuild import Rebuilt
-    from noetl_stream.server.retention import RetentionPlan
+    from noetl_stream.server.upkeep.retention import RetentionPlan
     from noetl_stream.wiring.stores import Connected
 
 
 async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
     """Repairs the cursors of partitions after EVENTS has lost messages; returns the repairs."""
-    from noetl_stream.server.lost_stream import reconcile_cursors
+    from noetl_stream.server.journal.lost_stream import reconcile_cursors
 
     connected = await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)
     try:
@@ -51,7 +51,7 @@ async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
 
 async def compare_stores(endpoint: Endpoint) -> list[str]:
     """What disagrees between Postgres and EVENTS, a line each."""
-    from noetl_stream.server.comparison import disagreements
+    from noetl_stream.server.journal.comparison import disagreements
 
     connected = await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)
     try:

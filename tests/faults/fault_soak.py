@@ -22,7 +22,7 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
-from noetl_stream.server.upkeep import SWEEP_S
+from noetl_stream.server.upkeep.upkeep import SWEEP_S
 
 WATCHED: Final = ("server-1", "worker-1", "gateway-1")
 """These suffer everything but death, so that what they hold can be followed."""

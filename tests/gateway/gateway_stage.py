@@ -57,7 +57,7 @@ from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import Tick
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.settings.gateway import AgentAccess, GatewayLimits

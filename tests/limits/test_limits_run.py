@@ -25,7 +25,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario

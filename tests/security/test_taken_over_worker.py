@@ -64,8 +64,8 @@ from noetl_stream.sealing.handover import HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.hidden_values import MAX_HIDDEN_A_MINUTE
+from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE
 from noetl_stream.testing.keys import CAPABILITIES, SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 

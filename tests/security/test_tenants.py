@@ -28,7 +28,7 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
 from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.testing.simulation.work import WorkTool, work

@@ -41,12 +41,12 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.ports.traces import Tracing
-from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.status import ServerStatus
-from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER

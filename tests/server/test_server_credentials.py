@@ -21,7 +21,7 @@ from noetl_stream.ports.credentials import NewCredential, StoredCredential
 from noetl_stream.ports.refusals import ENTRIES_OF_ONE
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
-from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
+from noetl_stream.server.answers.credentials import SecretsResponder, missing_credentials, with_credentials
 from noetl_stream.tools.pipeline import NoopTool
 
 KEYS = KeyRing(read_key(new_key(), "a test"))

@@ -32,7 +32,8 @@ from noetl_stream.model.outcome import Outcome, Payload
 from noetl_stream.playbook.trigger.matching import read_event
 from noetl_stream.ports.store import PlaybookRow
 from noetl_stream.ports.subjects import playbook_key
-from noetl_stream.server import fold, snapshots
+from noetl_stream.server.memory import snapshots
+from noetl_stream.server.ticks import fold
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 

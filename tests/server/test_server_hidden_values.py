@@ -18,8 +18,8 @@ from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.hidden_values import MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES, MINUTE_S
+from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES, MINUTE_S
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"

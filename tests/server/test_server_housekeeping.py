@@ -17,12 +17,12 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server import upkeep
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.server.status import ServerStatus
-from noetl_stream.server.sweeping import QueueSweeper
-from noetl_stream.server.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
+from noetl_stream.server.upkeep import upkeep
+from noetl_stream.server.upkeep.sweeping import QueueSweeper
+from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 
 

@@ -25,7 +25,7 @@ from noetl_stream.model.events import CancelRequested, ChildRequested, PauseRequ
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import InboxRow, Tick
-from noetl_stream.server.inbox import MOST_AT_ONCE
+from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work

@@ -11,7 +11,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.answers.credentials import SecretsResponder
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 DSN = "postgresql://playbooks:very-secret@127.0.0.1:5432/playbooks"

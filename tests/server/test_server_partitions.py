@@ -13,9 +13,9 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
-from noetl_stream.server import snapshots
-from noetl_stream.server.capabilities import Capabilities
-from noetl_stream.server.fold import Fold
+from noetl_stream.server.answers.capabilities import Capabilities
+from noetl_stream.server.memory import snapshots
+from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 

@@ -6,7 +6,7 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model.events import CancelRequested
-from noetl_stream.server import publications
+from noetl_stream.server.ticks import publications
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 
 

@@ -9,7 +9,7 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.server.reader import PartitionReader
+from noetl_stream.server.inputs.reader import PartitionReader
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job
 

@@ -9,7 +9,7 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.errors import StoreMissing
 from noetl_stream.model import codec
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
-from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
 from noetl_stream.testing.simulation import roles
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost

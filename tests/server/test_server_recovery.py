@@ -17,8 +17,8 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.store import Tick
-from noetl_stream.server import recovery
-from noetl_stream.server.lost_stream import MARGIN_MS
+from noetl_stream.server.journal.lost_stream import MARGIN_MS
+from noetl_stream.server.ownership import recovery
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.work import JOBS, Job

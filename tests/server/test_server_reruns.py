@@ -21,7 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.server.originals import AT_ONCE
+from noetl_stream.server.memory.originals import AT_ONCE
 from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost

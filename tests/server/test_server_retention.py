@@ -15,9 +15,9 @@ from noetl_stream.model.ids import first_uuid7, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.retention import Month
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.server.deleting import delete_kept
-from noetl_stream.server.retention import Retention
-from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.server.upkeep.deleting import delete_kept
+from noetl_stream.server.upkeep.retention import Retention
+from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.retention import RetentionRule
 from noetl_stream.testing.simulation.work import playbook, work
 

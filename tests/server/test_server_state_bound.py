@@ -13,8 +13,8 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import digest_of
 from noetl_stream.server import server as server_module
+from noetl_stream.server.memory.state_size import EVICTED_BYTES
 from noetl_stream.server.parts import StateBounds
-from noetl_stream.server.state_size import EVICTED_BYTES
 from noetl_stream.testing.simulation.work import playbook, work
 from noetl_stream.worker.playbooks import PlanClient
 

@@ -21,7 +21,7 @@ from noetl_stream.model.aggregates import (
     TriggerResumed,
     TriggerTerms,
 )
-from noetl_stream.server.stream_readers import SWEEP_S
+from noetl_stream.server.aggregates.stream_readers import SWEEP_S
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES
 
 

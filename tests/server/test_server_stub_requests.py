@@ -11,9 +11,9 @@ from noetl_stream.engine.advance import UNLOADED
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.server.client_requests import reject_unanswered
-from noetl_stream.server.execution_cache import CachedExecution
-from noetl_stream.server.tick import PendingTick
+from noetl_stream.server.inputs.client_requests import reject_unanswered
+from noetl_stream.server.memory.execution_cache import CachedExecution
+from noetl_stream.server.ticks.tick import PendingTick
 
 EXECUTION = "execution-1"
 

@@ -23,10 +23,11 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import Tick
-from noetl_stream.server import fold, snapshots
-from noetl_stream.server.partitions import CAREFUL_FROM, LOADING, SOUND_AFTER, SUSPICIONS
-from noetl_stream.server.quarantine import SUSPECTED, UNLOADABLE
+from noetl_stream.server.inputs.quarantine import SUSPECTED, UNLOADABLE
+from noetl_stream.server.memory import snapshots
+from noetl_stream.server.ownership.partitions import CAREFUL_FROM, LOADING, SOUND_AFTER, SUSPICIONS
 from noetl_stream.server.server import Server
+from noetl_stream.server.ticks import fold
 from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, playbook

@@ -10,7 +10,7 @@ from noetl_stream.engine.choices import answer_json
 from noetl_stream.errors import EvaluationEnded, Unreachable
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished
 from noetl_stream.ports.store import Tick
-from noetl_stream.server.fold import TICK_OPERATIONS
+from noetl_stream.server.ticks.fold import TICK_OPERATIONS
 from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.work import playbook, work
 

@@ -17,7 +17,7 @@ from noetl_stream.model.ids import digest_of, partition_of
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EntryRow
-from noetl_stream.server.tick import Input, PendingTick
+from noetl_stream.server.ticks.tick import Input, PendingTick
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 
@@ -79,7 +79,7 @@ async def test_entries_of_a_record_are_decisions_inputs_by_report_and_inputs_in_
 
 
 def test_the_decisions_of_one_input_may_take_several_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noetl_stream.server.records.MAX_RECORD_BYTES", 400)
+    monkeypatch.setattr("noetl_stream.server.journal.records.MAX_RECORD_BYTES", 400)
     decisions = [TokenPassed(f"run-{number}", "a", "b", 0) for number in range(12)]
     pending = PendingTick()
     recorded = RecordedFact(TimerFired("timer", "wait"))

@@ -24,7 +24,7 @@ from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server import inputs
+from noetl_stream.server.inputs import inputs
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_in

@@ -31,7 +31,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.ports.store import InboxRow
-from noetl_stream.server.ends import READ_EVERY_S
+from noetl_stream.server.ticks.ends import READ_EVERY_S
 from noetl_stream.testing.simulation.clocks import WrongClock
 from noetl_stream.testing.simulation.work import playbook, then
 

@@ -19,12 +19,12 @@ from noetl_stream.model.composite import expanded
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord
 from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.server.comparison import disagreements
-from noetl_stream.server.lost_stream import reconcile_cursors
-from noetl_stream.server.partitions import PartitionOwnership
-from noetl_stream.server.recorded import RecordedPartition, read_partition
-from noetl_stream.server.trimming import KEPT_MS, Trimmer
-from noetl_stream.server.upkeep import TRIM_EVENTS_S, Upkeep
+from noetl_stream.server.journal.comparison import disagreements
+from noetl_stream.server.journal.lost_stream import reconcile_cursors
+from noetl_stream.server.ownership.partitions import PartitionOwnership
+from noetl_stream.server.ownership.recorded import RecordedPartition, read_partition
+from noetl_stream.server.upkeep.trimming import KEPT_MS, Trimmer
+from noetl_stream.server.upkeep.upkeep import TRIM_EVENTS_S, Upkeep
 from noetl_stream.settings.retention import RetentionSettings
 
 LIVING = "execution-living"

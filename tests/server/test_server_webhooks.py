@@ -16,8 +16,8 @@ from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TriggerRegistered, TriggerTerms, Verification
 from noetl_stream.model.messages import WebhookAnswer, WebhookQuestion
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.webhooks import Webhooks
+from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.webhooks import Webhooks
 
 PATH, SECRET = "tests/hook", "It's a Secret to Everybody"
 BODY = b'{"after": "6113728f"}'

@@ -17,14 +17,14 @@ from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.errors import Fenced, OutcomeUnknown
 from noetl_stream.model.messages import Report
 from noetl_stream.server import server as server_module
-from noetl_stream.server.commit import Committer
-from noetl_stream.server.execution_cache import ExecutionCache, OwedCommand
-from noetl_stream.server.housekeeping import PartitionAssignment
-from noetl_stream.server.inputs import ServerInputs
-from noetl_stream.server.publications import Publications
-from noetl_stream.server.reader import PartitionReader
-from noetl_stream.server.reconcile import Reconciler
-from noetl_stream.server.tick import PendingTick
+from noetl_stream.server.inputs.inputs import ServerInputs
+from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.memory.execution_cache import ExecutionCache, OwedCommand
+from noetl_stream.server.ownership.housekeeping import PartitionAssignment
+from noetl_stream.server.ticks.commit import Committer
+from noetl_stream.server.ticks.publications import Publications
+from noetl_stream.server.ticks.reconcile import Reconciler
+from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.worker.command import run as run_module
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.nonces import Nonces

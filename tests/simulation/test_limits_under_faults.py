@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from effort import times
-from noetl_stream.server.catching_up import CatchingUp
+from noetl_stream.server.inputs.catching_up import CatchingUp
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_stream.testing.simulation.limits import limited_story
 from noetl_stream.testing.simulation.simulation import simulate

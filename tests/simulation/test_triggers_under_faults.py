@@ -8,7 +8,7 @@ import pytest
 
 from effort import SIMULATIONS, times
 from noetl_stream.engine.aggregates import triggers
-from noetl_stream.server.ends import EndTriggers
+from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_stream.testing.simulation.simulation import simulate
 from noetl_stream.testing.simulation.story import Story

@@ -33,7 +33,7 @@ from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, StoredEvent
 from noetl_stream.ports.subjects import FENCES
-from noetl_stream.server.tick import execution_row
+from noetl_stream.server.ticks.tick import execution_row
 from noetl_stream.testing.scenario.scenario import installed_kinds
 
 FOLDER = Path(__file__).resolve().parents[1] / "histories"

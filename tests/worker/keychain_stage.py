@@ -15,8 +15,8 @@ from noetl_stream.model.messages import HideAnswer, SecretAnswer
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.subjects import ASK_HIDE, ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.responder import answering
+from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.responder import answering
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool

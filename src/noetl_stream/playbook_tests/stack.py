@@ -40,7 +40,7 @@ from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
-from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.tools.contract import Tool

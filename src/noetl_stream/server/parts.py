@@ -19,26 +19,26 @@ from noetl_stream.ports.store import Store
 from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
 from noetl_stream.ports.trigger_streams import TriggerStreams
-from noetl_stream.server.aggregates import Aggregates, AggregateTimers
-from noetl_stream.server.capabilities import Capabilities
-from noetl_stream.server.catching_up import CatchingUp
+from noetl_stream.server.aggregates.aggregates import Aggregates, AggregateTimers
+from noetl_stream.server.aggregates.lookups import Lookups
+from noetl_stream.server.aggregates.stream_readers import StreamReaders
+from noetl_stream.server.answers.capabilities import Capabilities
+from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.server.counts import ServerCounts
-from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.ends import EndTriggers
-from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.inbox import Inbox
-from noetl_stream.server.inputs import ServerInputs
-from noetl_stream.server.lookups import Lookups
-from noetl_stream.server.originals import Originals
-from noetl_stream.server.partitions import PartitionOwnership
-from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
-from noetl_stream.server.reader import PartitionReader
-from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
-from noetl_stream.server.stream_readers import StreamReaders
-from noetl_stream.server.traces import ServerTraces
-from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.server.inputs.catching_up import CatchingUp
+from noetl_stream.server.inputs.inbox import Inbox
+from noetl_stream.server.inputs.inputs import ServerInputs
+from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.memory.execution_cache import ExecutionCache
+from noetl_stream.server.memory.originals import Originals
+from noetl_stream.server.memory.plan_cache import PlanCache
+from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
+from noetl_stream.server.ownership.partitions import PartitionOwnership
+from noetl_stream.server.ticks.ends import EndTriggers
+from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
+from noetl_stream.server.tracing.traces import ServerTraces
+from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.grants import GrantsFile
 

@@ -39,8 +39,14 @@ from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.limits import LEFT_AT_ONCE
 from noetl_stream.ports.reaching import until_reached
 from noetl_stream.ports.store import InboxItem, PlaybookRow
-from noetl_stream.server.aggregates import DueTimer
-from noetl_stream.server.client_requests import (
+from noetl_stream.server.aggregates.aggregates import DueTimer
+from noetl_stream.server.aggregates.stream_readers import StreamInput
+from noetl_stream.server.answers.credentials import with_credentials
+from noetl_stream.server.answers.grants import granted
+from noetl_stream.server.answers.responder import RequestResponder
+from noetl_stream.server.answers.schemas import with_schemas
+from noetl_stream.server.formats import Formats
+from noetl_stream.server.inputs.client_requests import (
     Bodies,
     before,
     reject_unanswered,
@@ -48,24 +54,18 @@ from noetl_stream.server.client_requests import (
     without_repeated,
     without_unsigned,
 )
-from noetl_stream.server.commit import Committer
-from noetl_stream.server.credentials import with_credentials
-from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
-from noetl_stream.server.fold import FREEING, Fold
-from noetl_stream.server.formats import Formats
-from noetl_stream.server.grants import granted
-from noetl_stream.server.housekeeping import UPKEEP, Housekeeping, PartitionAssignment
-from noetl_stream.server.inputs import Input as OwnInput
-from noetl_stream.server.leases import PartitionLeaseKeeper
+from noetl_stream.server.inputs.inputs import Input as OwnInput
+from noetl_stream.server.inputs.quarantine import InputKind, Quarantine
+from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE, OwedCommand
+from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache, bounded
+from noetl_stream.server.ownership.housekeeping import UPKEEP, Housekeeping, PartitionAssignment
+from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
+from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
-from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
-from noetl_stream.server.quarantine import InputKind, Quarantine
-from noetl_stream.server.reconcile import Reconciler
-from noetl_stream.server.recovery import Recovery
-from noetl_stream.server.responder import RequestResponder
-from noetl_stream.server.schemas import with_schemas
-from noetl_stream.server.stream_readers import StreamInput
-from noetl_stream.server.tick import PendingTick
+from noetl_stream.server.ticks.commit import Committer
+from noetl_stream.server.ticks.fold import FREEING, Fold
+from noetl_stream.server.ticks.reconcile import Reconciler
+from noetl_stream.server.ticks.tick import PendingTick
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from noetl_stream.model.messages import StepCommand
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
-from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.answers.capabilities import Capabilities
 
 SERVER_KEYS: Final = KeyRing(Key("server-key-1", b"s" * KEY_BYTES))
 ACCESS_KEYS: Final = KeyRing(Key("access-key-1", b"a" * KEY_BYTES))

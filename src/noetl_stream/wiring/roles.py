@@ -33,8 +33,8 @@ from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, need
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.ports.retention import Archiver
-    from noetl_stream.server.retention import Retention
     from noetl_stream.server.server import Server
+    from noetl_stream.server.upkeep.retention import Retention
     from noetl_stream.telemetry.measures import Role
     from noetl_stream.tools.contract import Tool
     from noetl_stream.worker.playbooks import PlanClient
@@ -51,13 +51,13 @@ def server_status(server: Server, connected: Connected) -> Role:
 def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.adapters.traces import open_tracing
-    from noetl_stream.server.capabilities import Capabilities
-    from noetl_stream.server.credentials import SecretsResponder
+    from noetl_stream.server.answers.capabilities import Capabilities
+    from noetl_stream.server.answers.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts, StateBounds
     from noetl_stream.server.server import Server
-    from noetl_stream.server.sweeping import QueueSweeper
-    from noetl_stream.server.trimming import Trimmer
-    from noetl_stream.server.upkeep import Upkeep
+    from noetl_stream.server.upkeep.sweeping import QueueSweeper
+    from noetl_stream.server.upkeep.trimming import Trimmer
+    from noetl_stream.server.upkeep.upkeep import Upkeep
     from noetl_stream.settings.grants import GrantsFile
 
     server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
@@ -97,8 +97,8 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
 
 
 def make_retention(connected: OperatorPorts, endpoint: Endpoint) -> Retention:
-    from noetl_stream.server.deleting import delete_kept
-    from noetl_stream.server.retention import Retention
+    from noetl_stream.server.upkeep.deleting import delete_kept
+    from noetl_stream.server.upkeep.retention import Retention
 
     store, kept = connected.store, endpoint.retention
     delete = partial(delete_kept, connected.blobs, connected.task_logs)

@@ -16,11 +16,11 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.traces import Tracing
-from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
-from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost

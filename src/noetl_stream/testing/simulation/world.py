@@ -22,9 +22,9 @@ from noetl_stream.model.messages import Report
 from noetl_stream.ports.store import Store
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
-from noetl_stream.server.sweeping import QueueSweeper
-from noetl_stream.server.trimming import Trimmer
-from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.server.upkeep.sweeping import QueueSweeper
+from noetl_stream.server.upkeep.trimming import Trimmer
+from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.retention import RetentionSettings
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.clients import SimulatedClients

@@ -1,0 +1,1 @@
+"""Folds schedules, triggers and limits."""

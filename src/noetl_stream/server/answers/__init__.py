@@ -1,0 +1,1 @@
+"""Answers clients and workers over NATS, each within its rights."""

@@ -1,0 +1,153 @@
+"""Answers over NATS: whether a server is alive, whether a request was folded, what workers ask (PROTOCOL §4).
+
+It also does for others what only a server may do on NATS: making the queue of a pool, deleting objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.errors import NoetlError
+from noetl_stream.model import codec
+from noetl_stream.model.messages import MemoryUse
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus, Handler, Subscription
+from noetl_stream.server.answers.command_questions import CommandQuestions
+from noetl_stream.server.answers.webhooks import Webhooks
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.upkeep.deleting import delete_kept
+
+log = logging.getLogger(__name__)
+
+GROUP = "noetl-servers"
+
+ANSWERS_AT_ONCE: Final = 64
+"""How many questions a server answers at once. More wait."""
+
+Answer = Callable[[list[str], bytes], Awaitable[Any]]
+"""Called with the names in the subject after ``noetl.ask.<what>``, and the body."""
+
+
+def answering(bus: Bus, answer: Answer) -> Handler:
+    """Replies with the JSON of ``answer``; with ``null`` if a store is unreachable: asked again, another server may
+    answer.
+    """
+
+    async def handle(subject: str, body: bytes, reply: str) -> None:
+        if not reply:
+            return
+        try:
+            found = await answer(subject.split(".")[3:], body)
+        except NoetlError as error:
+            log.warning("cannot answer %s: %s", subject, error)
+            found = None
+        bus.send(reply, codec.encode(found))
+
+    return handle
+
+
+class AnswersUnderWay:
+    """Questions that are being answered: one that waits for a store holds up no other."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(ANSWERS_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def each(self, handler: Handler) -> Handler:
+        """Begins ``handler`` with each message, and waits only while too many are under way."""
+
+        async def begin(subject: str, body: bytes, reply: str) -> None:
+            await self._free.acquire()
+            task = asyncio.create_task(self._handle(handler, subject, body, reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+        return begin
+
+    async def close(self) -> None:
+        """Ends those that are under way."""
+        await end_tasks(list(self._tasks))
+
+    async def _handle(self, handler: Handler, subject: str, body: bytes, reply: str) -> None:
+        try:
+            await handler(subject, body, reply)
+        except Exception:
+            log.exception("answering %s failed", subject)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._free.release()
+
+
+class RequestResponder:
+    """Answers clients, in one queue group with all servers, and workers (:class:`.CommandQuestions`)."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._parts = parts
+        self._ports = parts.ports
+        self._owner = parts.owner
+        self._questions = CommandQuestions(parts)
+        self._webhooks = Webhooks(parts.ports.store, parts.ports.secrets, parts.ports.clock)
+        self._subscriptions: list[Subscription] = []
+        self._begun = AnswersUnderWay()
+
+    async def open(self) -> None:
+        """Starts answering."""
+        bus = self._ports.bus
+        answers: dict[str, Answer] = {
+            subjects.PING: self._ping,
+            f"{subjects.ASK_REQUEST}.*.*": self._request,
+            f"{subjects.ASK_QUEUE}.*": self._queue,
+            subjects.ASK_OLDEST: self._oldest,
+            subjects.PURGE: self._purge,
+            subjects.ASK_WEBHOOK: self._webhooks.answer,
+        }
+        listening = [
+            bus.listen(subjects.ASK_MEMORY, self._begun.each(answering(bus, self._memory))),
+            *(
+                bus.listen(subject, self._begun.each(answering(bus, answer)), GROUP)
+                for subject, answer in answers.items()
+            ),
+            *(
+                bus.listen(subject, self._begun.each(handler))
+                for subject, handler in self._questions.handlers().items()
+            ),
+        ]
+        self._subscriptions += await asyncio.gather(*listening)
+
+    async def close(self) -> None:
+        """Stops answering, until it is opened again."""
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            await subscription.close()
+        await self._begun.close()
+
+    async def _ping(self, names: list[str], body: bytes) -> dict[str, Any]:
+        return {"server": self._owner}
+
+    async def _memory(self, names: list[str], body: bytes) -> MemoryUse:
+        return self._parts.memory_use()
+
+    async def _queue(self, names: list[str], body: bytes) -> dict[str, Any]:
+        await self._ports.queue.add_pool(names[0])
+        return {"pool": names[0]}
+
+    async def _oldest(self, names: list[str], body: bytes) -> dict[str, int]:
+        pools = codec.decode_keys(body)[: subjects.MOST_POOLS_ASKED]
+        return await self._ports.queue.oldest_queued_ms(pools)
+
+    async def _purge(self, names: list[str], body: bytes) -> dict[str, Any]:
+        keys = codec.decode_keys(body)
+        await delete_kept(self._ports.blobs, self._ports.task_logs, keys)
+        return {"deleted": len(keys)}
+
+    async def _request(self, names: list[str], body: bytes) -> dict[str, Any]:
+        execution_id, request_id = names
+        row = await self._ports.store.request(execution_id, request_id)
+        if row is None:
+            return {"known": False}
+        return {"known": True, "answer": codec.decode_json(row.answer), "position": row.position}

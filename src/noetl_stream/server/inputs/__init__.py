@@ -1,0 +1,1 @@
+"""Takes the inputs of executions, kind by kind, and sets aside those that cannot be folded."""

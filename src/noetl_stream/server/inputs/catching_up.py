@@ -1,0 +1,96 @@
+"""Holds limits back until they know all who hold their slots (ADR 30). After Postgres was put back they do not: first
+every partition has to catch up with EVENTS, and the limit to fold what it is told then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import SlotHeld, is_limit
+from noetl_stream.model.ids import partition_of
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.store import InboxItem, Store
+from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
+from noetl_stream.server.journal.lost_stream import behind_events
+
+log = logging.getLogger(__name__)
+
+LOOKS_EVERY_S: Final = 0.5
+
+AT_MOST_S: Final = 600.0
+"""A partition that no server can read stops limits for so long."""
+
+HELD: Final = str(SlotHeld.__struct_config__.tag)
+
+
+class CatchingUp:
+    """The partitions whose limits are held back.
+
+    A partition is looked into when the first of its limits is folded after it was taken over or read again. Where
+    there are no limits, this costs nothing.
+    """
+
+    def __init__(self, store: Store, log: EventLog, clock: Clock) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._caught_up: set[int] = set()
+        self._told_by: dict[int, int] = {}
+        """By partition, the last message of the inbox that its limits have to fold first."""
+        self._behind_since_s: float | None = None
+        self._looks_again_s = float("-inf")
+
+    def holds_back(self, aggregate_id: str) -> bool:
+        """Whether this is a limit that may give out nothing yet."""
+        return is_limit(aggregate_id) and partition_of(aggregate_id) not in self._caught_up
+
+    async def look(self, ids: Iterable[str]) -> bool:
+        """Compares Postgres with EVENTS if one of these aggregates is a limit of a partition not looked into yet.
+
+        Returns:
+            Whether every partition has caught up. The inbox then has all that limits are told: read it again.
+
+        Raises:
+            Unreachable: a store is away.
+        """
+        unknown = {partition_of(id) for id in ids if self.holds_back(id)} - self._told_by.keys()
+        now_s = self._clock.monotonic_s()
+        if not unknown or now_s < self._looks_again_s:
+            return False
+        behind = [view.id for view, _ in await behind_events(self._log, self._store)]
+        if not behind:
+            self._behind_since_s = None
+        elif self._is_awaited(behind, now_s):
+            self._looks_again_s = now_s + LOOKS_EVERY_S
+            return False
+        self._told_by |= dict.fromkeys(unknown, await self._store.inbox_end())
+        return True
+
+    def note_read(self, items: Sequence[InboxItem]) -> None:
+        """Notes what was read of the inbox and is folded next."""
+        if not self._told_by:
+            return
+        is_all = len(items) < MOST_AT_ONCE
+        to_limits = [one for one in items if is_limit(one.execution_id)]
+        telling = {one.partition for one in to_limits if codec.name_of_fact(one.body) == HELD}
+        told = {id for id, seq in self._told_by.items() if is_all or items[0].seq > seq} - telling
+        self._caught_up |= told
+        self._told_by = {id: seq for id, seq in self._told_by.items() if id not in told}
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """Forgets partitions that are lost, or read again."""
+        self._caught_up -= set(partitions)
+        self._told_by = {id: seq for id, seq in self._told_by.items() if id not in partitions}
+
+    def _is_awaited(self, behind: Collection[int], now_s: float) -> bool:
+        if self._behind_since_s is None:
+            self._behind_since_s = now_s
+            log.warning("limits give out nothing until these partitions have caught up: %s", sorted(behind))
+        is_awaited = now_s - self._behind_since_s < AT_MOST_S
+        if not is_awaited:
+            log.error("limits no longer wait for these partitions to catch up: %s", sorted(behind))
+        return is_awaited

@@ -1,0 +1,1 @@
+"""Reads and writes the journals of executions on EVENTS."""

@@ -1,0 +1,199 @@
+"""EVENTS that no longer holds what was folded: noticing it, and reading on from where it still does (PROTOCOL §5).
+
+A cursor may be set too low, because what was folded before is known again: requests by their rows, reports by their
+numbers. It must not be too high, or messages would be passed over. So it is set by the stored times, with a margin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import Conflict, StreamLost
+from noetl_stream.model.ids import partition_count
+from noetl_stream.model.messages import JournalRecord
+from noetl_stream.ports.cursors import Cursor, Cursors, Repair
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.store import PartitionView, Store
+from noetl_stream.server.journal.records import read_record
+
+MARGIN_MS: Final = 60_000
+"""How much the clocks of two leaders of the stream may differ."""
+
+FIRST_PIECE: Final = 64
+"""How many messages are searched first, back from a record that cannot be read."""
+
+
+class StreamExtent(NamedTuple):
+    """The sequences that EVENTS holds."""
+
+    first: int
+    last: int
+
+    @classmethod
+    async def of(cls, log: EventLog) -> StreamExtent:
+        first = await log.first_sequence()  # in this order: what is stored in between must not look like a loss
+        return cls(first, await log.last_sequence())
+
+    async def still_holds(self, log: EventLog, last_seq: int, last_ms: int) -> bool:
+        """Whether the message at a cursor is the one that was folded, and none after it is gone."""
+        if last_seq > self.last or self.first > last_seq + 1:
+            return False
+        found = await log.stored_at(last_seq) if last_seq >= self.first else None
+        return found is None or not last_ms or found == last_ms
+
+
+async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamExtent) -> list[Cursor]:
+    """Those of the cursors that EVENTS no longer holds.
+
+    Raises:
+        NotReady: the stream does not exist.
+        Unreachable: a store is away.
+    """
+    places = {_place(cursor) for cursor in cursors if cursor.last_seq}
+    held = await asyncio.gather(*(extent.still_holds(log, *place) for place in places))
+    lost = {place for place, is_held in zip(places, held, strict=True) if not is_held}
+    return [cursor for cursor in cursors if _place(cursor) in lost]
+
+
+def _place(cursor: Cursor) -> tuple[int, int]:
+    return cursor.last_seq, cursor.last_ms
+
+
+async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
+    """Sets each lost cursor back to the last message that its partition has certainly folded, and says which records
+    may be lost with those above it. Records under way at once are stored in any order: a tick is certainly recorded if
+    it or a later one has a record stored a minute before anything that may be lost. Errors: as for
+    :func:`lost_cursors`.
+    """
+    kept: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for cursor in lost:
+        place = (cursor.last_seq, cursor.last_ms)
+        if place not in kept:
+            high, before_ms = min(extent.last, cursor.last_seq), cursor.last_ms - MARGIN_MS
+            last_seq, last_ms = await newest_before(log, extent.first, high, before_ms)
+            next_ms = await log.stored_at(last_seq + 1)
+            held_ms = next_ms if next_ms is not None and next_ms <= cursor.last_ms else last_ms
+            recorded_through, _ = await newest_before(log, extent.first, last_seq, held_ms - MARGIN_MS)
+            kept[place] = last_seq, last_ms, recorded_through
+
+    async def repair(cursor: Cursor) -> Repair:
+        last_seq, last_ms, recorded_through = kept[cursor.last_seq, cursor.last_ms]
+        recorded = await _last_record_through(log, cursor.partition, recorded_through)
+        published_tick = min(cursor.published_tick, recorded.tick if recorded is not None else 0)
+        return Repair(cursor.partition, cursor.last_seq, last_seq, last_ms, published_tick)
+
+    return await asyncio.gather(*map(repair, lost))
+
+
+async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
+    """
+    Raises:
+        StreamLost: EVENTS has journal records, and the newest of each partition are all of executions unknown to this
+            Postgres. A new stream has none.
+    """
+    records = await asyncio.gather(*(last_record(log, partition) for partition in range(partition_count())))
+    known = {record.execution for record in records if record is not None}
+    if known and not await store.executions(known):
+        raise StreamLost(
+            "EVENTS is not the stream that was folded: it holds records of executions that this Postgres does not know",
+            hint="point NOETL_NATS_URL at the NATS this Postgres belongs to; if it does belong to this one, stop the "
+            "servers, run `noetl-stream stream reconcile` and start them again",
+        )
+
+
+async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
+    """Repairs all partitions whose cursor EVENTS no longer holds, whosever stream it is.
+
+    Returns:
+        The repairs that were made.
+
+    Raises:
+        Conflict: a server owns one of their partitions.
+        NotReady: the stream does not exist.
+        Unreachable: a store is away.
+    """
+    extent = await StreamExtent.of(log)
+    await accept_head(extent, cursors)
+    repairs = await repairs_of(log, await lost_cursors(log, await cursors.all(), extent), extent)
+    repaired = await cursors.repair(repairs)
+    if len(repaired) < len(repairs):
+        owned = ", ".join(str(one.partition) for one in repairs if one.partition not in repaired)
+        raise Conflict(f"servers own partitions that have lost messages: {owned}", hint="stop the servers and repeat")
+    return repairs
+
+
+async def behind_events(
+    log: EventLog, store: Store, partitions: Collection[int] | None = None
+) -> list[tuple[PartitionView, int]]:
+    """The partitions, by default among all, for which EVENTS holds a record of a tick that Postgres has not committed,
+    each with that tick. Servers may run meanwhile. Errors: as for :func:`last_record`.
+    """
+    partitions = range(partition_count()) if partitions is None else partitions
+    # A record is published after its commit, so Postgres must be at least as far as records read before it.
+    records = await asyncio.gather(*(last_record(log, partition) for partition in partitions))
+    ticks = {id: record.tick for id, record in zip(partitions, records, strict=True) if record is not None}
+    return [(view, ticks[view.id]) for view in await store.read_partitions(ticks) if ticks[view.id] > view.tick]
+
+
+async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
+    """The newest journal record of the partition that can be read."""
+    body = await log.last_decided(partition)
+    if body is None or (record := read_record(body)) is not None:
+        return None if body is None else record
+    return await _newest_readable(log, partition, await log.last_sequence())
+
+
+async def _last_record_through(log: EventLog, partition: int, last: int) -> JournalRecord | None:
+    """The newest journal record of the partition, at or below the sequence ``last``, that can be read."""
+    low, high = 1, last
+    newest: tuple[int, bytes] | None = None
+    while low <= high:
+        middle = (low + high + 1) // 2
+        found = await log.next_decided(partition, middle - 1)
+        if found is not None and found[0] <= last:
+            newest, low = found, found[0] + 1
+        else:
+            high = middle - 1
+    if newest is None or (record := read_record(newest[1])) is not None:
+        return None if newest is None else record
+    return await _newest_readable(log, partition, newest[0])
+
+
+async def _newest_readable(log: EventLog, partition: int, last: int) -> JournalRecord | None:
+    """The newest record at or below ``last`` that can be read, looked for in ever longer pieces of the stream."""
+    piece = FIRST_PIECE
+    while last > 0:
+        record, sequence = None, max(0, last - piece)
+        first = sequence
+        while (found := await log.next_decided(partition, sequence)) is not None and found[0] <= last:
+            sequence = found[0]
+            record = read_record(found[1]) or record
+        if record is not None:
+            return record
+        last, piece = first, 2 * piece
+    return None
+
+
+async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:
+    """Treats what is missing at the stream's head as trimmed: nothing can be done about it."""
+    floor = await cursors.floor()
+    if extent.first > floor + 1 or extent.last < floor:
+        await cursors.move_floor(floor, max(0, extent.first - 1))
+
+
+async def newest_before(log: EventLog, first: int, last: int, before_ms: int) -> tuple[int, int]:
+    """Sequence and stored time of the newest of these messages stored before then; if none was, the place before the
+    first, and 0. Stored times grow with sequences, give or take :data:`MARGIN_MS`.
+    """
+    low, low_ms = max(0, first - 1), 0
+    high = last
+    while low < high:
+        middle = (low + high + 1) // 2
+        at_ms = await log.stored_at(middle)
+        if at_ms is not None and at_ms < before_ms:
+            low, low_ms = middle, at_ms
+        else:
+            high = middle - 1
+    return low, low_ms

@@ -1,0 +1,1 @@
+"""Keeps executions and playbooks in a server's memory."""

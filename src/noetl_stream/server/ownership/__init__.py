@@ -1,0 +1,1 @@
+"""Leases partitions and brings what a new owner needs into memory."""

@@ -1,0 +1,1 @@
+"""Folds inputs into ticks, commits them and publishes what follows."""

@@ -1,0 +1,183 @@
+"""Commits a tick: the fenced transaction, then everything that is published after it (PROTOCOL §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from noetl_stream.engine.effects import answer_claim
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
+from noetl_stream.model import codec
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import Drop
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports import subjects
+from noetl_stream.ports.dead_letters import storable
+from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, Tick, TimerKey
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.ticks.tick import NO_LABELS, PendingTick, execution_row
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """Writes ticks; once they are committed, publishes and notifies. ``ticks`` counts ticks with events."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._parts = parts
+        self._store = parts.ports.store
+        self._bus = parts.ports.bus
+        self._executions = parts.executions
+        self._ownership = parts.ownership
+        self._publications = parts.publications
+        self._clock = parts.ports.clock
+        self._counts = parts.counts
+        self._traces = parts.traces
+        self.ticks = 0
+
+    async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
+        """Commits what the fold collected and moves the cursors, then publishes journal records and commands.
+
+        Raises:
+            Fenced, OutcomeUnknown: nothing of this tick may be published.
+            TickRefused: Postgres refuses it for its data; nothing was written.
+            RequestAnswered: a request has an answer already; nothing was written.
+        """
+        advances = await self.write(tick, moved)
+        ticks = {advance.id: advance.tick + 1 for advance in advances}
+        epochs = {advance.id: advance.epoch for advance in advances}
+        decided = tick.journal_records(ticks, epochs, self._ownership.owner)
+        if decided or tick.commands:
+            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
+            self._counts.issued += len(tick.commands)
+            self._counts.reissued += sum(command.issue > 1 for command in tick.commands)
+        self._notify(tick)
+        if self._traces is not None:
+            self._traces.committed(tick)
+        await asyncio.sleep(0)  # sends all this before the server looks for the next tick
+
+    async def write(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> Sequence[PartitionAdvance]:
+        """Commits a tick; publishing, if any, is up to the caller. Errors: as for :meth:`commit`."""
+        self._publications.settle()
+        advances = self._ownership.advance(moved, self._published({id: place[0] for id, place in moved.items()}))
+        ticks = {advance.id: advance.tick + 1 for advance in advances}
+        written = Tick(
+            owner=self._ownership.owner,
+            partitions=advances,
+            entries=tick.entry_rows(),
+            executions=[self._row(*touched) for touched in tick.touched.values()],
+            requests=tick.requests,
+            playbooks=list(tick.playbooks.values()),
+            timers=list(tick.timers.values()),
+            timers_gone=[TimerKey(*key) for key in tick.timers_gone],
+            inbox=tick.inbox,
+            inbox_folded=tick.inbox_folded,
+            object_uses=tick.object_uses,
+            terms=tick.terms,
+            dead_letters=[storable(letter) for letter in tick.dead_letters],
+            stale_reports=tick.stale_reports,
+            snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
+            feed=tick.feed_rows(ticks),
+            aggregates=list(tick.aggregates.values()),
+            aggregates_gone=list(tick.aggregates_gone.values()),
+            history=[row for (id, _), row in tick.history.items() if id not in tick.aggregates_gone],
+            history_gone=list(tick.history_gone.values()),
+            limit_slots=list(tick.limit_slots.values()),
+            limit_slots_gone=list(tick.limit_slots_gone),
+            requests_gone=list(tick.requests_gone.values()),
+        )
+        began_s = self._clock.monotonic_s()
+        try:
+            await self._store.commit(written)
+        except PayloadRefused as error:
+            raise TickRefused(error.message) from error
+        self._counts.committed(written, self._clock.monotonic_s() - began_s)
+        self._counts.trigger_faults += tick.trigger_faults
+        self._ownership.committed(advances, bool(tick.segments))
+        self.ticks += bool(tick.segments)
+        return advances
+
+    async def mark(self, through: Mapping[int, int]) -> None:
+        """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
+        moved: dict[int, tuple[int, int]] = {}
+        highs = {through[lease.id] for lease in self._ownership if through.get(lease.id, 0) > lease.last_seq}
+        found = await asyncio.gather(*(self._parts.ports.log.stored_at(high) for high in highs))
+        times = dict(zip(highs, found, strict=True))
+        for lease in self._ownership:
+            high = through.get(lease.id, 0)
+            published = self._publications.published_tick(lease.id, lease.last_seq, lease.published_tick)
+            if high > lease.last_seq:
+                moved[lease.id] = (high, times[high] or 0)
+            elif published != lease.published_tick:
+                moved[lease.id] = (lease.last_seq, lease.last_ms)
+        if moved:
+            await self.commit(PendingTick(), moved)
+
+    def cursors(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+        """The current cursors of these partitions, for a tick that folds no message."""
+        return {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in partitions}
+
+    def published(self, partitions: Collection[int]) -> dict[int, int]:
+        """``published_tick`` of each, as its cursor stands."""
+        leases = {partition: self._ownership.get(partition) for partition in partitions}
+        return self._published({id: lease.last_seq if lease is not None else 0 for id, lease in leases.items()})
+
+    def _published(self, through: Mapping[int, int]) -> dict[int, int]:
+        """``published_tick`` of each partition with this cursor."""
+        found = {}
+        for partition, sequence in through.items():
+            lease = self._ownership.get(partition)
+            recorded = lease.published_tick if lease is not None else 0
+            found[partition] = self._publications.published_tick(partition, sequence, recorded)
+        return found
+
+    def _row(self, state: Execution, partition: int, at_ms: int) -> ExecutionRow:
+        cached = self._executions.get(state.execution_id)
+        if cached is None:
+            return execution_row(state, partition, at_ms, at_ms)
+        labels = cached.plan.labels if isinstance(cached.plan, Plan) else NO_LABELS
+        return execution_row(state, partition, cached.started_ms, at_ms, labels)
+
+    def _notify(self, tick: PendingTick) -> None:
+        for subject, execution_id, run in tick.claims:
+            self._bus.send(subject, self._claim_answer(execution_id, run))
+        for subject, drop in tick.drops:
+            self._bus.send(subject, codec.encode(drop))
+        for row in tick.answers:
+            self._bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
+        for stop in tick.stops:
+            self._bus.send(subjects.STOP, codec.encode(stop))
+        if tick.withdrawn:
+            self._publications.withdraw(tick.withdrawn)
+        for execution_id, (state, _, _) in tick.touched.items():
+            self._counts.started += tick.segments[execution_id].first_position == 1
+            if state.ended:
+                self._note_end(state)
+                self._executions.end(execution_id)
+                continue
+            self._executions.grow(execution_id, tick.segments[execution_id].size)
+            if state.timers or state.looks_into is not None:
+                self._parts.inputs.track(state)
+        if tick.aggregates:
+            self._parts.timers.track(tick.timers.values())
+        if tick.inbox:
+            self._parts.inbox.notify(tick.inbox)
+
+    def _claim_answer(self, execution_id: str, run: RunId) -> bytes:
+        """The tick is committed: what it cannot be told does not run, and is issued again until it fails."""
+        try:
+            return codec.encode(answer_claim(self._executions.state(execution_id), run))
+        except VALUE_FAULTS as error:
+            return codec.encode(Drop(f"the command cannot be sent: {fault_text(error)}"))
+
+    def _note_end(self, state: Execution) -> None:
+        self._counts.ended[state.status] += 1
+        if state.status != "failed":
+            return
+        error = state.outcome.error if state.outcome is not None else None
+        about = {"execution": state.execution_id, "path": state.path, "version": state.version}
+        if error is not None:  # not its message, which only readers of the execution may see
+            about |= {"kind": error.kind, "code": error.code, "task": error.task}
+        log.warning("execution failed", extra=about)

@@ -1,0 +1,479 @@
+"""A pending tick: the rows one transaction writes and the messages that follow its commit (PROTOCOL §1, §2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, assert_never
+
+import msgspec
+
+from noetl_stream.engine.effects import (
+    AddTerms,
+    AnswerStart,
+    DropTimer,
+    Effect,
+    IssueCommand,
+    SendMessage,
+    SetTimer,
+    StopWorkers,
+    UseObject,
+    WithdrawCommand,
+)
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model import codec
+from noetl_stream.model.events import Fact, Source
+from noetl_stream.model.ids import RunId, derive, partition_of
+from noetl_stream.model.messages import (
+    AGGREGATES_FORMAT,
+    FORMAT,
+    NOTHING,
+    AggregateMessage,
+    Drop,
+    FullEntry,
+    InboxMessage,
+    RecordEntry,
+    Request,
+    StepCommand,
+    Stop,
+    UnreadableCommand,
+)
+from noetl_stream.model.status import Rejection
+from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
+from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow
+from noetl_stream.ports.store import (
+    EntryRow,
+    ExecutionRow,
+    FeedRow,
+    InboxItem,
+    InboxRow,
+    ObjectUseRow,
+    PlaybookRow,
+    RequestRow,
+    StaleReportRow,
+    TermRow,
+    TimerRow,
+)
+from noetl_stream.ports.subjects import command_subject, sender_of
+from noetl_stream.server.journal.records import Part, Stamp, messages_of, parts_of
+from noetl_stream.server.memory.state_size import decoded_bytes
+
+log = logging.getLogger(__name__)
+
+_Sent = TypeVar("_Sent", bound=StepCommand | InboxMessage | AggregateMessage)
+
+NO_LABELS: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Final = b"{}"
+
+
+class Input(msgspec.Struct, frozen=True, gc=False):
+    """One fact on its way into the journal.
+
+    Attributes:
+        recorded: The fact as the engine takes it.
+        source: Who recorded it.
+        data: Its JSON, as stored in the journal.
+        sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
+        message_id: The id of that message: of a request or a report. Empty for the server's own inputs.
+        place: Which fact of that message it is, from 0.
+    """
+
+    recorded: RecordedFact
+    source: Source
+    data: bytes
+    sequence: int | None = None
+    message_id: str = ""
+    place: int = 0
+
+    @classmethod
+    def by_client(cls, message: ReportedMessage, request: Request) -> Input:
+        """A request, from its message in EVENTS."""
+        recorded = RecordedFact(request.fact, at_ms=message.at_ms)
+        return cls(recorded, "client", codec.encode(request.fact), message.sequence, request.request_id)
+
+    @classmethod
+    def by_server(cls, recorded: RecordedFact) -> Input:
+        """An input that did not come through EVENTS: timer, inbox, reference, reconcile."""
+        return cls(recorded, "server", codec.encode(recorded.fact))
+
+
+class PendingEntry(msgspec.Struct, gc=False):
+    """An entry of a journal in the making: the facts of one message, and what follows from the last of them.
+
+    ``decided_at`` is the position of the first decision.
+    """
+
+    position: int
+    given: Input
+    at_ms: int
+    facts: list[bytes]
+    decisions: bytes | None = None
+    decided_at: int = 0
+
+    def may_take(self, given: Input) -> bool:
+        """Whether this is the next fact of the same message, and nothing follows from those before it."""
+        mine = self.given
+        follows = given.message_id == mine.message_id != "" and given.place == mine.place + len(self.facts)
+        return follows and self.decisions is None
+
+    def row(self, execution_id: str) -> EntryRow:
+        recorded, given = self.given.recorded, self.given
+        is_reported = recorded.run is not None
+        return EntryRow(
+            execution_id=execution_id,
+            position=self.position,
+            source=given.source,
+            at_ms=self.at_ms,
+            step_run_id=recorded.step_run_id or getattr(recorded.fact, "step_run_id", None),
+            report_id=given.message_id if is_reported else None,
+            number=recorded.number if is_reported else None,
+            source_seq=given.sequence,
+            data=codec.encode_facts(self.facts),
+            decisions=self.decisions,
+        )
+
+    def recorded(self) -> Iterator[Part]:
+        """The entry in journal records, with its position; in several parts if its decisions are too many for one."""
+        decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
+        if self.given.message_id:
+            entry = RecordEntry(self.given.message_id, self.given.place, len(self.facts), decisions)
+        else:
+            facts = msgspec.Raw(codec.encode_facts(self.facts))
+            entry = FullEntry("", 0, len(self.facts), decisions, facts, self.at_ms)
+        return parts_of(self.position, entry, self.decided_at)
+
+
+class JournalSegment(msgspec.Struct, gc=False):
+    """What one execution adds to its journal in this tick, about ``size`` bytes of memory."""
+
+    partition: int
+    through: int
+    last_position: int = 0
+    size: int = 0
+    entries: list[PendingEntry] = []
+
+    @property
+    def first_position(self) -> int:
+        return self.entries[0].position
+
+
+@dataclass(slots=True)
+class PendingTick:
+    """Collects rows and messages; makes no decisions of its own.
+
+    Attributes:
+        encode_command: Encodes a command for its worker.
+        format: That of what is sent.
+        claims: Who claims a command, by the subject of the answer, which comes from the committed state.
+        drops: Claims that are refused whatever the state, by the subject of the answer.
+    """
+
+    encode_command: Callable[[StepCommand], bytes] = codec.encode
+    format: int = FORMAT
+    touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
+    requests: list[RequestRow] = field(default_factory=list)
+    answers: list[RequestRow] = field(default_factory=list)
+    playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
+    segments: dict[str, JournalSegment] = field(default_factory=dict)
+    commands: list[QueuedCommand] = field(default_factory=list)
+    withdrawn: list[tuple[str, str]] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    claims: list[tuple[str, str, RunId]] = field(default_factory=list)
+    drops: list[tuple[str, Drop]] = field(default_factory=list)
+    timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
+    timers_gone: set[tuple[str, str]] = field(default_factory=set)
+    inbox: list[InboxRow] = field(default_factory=list)
+    inbox_folded: list[int] = field(default_factory=list)
+    object_uses: list[ObjectUseRow] = field(default_factory=list)
+    dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
+    terms: list[TermRow] = field(default_factory=list)
+    aggregates: dict[str, AggregateRow] = field(default_factory=dict)
+    aggregates_gone: dict[str, AggregateKey] = field(default_factory=dict)
+    history: dict[tuple[str, int], HistoryRow] = field(default_factory=dict)
+    history_gone: dict[str, HistoryTrim] = field(default_factory=dict)
+    limit_slots: dict[LimitSlotKey, LimitSlotRow] = field(default_factory=dict)
+    limit_slots_gone: dict[LimitSlotKey, LimitSlotKey] = field(default_factory=dict)
+    requests_gone: dict[str, RequestTrim] = field(default_factory=dict)
+    trigger_faults: int = 0
+
+    @property
+    def partitions(self) -> set[int]:
+        """The partitions of the executions and aggregates it touches."""
+        touched = {partition for _, partition, _ in self.touched.values()}
+        if self.aggregates or self.aggregates_gone:
+            touched.update(map(partition_of, (*self.aggregates, *self.aggregates_gone)))
+        return touched
+
+    def record(
+        self,
+        given: Input,
+        position: int,
+        decisions: Sequence[Fact],
+        after: Execution,
+        *,
+        partition: int,
+        through: int,
+        at_ms: int,
+    ) -> None:
+        """Records an input at ``position`` and its decisions, up to ``after.position``, in the execution's segment.
+
+        Args:
+            through: The execution's messages are folded up to this sequence.
+        """
+        execution_id = after.execution_id
+        segment = self.segments.get(execution_id)
+        if segment is None:
+            segment = self.segments[execution_id] = JournalSegment(partition, through)
+        segment.through = max(segment.through, through)
+        entries = segment.entries
+        if entries and entries[-1].may_take(given):
+            entries[-1].facts.append(given.data)
+        else:
+            entries.append(PendingEntry(position, given, at_ms, [given.data]))
+        segment.size += decoded_bytes(given.data)
+        if decisions:
+            encoded = codec.encode(decisions)
+            entries[-1].decisions, entries[-1].decided_at = encoded, position + given.recorded.fact.width
+            segment.size += decoded_bytes(encoded)
+        segment.last_position = after.position
+        self.touched[execution_id] = (after, partition, at_ms)
+
+    def collect(self, execution_id: str, partition: int, effects: Sequence[Effect]) -> None:
+        """Collects effects, applied once this tick is committed. The last change of a timer wins."""
+        for effect in effects:
+            match effect:
+                case IssueCommand(command):
+                    body = self.encode_command(_in_format(command, self.format))
+                    self.commands.append(
+                        QueuedCommand(
+                            command.pool, execution_id, command.command_id, command.issue, body, command.priority
+                        )
+                    )
+                case WithdrawCommand(command_id):
+                    self.withdrawn.append((execution_id, command_id))
+                case StopWorkers(stop):
+                    self.stops.append(stop)
+                case SendMessage():
+                    self.send(effect, execution_id, *([effect.part] if effect.part else []))
+                case SetTimer(timer_id, timer):
+                    key = (execution_id, timer_id)
+                    self.timers[key] = TimerRow(
+                        execution_id=execution_id,
+                        timer_id=timer_id,
+                        partition=partition,
+                        due_ms=timer.due_ms,
+                        purpose=timer.purpose,
+                    )
+                    self.timers_gone.discard(key)
+                case DropTimer(timer_id):
+                    self.timers.pop((execution_id, timer_id), None)
+                    self.timers_gone.add((execution_id, timer_id))
+                case AddTerms(terms):
+                    self.terms += [TermRow(term=term, execution_id=execution_id) for term in terms]
+                case UseObject(reference):
+                    self.object_uses.append(
+                        ObjectUseRow(
+                            execution_id=execution_id,
+                            key=reference.key,
+                            store=reference.store,
+                            owner=reference.execution_id,
+                        )
+                    )
+                case AnswerStart():
+                    pass  # done by the fold, which knows the plan
+                case _:
+                    assert_never(effect)
+
+    def send(self, effect: SendMessage, sender: str, *place: int) -> None:
+        """Collects a message to another execution, or from or to an aggregate.
+
+        Args:
+            sender: Who sends it.
+            place: What tells it from others of this sender at this position.
+        """
+        receiver = effect.message.execution_id
+        identity = derive(sender, "inbox", effect.position, *place)
+        body = codec.encode(_in_format(effect.message, self.format))
+        self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
+
+    def set_timers(self, aggregate_id: str, due: Mapping[str, int], gone: Sequence[str]) -> None:
+        """Sets timers of an aggregate, by id, and drops others."""
+        partition = partition_of(aggregate_id)
+        for timer_id, due_ms in due.items():
+            key = (aggregate_id, timer_id)
+            self.timers_gone.discard(key)
+            self.timers[key] = TimerRow(
+                execution_id=aggregate_id, timer_id=timer_id, partition=partition, due_ms=due_ms, purpose="due"
+            )
+        for timer_id in gone:
+            key = (aggregate_id, timer_id)
+            self.timers.pop(key, None)
+            self.timers_gone.add(key)
+
+    def answer(
+        self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True
+    ) -> None:
+        """Records the answer to a client's request, at the position of what it changed.
+
+        Args:
+            push: Whether the client is notified after the commit. A start is announced by its journal record instead.
+        """
+        row = RequestRow(
+            request_id=request_id, execution_id=execution_id, answer=codec.encode(answer), position=position
+        )
+        self.requests.append(row)
+        if push:
+            self.answers.append(row)
+
+    def leave_letters(self, messages: Sequence[ReportedMessage]) -> None:
+        """Leaves the dead letters of these messages of EVENTS to a later tick."""
+        left = {message.sequence for message in messages}
+        self.dead_letters = [one for one in self.dead_letters if one.source != "events" or one.source_seq not in left]
+
+    def entry_rows(self) -> list[EntryRow]:
+        """The rows of the journals."""
+        return [entry.row(execution_id) for execution_id, one in self.segments.items() for entry in one.entries]
+
+    def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
+        """The feed rows: one for each partition whose journals grow.
+
+        Args:
+            ticks: The tick of each partition after the commit.
+        """
+        grown: dict[int, list[tuple[str, int, int]]] = {}
+        for execution_id, segment in self.segments.items():
+            grown.setdefault(segment.partition, []).append(
+                (execution_id, segment.first_position, segment.last_position)
+            )
+        return [
+            FeedRow(partition=partition, tick=ticks[partition], entries=codec.encode(entries))
+            for partition, entries in grown.items()
+        ]
+
+    def journal_records(self, ticks: Mapping[int, int], epochs: Mapping[int, int], owner: str) -> list[DecidedMessage]:
+        """The journal records, one per execution, split where they would grow too large.
+
+        Args:
+            ticks: The tick of each partition after the commit.
+        """
+        messages: list[DecidedMessage] = []
+        for execution_id, segment in self.segments.items():
+            partition = segment.partition
+            stamp = Stamp(partition, ticks[partition], epochs[partition], owner, self.format)
+            parts = (part for entry in segment.entries for part in entry.recorded())
+            messages += messages_of(execution_id, parts, segment.through, stamp)
+        return messages
+
+
+def _in_format(message: _Sent, written: int) -> _Sent:
+    return (
+        message if message.format in (written, AGGREGATES_FORMAT) else msgspec.structs.replace(message, format=written)
+    )
+
+
+def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
+    """The answer to a rejected request."""
+    return {"ok": False, "execution_id": execution_id, "error": rejection.text, "code": rejection.code}
+
+
+def execution_row(
+    state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any] = NO_LABELS
+) -> ExecutionRow:
+    """The row people read for ``state``."""
+    outcome = state.outcome
+    return ExecutionRow(
+        execution_id=state.execution_id,
+        partition=partition,
+        status=state.shown_status,
+        path=state.path,
+        version=state.version,
+        digest=state.digest,
+        position=state.position,
+        started_ms=started_ms,
+        updated_ms=at_ms,
+        finished_ms=at_ms if state.ended else None,
+        result=codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None,
+        error=codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None,
+        ctx=codec.encode(state.ctx) if state.ctx else EMPTY,
+        discarded=state.discarded,
+        trace_id=state.trace_id,
+        commands=len(state.assignments),
+        children=len(state.children),
+        looks_into=state.looks_into,
+        ctx_version=state.ctx_version,
+        labels=codec.encode(dict(labels)) if labels else EMPTY,
+        rerun_of=state.rerun_of or None,
+    )
+
+
+def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
+    """A dead letter for a message of EVENTS, identified by sequence and stored time: the stream may lose its tail."""
+    place = {"sequence": message.sequence, "execution": message.execution_id}
+    reason = storable_text(reason)  # it may quote the message
+    log.error("dead letter in EVENTS: %s", reason, extra=place)
+    return DeadLetterRow(
+        id=f"events-{message.sequence}-{message.at_ms}",
+        at_ms=message.at_ms,
+        source="events",
+        partition=message.partition,
+        execution_id=message.execution_id,
+        subject=message.subject,
+        reason=reason,
+        body=message.body,
+        source_seq=message.sequence,
+    )
+
+
+def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
+    """A dead letter for a message between executions."""
+    reason = storable_text(reason)
+    log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
+    return DeadLetterRow(
+        id=f"inbox-{item.seq}",
+        at_ms=at_ms,
+        source="inbox",
+        partition=item.partition,
+        execution_id=item.execution_id,
+        subject="inbox",
+        reason=reason,
+        body=item.body,
+        source_seq=item.seq,
+    )
+
+
+def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterRow:
+    """A dead letter for a command given up; its step run has failed."""
+    place = {"execution": command.execution_id, "command": command.command_id}
+    log.error("dead letter in COMMANDS: %s", reason, extra=place)
+    return DeadLetterRow(
+        id=f"command-{command.command_id}-{command.issue}",
+        at_ms=at_ms,
+        source="command",
+        partition=command.partition,
+        execution_id=command.execution_id,
+        subject=command_subject(command.pool, command.execution_id, command.command_id, command.priority),
+        reason=reason,
+        body=codec.encode(command),
+    )
+
+
+def unreadable_letter(message: ReportedMessage, command: UnreadableCommand) -> DeadLetterRow:
+    """A dead letter for a command that no worker could read."""
+    reason = storable_text(command.reason)
+    log.error("dead letter in COMMANDS: %s", reason, extra={"execution": command.execution_id})
+    return DeadLetterRow(
+        id=f"events-{message.sequence}-{message.at_ms}",
+        at_ms=message.at_ms,
+        source="command",
+        partition=message.partition,
+        execution_id=command.execution_id,
+        subject=command_subject(sender_of(message.subject).pool, command.execution_id, command.command_id),
+        reason=reason,
+        body=command.body,
+    )

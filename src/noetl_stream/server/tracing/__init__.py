@@ -1,0 +1,1 @@
+"""Makes OpenTelemetry spans of what is committed."""

@@ -1,0 +1,162 @@
+"""Makes spans of what is committed, beside the loop that commits it.
+
+Law: a commit costs a copy of references, and only for executions that are sampled. What waits is bounded; the excess is
+dropped and counted. A span is made from the journal alone, so it is the same whichever server makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import NoetlError
+from noetl_stream.lru import LruCache
+from noetl_stream.model import codec
+from noetl_stream.model.composite import expanded
+from noetl_stream.model.events import Fact
+from noetl_stream.model.traces import execution_span, trace_of
+from noetl_stream.ports.journal import pieces
+from noetl_stream.ports.store import EntryRow, Store
+from noetl_stream.ports.traces import SpanLink, Tracing
+from noetl_stream.server.ticks.tick import JournalSegment, PendingTick
+from noetl_stream.server.tracing.spans import JournalReading, RecordedFacts, TracedExecution
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
+READINGS_KEPT: Final = 10_000
+AT_ONCE_BYTES: Final = 64 * 1024
+"""A larger segment is read in a thread, so that the loop goes on meanwhile."""
+
+CLOSE_S: Final = 2.0
+
+
+class _Committed(NamedTuple):
+    execution: TracedExecution
+    segment: JournalSegment
+
+
+class ServerTraces:
+    """Spans of the executions of a server.
+
+    Args:
+        store: Has the journals of executions that another server has begun.
+    """
+
+    def __init__(self, tracing: Tracing, store: Store) -> None:
+        self.tracing = tracing
+        self._store = store
+        self._waiting: deque[_Committed] = deque()
+        self._waiting_bytes = 0
+        self._is_wanted = asyncio.Event()
+        self._readings: LruCache[str, JournalReading] = LruCache(READINGS_KEPT)
+
+    def committed(self, tick: PendingTick) -> None:
+        """Takes what a tick has added to journals."""
+        for execution_id, segment in tick.segments.items():
+            execution = _traced(tick.touched[execution_id][0])
+            if not self.tracing.is_sampled(execution.trace):
+                continue
+            if self._waiting_bytes + segment.size > MAX_WAITING_BYTES:
+                self.tracing.drop(len(segment.entries))
+                continue
+            self._waiting_bytes += segment.size
+            self._waiting.append(_Committed(execution, segment))
+            self._is_wanted.set()
+
+    async def run(self) -> None:
+        """Makes spans, for ever."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            await self._empty()
+
+    async def close(self) -> None:
+        """Makes the spans that wait, within :data:`CLOSE_S`, and exports them."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._empty()
+        except TimeoutError:
+            self.tracing.drop(sum(len(one.segment.entries) for one in self._waiting))
+        await self.tracing.close()
+
+    async def _empty(self) -> None:
+        while self._waiting:
+            execution, segment = self._waiting.popleft()
+            self._waiting_bytes -= segment.size
+            try:
+                await self._make_spans(execution, segment)
+            except NoetlError as error:
+                self._readings.drop(execution.execution_id)
+                self.tracing.drop(len(segment.entries))
+                log.info("spans are dropped: %s", error, extra={"execution": execution.execution_id})
+            await asyncio.sleep(0)
+
+    async def _make_spans(self, execution: TracedExecution, segment: JournalSegment) -> None:
+        reading = await self._reading_before(execution, segment.first_position)
+        facts = recorded_facts(execution.execution_id, segment)
+        if segment.size <= AT_ONCE_BYTES:
+            spans = reading.take(facts)
+        else:
+            spans = await asyncio.to_thread(reading.take, facts)
+        reading.position = segment.last_position
+        for span in spans:
+            self.tracing.record(span)
+        if reading.has_ended:
+            self._readings.drop(execution.execution_id)
+
+    async def _reading_before(self, execution: TracedExecution, position: int) -> JournalReading:
+        """The journal read up to the fact before ``position``: anew if another server or a bound left facts out."""
+        execution_id = execution.execution_id
+        reading = self._readings.get(execution_id)
+        if reading is not None and reading.position == position - 1:
+            return reading
+        reading = JournalReading(execution, await self._links(execution))
+        if position > 1:
+            async for piece in pieces(self._store, execution_id):
+                before = [row for row in piece if row.position < position]
+                reading.take(
+                    RecordedFacts(row.at_ms, row.step_run_id or "", [codec.decode_fact(row.data)]) for row in before
+                )
+                if len(before) < len(piece):
+                    break
+        self._readings.put(execution_id, reading)
+        return reading
+
+    async def _links(self, execution: TracedExecution) -> Sequence[SpanLink]:
+        """The original of a rerun, in its trace."""
+        row = await self._store.execution(execution.rerun_of) if execution.rerun_of else None
+        if row is None:
+            return ()
+        original = trace_of(row.execution_id, row.trace_id, "")
+        return (SpanLink(original.trace_id, execution_span(row.execution_id)),)
+
+
+def recorded_facts(execution_id: str, segment: JournalSegment) -> Iterator[RecordedFacts]:
+    """The facts of a segment, in order."""
+    for entry in segment.entries:
+        row: EntryRow = entry.row(execution_id)
+        yield RecordedFacts(row.at_ms, row.step_run_id or "", _facts(execution_id, row.data))
+        if row.decisions is not None:
+            yield RecordedFacts(row.at_ms, "", _facts(execution_id, row.decisions))
+
+
+def _facts(execution_id: str, data: bytes) -> list[Fact]:
+    return [part for fact, _ in codec.decode_facts(data) for part in expanded(execution_id, fact)]
+
+
+def _traced(state: Execution) -> TracedExecution:
+    parent = state.parent
+    return TracedExecution(
+        execution_id=state.execution_id,
+        trace=trace_of(state.execution_id, state.trace_id, state.caller_span),
+        path=state.path,
+        version=state.version,
+        caller="" if parent is None else parent.execution_id,
+        caller_step_run="" if parent is None else parent.step_run_id,
+        rerun_of=state.rerun_of,
+    )

@@ -1,0 +1,1 @@
+"""Keeps the stores from growing for ever."""
