@@ -12,7 +12,7 @@ from waiting_stage import EXECUTION, before_and_after, hear, is_waiting, rest, r
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import digest_of
-from noetl_stream.server import server as server_module
+from noetl_stream.server.inputs import messages
 from noetl_stream.server.memory.state_size import EVICTED_BYTES
 from noetl_stream.server.parts import StateBounds
 from noetl_stream.testing.simulation.work import playbook, work
@@ -209,7 +209,7 @@ async def test_a_turn_loads_a_bounded_number_of_executions(stage: Stage, monkeyp
     stage.start_worker()
     ids = await waiting(stage, 12)
     await stage.until(lambda: server.executions.evicted == 12)
-    monkeypatch.setattr(server_module, "LOADED_AT_ONCE", 3)
+    monkeypatch.setattr(messages, "LOADED_AT_ONCE", 3)
     loaded: list[int] = []
     load = server.executions.load
 

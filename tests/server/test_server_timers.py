@@ -24,7 +24,7 @@ from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server.inputs import inputs
+from noetl_stream.server.inputs import waits
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_in
@@ -248,7 +248,7 @@ async def test_a_server_forgets_timers_that_are_no_longer_awaited(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = 100
-    monkeypatch.setattr(inputs, "FEW", few)
+    monkeypatch.setattr(waits, "FEW", few)
     server = await stage.server()
     await starts(stage, gated(600), "stays")
     await is_waiting(stage, "stays")
@@ -256,7 +256,7 @@ async def test_a_server_forgets_timers_that_are_no_longer_awaited(
         one = f"execution-{n}"
         await starts(stage, gated(1e6), one)
         await stage.ask(one, CtxPatched("open", patch={"open": True}))
-    assert len(server.inputs) < 3 * few // 2
+    assert len(server.waits) < 3 * few // 2
     assert await waits_for(stage, "stays") == ["admission"]
     assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 

@@ -16,9 +16,9 @@ from noetl_stream.engine.evolve import worker_facts
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.errors import Fenced, OutcomeUnknown
 from noetl_stream.model.messages import Report
-from noetl_stream.server import server as server_module
-from noetl_stream.server.inputs.inputs import ServerInputs
+from noetl_stream.server.inputs import messages
 from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.inputs.waits import Waits
 from noetl_stream.server.memory.execution_cache import ExecutionCache, OwedCommand
 from noetl_stream.server.ownership.housekeeping import PartitionAssignment
 from noetl_stream.server.ticks.commit import Committer
@@ -155,7 +155,7 @@ def _requests_evaluated_again(patch: pytest.MonkeyPatch) -> None:
     async def all_of_them(bodies: Any, *_: Any) -> Any:
         return bodies
 
-    patch.setattr(server_module, "without_repeated", all_of_them)
+    patch.setattr(messages, "without_repeated", all_of_them)
 
 
 def _inbox_emptied_before_the_tick(patch: pytest.MonkeyPatch) -> None:
@@ -171,18 +171,18 @@ def _inbox_emptied_before_the_tick(patch: pytest.MonkeyPatch) -> None:
 
 
 def _timers_forgotten_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
-    track, forget = ServerInputs.track, ServerInputs.forget
+    track, forget = Waits.track, Waits.forget
 
-    def not_when_loaded(self: ServerInputs, state: Any) -> None:
+    def not_when_loaded(self: Waits, state: Any) -> None:
         if not getattr(self, "_loads", False):
             track(self, state)
 
-    def forgetting(self: ServerInputs) -> None:
+    def forgetting(self: Waits) -> None:
         forget(self)
         self._loads = True  # type: ignore[attr-defined]
 
-    patch.setattr(ServerInputs, "track", not_when_loaded)
-    patch.setattr(ServerInputs, "forget", forgetting)
+    patch.setattr(Waits, "track", not_when_loaded)
+    patch.setattr(Waits, "forget", forgetting)
 
 
 MUTATIONS: Final = (

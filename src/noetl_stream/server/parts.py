@@ -28,14 +28,15 @@ from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.inputs.catching_up import CatchingUp
 from noetl_stream.server.inputs.inbox import Inbox
-from noetl_stream.server.inputs.inputs import ServerInputs
 from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.inputs.waits import Waits
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.originals import Originals
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ticks.ends import EndTriggers
+from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.tracing.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
@@ -124,7 +125,7 @@ class ServerParts:
         self.counts = ServerCounts()
         self.reader = PartitionReader(ports.log, ports.clock)
         originals = Originals(ports.store, ports.log, plans)
-        self.inputs = ServerInputs(
+        self.waits = Waits(
             ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
         )
         self.timers = AggregateTimers(self._owns)
@@ -134,7 +135,7 @@ class ServerParts:
         self.aggregates = Aggregates(ports.store, lookups, formats, self.catching_up.holds_back, ports.open_streams)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
-            ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes
+            ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
         )
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
@@ -145,6 +146,10 @@ class ServerParts:
                 ports.trigger_streams, ports.open_streams, ports.clock, owns=self._owns, nudge=self.reader.nudge
             )
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
+
+    def new_fold(self) -> Fold:
+        """An empty fold of the executions in memory."""
+        return Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
 
     def memory_use(self) -> MemoryUse:
         """How much it holds of what is bounded."""

@@ -54,7 +54,7 @@ async def rebuild(server: Server) -> Rebuilt:
     finally:
         await end_tasks([keeping])
         await ownership.release(list(ownership.ids), {})
-        await server.inputs.close()
+        await server.waits.close()
         await server.ports.evaluator.close()
     starters = {path: found for one in restored for path, found in one.starters.items()}
     origins = {path: kind for one in restored for path, kind in one.origins.items()}

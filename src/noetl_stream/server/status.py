@@ -122,7 +122,7 @@ class ServerStatus:
             EVICTED.read(server.executions.evictions),
             SNAPSHOTS.read(server.snapshots.written),
             THROWN_AWAY.read(server.snapshots.thrown_away),
-            TIMERS.read(len(server.inputs)),
+            TIMERS.read(len(server.waits)),
             ROUND_TRIP.each(server.leases.round_trips.medians_s),
             *self._of_streams(),
             *memory_readings([server.memory_use()]),

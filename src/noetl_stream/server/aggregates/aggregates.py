@@ -117,7 +117,7 @@ class AggregateTimers:
                 found.append(one)
         return found
 
-    def put_back(self, timers: Iterable[DueTimer]) -> None:
+    def restore(self, timers: Iterable[DueTimer]) -> None:
         """Makes :meth:`take` return these again."""
         for one in timers:
             self._tracked[one.aggregate_id, one.timer_id] = one.due_ms

@@ -20,8 +20,8 @@ MAX_READERS = 4
 TAKE_BYTES = 8 * 1024 * 1024
 """A take ends with the batch that exceeds this: its messages are in memory several times while they are folded."""
 
-PUT_BACK_MESSAGES = 64
-"""How many messages that were put back are returned at once: more of them are probably as costly to fold."""
+RESTORED_MESSAGES = 64
+"""How many restored messages are returned at once: more of them are probably as costly to fold."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,13 +47,19 @@ class PartitionReader:
         self._consumers: list[PartitionConsumer] = []
         self._consumer_of: dict[int, PartitionConsumer] = {}
         self._arrived: asyncio.Queue[Arrived] = asyncio.Queue(maxsize=8)
-        self._put_back: list[ReportedMessage] = []
+        self._restored: list[ReportedMessage] = []
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_s = 0.0
 
     @property
-    def readers(self) -> int:
-        return len(self._consumers)
+    def is_open(self) -> bool:
+        """Whether it reads any partition."""
+        return bool(self._consumers)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many consumers as it may have."""
+        return len(self._consumers) >= MAX_READERS
 
     async def add(self, partitions: Collection[int], after: int) -> None:
         """Also reads these partitions, from the first message above ``after``."""
@@ -67,7 +73,7 @@ class PartitionReader:
         """Stops returning messages of these partitions."""
         for partition in partitions:
             self._consumer_of.pop(partition, None)
-        self._put_back = [message for message in self._put_back if message.partition in self._consumer_of]
+        self._restored = [message for message in self._restored if message.partition in self._consumer_of]
         await self._close_idle()
 
     def reads(self, partition: int) -> bool:
@@ -79,9 +85,9 @@ class PartitionReader:
         if self._arrived.empty():
             self._arrived.put_nowait(None)
 
-    def put_back(self, messages: Sequence[ReportedMessage]) -> None:
+    def restore(self, messages: Sequence[ReportedMessage]) -> None:
         """Makes :meth:`take` return these again, before all others: the last messages that it returned."""
-        self._put_back = [*messages, *self._put_back]
+        self._restored = [*messages, *self._restored]
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
         """The messages that have arrived, fewer if they are large; empty after ``timeout_s`` or earlier.
@@ -90,8 +96,8 @@ class PartitionReader:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
         messages: list[ReportedMessage]
-        if self._put_back:
-            messages, self._put_back = self._put_back[:PUT_BACK_MESSAGES], self._put_back[PUT_BACK_MESSAGES:]
+        if self._restored:
+            messages, self._restored = self._restored[:RESTORED_MESSAGES], self._restored[RESTORED_MESSAGES:]
             return messages
         if self._arrived.empty():
             self._set_alarm(timeout_s)
@@ -112,9 +118,9 @@ class PartitionReader:
     def folded_through(self) -> dict[int, int]:
         """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued.
 
-        A partition with messages that were put back is left out.
+        A partition with restored messages is left out.
         """
-        held = {message.partition for message in self._put_back}
+        held = {message.partition for message in self._restored}
         return {
             partition: consumer.reader.high_water
             for partition, consumer in self._consumer_of.items()
@@ -123,9 +129,9 @@ class PartitionReader:
 
     @property
     def held_bytes(self) -> int:
-        """The size of the messages that were read and not taken, or put back."""
+        """The size of the messages that were read and not taken, or restored."""
         queued = sum(consumer.reader.held_bytes + consumer.queued_bytes for consumer in self._consumers)
-        return queued + _size_of(self._put_back)
+        return queued + _size_of(self._restored)
 
     def silent_s(self, now_s: float) -> float:
         """Seconds since the longest silent reader last received anything."""
@@ -135,7 +141,7 @@ class PartitionReader:
         """Closes all consumers and drops what they had read."""
         consumers, self._consumers = self._consumers, []
         self._consumer_of.clear()
-        self._put_back = []
+        self._restored = []
         if self._alarm is not None:
             await end_tasks([self._alarm])
         await _end(consumers)

@@ -3,7 +3,7 @@ ended.
 
 Eviction changes no decision: it happens between ticks, when everything folded is committed, and whoever has an input
 for an execution loads it first. What a server must know of every living execution stays: its timers
-(:class:`~noetl_stream.server.inputs.inputs.ServerInputs`) and the commands that it is owed.
+(:class:`~noetl_stream.server.inputs.waits.Waits`) and the commands that it is owed.
 """
 
 from __future__ import annotations

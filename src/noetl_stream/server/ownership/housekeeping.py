@@ -11,7 +11,6 @@ from noetl_stream.errors import Fenced, NewerFormat, NoetlError, OutcomeUnknown,
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import PartitionLease
-from noetl_stream.server.inputs.reader import MAX_READERS
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.parts import ServerParts
@@ -56,7 +55,7 @@ class PartitionAssignment:
         ids = {lease.id for lease in taken}
         if not taken:
             return
-        if self._parts.reader.readers >= MAX_READERS:
+        if self._parts.reader.is_full:
             await self.reopen()
         else:
             await self._parts.reader.add(ids, min(lease.last_seq for lease in taken))
@@ -81,7 +80,7 @@ class PartitionAssignment:
                 await ownership.note_loaded(partition)
         timers = await self._parts.ports.store.timers_in(partitions)
         self._parts.timers.track(timers)
-        self._parts.inputs.track_timers([row for row in timers if not is_aggregate(row.execution_id)])
+        self._parts.waits.track_timers([row for row in timers if not is_aggregate(row.execution_id)])
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
@@ -185,7 +184,7 @@ class PartitionAssignment:
     async def _reload(self) -> None:
         # At each attempt: what an earlier one loaded may belong to another server by now.
         self._parts.executions.forget_all()
-        self._parts.inputs.forget()
+        self._parts.waits.forget()
         self._parts.timers.forget()
         leases = await self._parts.ownership.reload()
         self._parts.catching_up.forget({lease.id for lease in leases})

@@ -235,12 +235,12 @@ class PartitionLeaseKeeper:
         """Nothing is heard between two readers; before the first, nothing need be."""
         if not len(self._parts.ownership):
             self._heard_s = now_s
-        elif self._parts.reader.readers:
+        elif self._parts.reader.is_open:
             self._heard_s = max(self._heard_s, now_s - self._parts.reader.silent_s(now_s))
 
     async def _ask_clock(self) -> None:
         asked_s = self._clock.monotonic_s()
-        self._parts.inputs.synchronize(await self._store.lease_clock_ms())
+        self._parts.waits.synchronize(await self._store.lease_clock_ms())
         self.round_trips.add("Postgres", self._clock.monotonic_s() - asked_s)
 
     async def _learn_formats(self) -> None:

@@ -159,7 +159,7 @@ class Committer:
                 continue
             self._executions.grow(execution_id, tick.segments[execution_id].size)
             if state.timers or state.looks_into is not None:
-                self._parts.inputs.track(state)
+                self._parts.waits.track(state)
         if tick.aggregates:
             self._parts.timers.track(tick.timers.values())
         if tick.inbox:

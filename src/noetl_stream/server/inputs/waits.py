@@ -53,7 +53,7 @@ Input = tuple[str, RecordedFact]
 """An execution and the input to fold into it."""
 
 
-class ServerInputs:
+class Waits:
     """Tracks what each state waits for and returns inputs that are due. ``nudge`` is called when one is ready early."""
 
     def __init__(
@@ -146,7 +146,7 @@ class ServerInputs:
                 ready.append((execution_id, RecordedFact(fact, at_ms=now_ms)))
         return ready
 
-    def put_back(self, inputs: Sequence[Input]) -> None:
+    def restore(self, inputs: Sequence[Input]) -> None:
         """Makes :meth:`ready` return these again, before all others."""
         if inputs:
             self._loaded = [*inputs, *self._loaded]

@@ -1,0 +1,140 @@
+"""Inputs of schedules, triggers and limits: timers, messages of streams, slots left behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
+
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import EventReceived, StreamEventRead, StreamSeen
+from noetl_stream.model.ids import derive, partition_of
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
+from noetl_stream.ports.limits import LEFT_AT_ONCE, LimitSlotRow
+from noetl_stream.ports.store import InboxItem
+from noetl_stream.server.aggregates.aggregates import DueTimer
+from noetl_stream.server.aggregates.stream_readers import StreamInput
+from noetl_stream.server.inputs.source import Cursors, InputSource
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.ticks.commit import Committer
+from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.tick import inbox_letter
+
+log = logging.getLogger(__name__)
+
+LEFT_MS: Final = 60_000
+"""A slot of an execution that ended this long ago was left behind."""
+
+
+class DueTimers(InputSource[DueTimer]):
+    """Timers of aggregates that are due."""
+
+    origin: ClassVar[str] = "own"
+
+    async def take(self) -> Sequence[DueTimer]:
+        parts = self._parts
+        due = parts.timers.take(parts.waits.now_ms())
+        if due and await parts.catching_up.look(one.aggregate_id for one in due):
+            parts.inbox.expect_messages()
+        return due
+
+    async def fold(self, inputs: Sequence[DueTimer]) -> Sequence[DueTimer]:
+        fold = self._parts.new_fold()
+        await self._parts.aggregates.timers(inputs, self._parts.waits.now_ms(), fold.tick)
+        if fold.tick.partitions:
+            await self.commit(fold)
+        return ()
+
+    async def refuse(self, fold: Fold, one: DueTimer, reason: str) -> Cursors:
+        """Keeps a dead letter that names the aggregate. Its timer stays for the next owner."""
+        partition = self.partition_of(one)
+        item = InboxItem(one.due_ms, partition, one.aggregate_id, codec.encode(one))
+        letter = inbox_letter(item, self._parts.waits.now_ms(), reason)
+        fold.tick.dead_letters.append(replace(letter, id=f"timer-{one.aggregate_id}-{one.due_ms}", subject="timer"))
+        return self._committer.cursors({partition})
+
+    def restore(self, inputs: Sequence[DueTimer]) -> None:
+        self._parts.timers.restore(inputs)
+
+    def execution_of(self, one: DueTimer) -> str:
+        return one.aggregate_id
+
+
+class StreamInputs(InputSource[StreamInput]):
+    """What was read of streams for triggers. The readers offer it again until it is folded."""
+
+    origin: ClassVar[str] = "own"
+
+    async def take(self) -> Sequence[StreamInput]:
+        """The messages that wait. What was found out about a stream is folded at once: nothing in it can be refused."""
+        offered = self._parts.streams.offered() if self._parts.streams is not None else []
+        seen = [one for one in offered if isinstance(one.fact, StreamSeen)]
+        if seen:
+            self._parts.counts.inputs[self.origin] += len(seen)
+            await self.fold(seen)
+        return [one for one in offered if isinstance(one.fact, StreamEventRead)]
+
+    async def fold(self, inputs: Sequence[StreamInput]) -> Sequence[StreamInput]:
+        fold = self._parts.new_fold()
+        states = await self._parts.aggregates.read(inputs, self._parts.waits.now_ms(), fold.tick)
+        if fold.tick.partitions:
+            await self.commit(fold)
+        if self._parts.streams is not None:
+            self._parts.streams.folded(inputs, states)
+        return ()
+
+    async def refuse(self, fold: Fold, one: StreamInput, reason: str) -> Cursors:
+        """Keeps a message as a dead letter; its trigger goes on with the next. Requeued, the letter is an event that is
+        sent again.
+        """
+        partition, at_ms = self.partition_of(one), self._parts.waits.now_ms()
+        if isinstance(one.fact, StreamEventRead):
+            place = one.fact.place
+            id = f"stream-{derive(one.fact.consumer, place.made)[:16]}-{place.sequence}"
+            passed = {"subject": "", "stream": place.stream, "sequence": place.sequence}
+            why = f"it cannot be folded, dead letter {id}: {reason}"
+            skipped = one._replace(fact=replace(one.fact, event=passed, unfoldable=why))
+            await self._parts.aggregates.read([skipped], at_ms, fold.tick)
+            if fold.tick.aggregates:  # else the trigger is gone, or another by now
+                event = EventReceived(id, one.path, event=one.fact.event)
+                body = codec.encode(AggregateMessage(one.aggregate_id, event, AGGREGATES_FORMAT))
+                said = f"message {place.sequence} of stream {place.stream} for trigger {one.path}: {reason}"
+                letter = inbox_letter(InboxItem(place.sequence, partition, one.aggregate_id, body), at_ms, said)
+                fold.tick.dead_letters.append(replace(letter, id=id, subject=f"{place.stream} {place.sequence}"))
+        return self._committer.cursors({partition})
+
+    def execution_of(self, one: StreamInput) -> str:
+        return one.aggregate_id
+
+
+class LeftSlots(InputSource[LimitSlotRow]):
+    """Slots of limits whose executions have ended: the message that should have returned them was lost."""
+
+    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+        super().__init__(parts, committer)
+        self._looked_s = parts.ports.clock.monotonic_s()
+
+    async def take(self) -> Sequence[LimitSlotRow]:
+        parts = self._parts
+        now_s = parts.ports.clock.monotonic_s()
+        if now_s - self._looked_s < parts.times.slots_s or not parts.ownership.ids:
+            return ()
+        self._looked_s = now_s
+        rows = await parts.ports.store.limit_slots_left(parts.waits.now_ms() - LEFT_MS, LEFT_AT_ONCE)
+        return [row for row in rows if partition_of(row.limit_id) in parts.ownership.ids]
+
+    async def fold(self, inputs: Sequence[LimitSlotRow]) -> Sequence[LimitSlotRow]:
+        log.warning("giving back %d slots of limits whose executions have ended", len(inputs))
+        fold = self._parts.new_fold()
+        await self._parts.aggregates.give_back(inputs, self._parts.waits.now_ms(), fold.tick)
+        await self.commit(fold)
+        return ()
+
+    async def refuse(self, fold: Fold, one: LimitSlotRow, reason: str) -> Cursors:
+        """Keeps nothing: the row of the slot is found again."""
+        return self._committer.cursors({self.partition_of(one)})
+
+    def execution_of(self, one: LimitSlotRow) -> str:
+        return one.limit_id

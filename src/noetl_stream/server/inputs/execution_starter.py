@@ -1,0 +1,59 @@
+"""Starts of executions: the playbook of a request, with all that it needs to run."""
+
+from __future__ import annotations
+
+from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
+from noetl_stream.engine.state import RecordedFact
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.store import PlaybookRow
+from noetl_stream.server.answers.credentials import with_credentials
+from noetl_stream.server.answers.grants import granted
+from noetl_stream.server.answers.schemas import with_schemas
+from noetl_stream.server.memory.plan_cache import KnownPlaybook, bounded
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.ticks.tick import PendingTick
+
+
+class ExecutionStarter:
+    """Adds requested executions to the server's memory."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._parts = parts
+        self._executions = parts.executions
+
+    async def begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
+        """Adds a requested execution with its playbook; returns the source to store, if any."""
+        known = await self._parts.plans.at_hand(request.digest)
+        if known is None:
+            self._executions.begin(execution_id, UNLOADED)
+            return None
+        self._executions.begin(execution_id, await self._checked(known.plan, request))
+        return known.row
+
+    async def take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
+        """Gives an execution that was parked for its playbook the loaded one."""
+        cached, known = self._executions.get(execution_id), recorded.value
+        if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
+            return
+        if cached.state is not None and cached.state.request is not None:
+            cached.plan = await self._checked(known.plan, cached.state.request)
+            if known.row is not None:
+                tick.playbooks[known.row.digest] = known.row
+
+    async def _checked(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
+        """The playbook of a request with everything else it needs; or why it may not run."""
+        ports = self._parts.ports
+        grants = ports.grants.current() if ports.grants is not None else None
+        caller = await self._caller_of(request) if grants is not None else None
+        plan = granted(bounded(known), grants, caller)
+        if request.rerun is None:  # which has the schemas of its original
+            plan = await with_schemas(plan, ports.catalog, grants)
+        return self._parts.formats.written(await with_credentials(plan, ports.secrets, grants))
+
+    async def _caller_of(self, request: ExecutionRequested) -> str | None:
+        """The path of the playbook that called this one; ``None`` if none did."""
+        if request.parent is None:
+            return None
+        row = await self._parts.ports.store.execution(request.parent.execution_id)
+        return row.path if row is not None else ""

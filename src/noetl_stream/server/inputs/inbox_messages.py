@@ -1,0 +1,120 @@
+"""Messages between executions as inputs (PROTOCOL §1 *Inbox*)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from noetl_stream.engine.effects import SendMessage, ended_message
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import is_aggregate
+from noetl_stream.model.events import ChildFinished, ExecutionRequested, Origin
+from noetl_stream.model.messages import FORMAT, InboxMessage
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.status import ENDED
+from noetl_stream.ports.store import InboxItem
+from noetl_stream.server.inputs.execution_starter import ExecutionStarter
+from noetl_stream.server.inputs.source import Cursors, InputSource
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.ticks.commit import Committer
+from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
+from noetl_stream.server.ticks.tick import PendingTick, inbox_letter
+
+
+class InboxMessages(InputSource[InboxItem]):
+    """Messages that wait in Postgres, to executions and to aggregates."""
+
+    origin: ClassVar[str] = "inbox"
+
+    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+        super().__init__(parts, committer)
+        self._executions = parts.executions
+        self._starter = ExecutionStarter(parts)
+
+    async def take(self) -> Sequence[InboxItem]:
+        parts = self._parts
+        items = await parts.inbox.take(parts.ownership.ids)
+        if await parts.catching_up.look(item.execution_id for item in items):
+            parts.inbox.expect_messages()
+            items = await parts.inbox.take(parts.ownership.ids)
+        parts.catching_up.note_read(items)
+        return parts.aggregates.in_order(items)
+
+    async def fold(self, inputs: Sequence[InboxItem]) -> Sequence[InboxItem]:
+        rest: Sequence[InboxItem] = ()
+        fold = self._parts.new_fold()
+        at_ms = self._parts.waits.now_ms()
+        told = [item for item in inputs if is_aggregate(item.execution_id)]
+        items = [item for item in inputs if not is_aggregate(item.execution_id)]
+        await self._parts.aggregates.messages(told, at_ms, fold.tick)
+        await self._executions.load({item.execution_id for item in items})
+        for number, item in enumerate(items, start=1):
+            message = fold.decode_inbox(item, at_ms)
+            if message is None:
+                continue
+            await self._prepare(item, message, fold.tick)
+            fold.inbox_message(item, message, at_ms)
+            if fold.is_full:
+                items, rest = items[:number], items[number:]
+                break
+        partitions = {item.partition for item in (*items, *told)} | fold.tick.partitions
+        await self.commit(fold, self._committer.cursors(partitions))
+        return rest
+
+    async def refuse(self, fold: Fold, one: InboxItem, reason: str) -> Cursors:
+        """Keeps a message as a dead letter; tells whoever waits for an execution that cannot start."""
+        at_ms = self._parts.waits.now_ms()
+        moved = self._committer.cursors({one.partition})
+        if is_aggregate(one.execution_id):
+            fold.tick.inbox_folded.append(one.seq)
+            fold.tick.dead_letters.append(inbox_letter(one, at_ms, reason))
+            return moved
+        message = fold.decode_inbox(one, at_ms)
+        if message is None:
+            return moved
+        fold.tick.dead_letters.append(inbox_letter(one, at_ms, reason))
+        fact = message.fact
+        if not isinstance(fact, ExecutionRequested) or self._executions.state(one.execution_id):
+            return moved
+        told: SendMessage | None = None
+        if fact.parent:
+            error = ErrorInfo("child_failed", f"playbook {fact.path} cannot start: {reason}", code="quarantined")
+            outcome = Outcome("error", error=error)
+            end = ChildFinished(one.execution_id, fact.parent.command_id, outcome, fact.parent.path)
+            told = SendMessage(IN_NO_JOURNAL, InboxMessage(fact.parent.execution_id, end, FORMAT))
+        elif fact.origin:
+            error = ErrorInfo("quarantined", f"it cannot start: {reason}")
+            told = SendMessage(IN_NO_JOURNAL, ended_message(one.execution_id, fact.origin, "failed", error))
+        if told is not None:
+            fold.tick.collect(one.execution_id, one.partition, [told])
+        return moved
+
+    def restore(self, inputs: Sequence[InboxItem]) -> None:
+        """They are in Postgres still: has them read again soon."""
+        self._parts.inbox.expect_messages()
+        self._parts.reader.nudge()
+
+    def execution_of(self, one: InboxItem) -> str:
+        return one.execution_id
+
+    def partition_of(self, one: InboxItem) -> int:
+        return one.partition
+
+    async def _prepare(self, item: InboxItem, message: InboxMessage, tick: PendingTick) -> None:
+        fact = message.fact
+        if isinstance(fact, ExecutionRequested):
+            if not self._executions.is_known(message.execution_id):
+                await self._starter.begin(message.execution_id, fact)
+            elif fact.origin is not None:
+                await self._end_again(item, fact.origin, tick)
+        elif isinstance(fact, FREEING):
+            await self._executions.load_freed(message.execution_id)
+
+    async def _end_again(self, item: InboxItem, origin: Origin, tick: PendingTick) -> None:
+        """Repeats an execution's end, if any, to an aggregate that started it twice, since Postgres was put back."""
+        row = await self._parts.ports.store.execution(item.execution_id)
+        for status in ENDED:
+            if row is not None and row.status == status:
+                error = None if row.error is None else codec.decode_error(row.error)
+                told = SendMessage(row.position, ended_message(row.execution_id, origin, status, error))
+                tick.send(told, row.execution_id, 0, item.seq)  # one number is what it sent as it ended

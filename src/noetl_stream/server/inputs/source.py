@@ -1,0 +1,82 @@
+"""A kind of input of executions: where it comes from, how it is folded, and what is kept of one that cannot be."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Generic, TypeAlias, TypeVar
+
+from noetl_stream.errors import JournalConflict, PayloadRefused, RequestAnswered
+from noetl_stream.model.ids import partition_of
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.ticks.commit import Committer
+from noetl_stream.server.ticks.fold import Fold
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Cursors: TypeAlias = Mapping[int, tuple[int, int]]
+"""By partition, the sequence and the time of the last message of EVENTS that is folded."""
+
+
+class InputSource(ABC, Generic[T]):
+    """The inputs of one kind.
+
+    Attributes:
+        origin: Its label in the metric of folded inputs; ``""`` if they are not counted.
+    """
+
+    origin: ClassVar[str] = ""
+
+    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+        self._parts = parts
+        self._committer = committer
+
+    @abstractmethod
+    async def take(self) -> Sequence[T]:
+        """The inputs that one turn of the loop folds."""
+
+    @abstractmethod
+    async def fold(self, inputs: Sequence[T]) -> Sequence[T]:
+        """Folds inputs in one tick and commits it; returns those left to a later tick."""
+
+    @abstractmethod
+    async def refuse(self, fold: Fold, one: T, reason: str) -> Cursors:
+        """Adds to a fold what is kept of an input that cannot be folded; returns the cursors that it moves."""
+
+    def restore(self, inputs: Sequence[T]) -> None:
+        """Makes :meth:`take` return these again, where it would not do so anyway."""
+
+    @abstractmethod
+    def execution_of(self, one: T) -> str:
+        """The execution or the aggregate that an input is for."""
+
+    def partition_of(self, one: T) -> int:
+        """The partition whose cursor an input moves."""
+        return partition_of(self.execution_of(one))
+
+    def is_misdirected(self, one: T) -> bool:
+        """Whether an input came to another partition than its execution's: that execution is not suspect."""
+        return self.partition_of(one) != partition_of(self.execution_of(one))
+
+    async def commit(self, fold: Fold, moved: Cursors | None = None) -> None:
+        """Commits a fold; without ``moved`` the cursors of its partitions stay.
+
+        Raises:
+            PayloadRefused, RequestAnswered: Postgres refuses the tick for its data.
+            JournalConflict: it cannot be committed, and no input is to blame.
+        """
+        fold.refuse_oversized()
+        if moved is None:
+            moved = self._committer.cursors(fold.tick.partitions)
+        try:
+            await self._committer.commit(fold.tick, moved)
+        except (PayloadRefused, RequestAnswered) as error:
+            log.warning("a tick of %d executions is refused: %s", len(fold.tick.touched), error)
+            raise
+        except JournalConflict as error:
+            executions = ", ".join(fold.tick.touched)
+            log.error("stopping: cannot commit a tick of executions %s: %s", executions, error)
+            raise
