@@ -31,7 +31,7 @@ verify: $(READY)  ## Run all tests, the random ones with EFFORT times the cases;
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
 
 simulate: $(READY)  ## Simulate SEEDS seeds of servers, workers and clients under faults; 100,000 take hours
-	$(BIN)/python -m noetl_stream.testing.simulation --seeds $(SEEDS)
+	$(BIN)/python -m noetl_testkit.simulation --seeds $(SEEDS)
 
 hostile: $(READY)  ## Write a million hostile messages into running servers, at EFFORT=50; takes a quarter of an hour
 	NOETL_TEST_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n 0 -m "" -q tests/journeys/test_journey_hostile.py

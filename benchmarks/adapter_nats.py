@@ -31,7 +31,7 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
-from noetl_stream.testing.conformance.command_queue import source_of
+from noetl_testkit.conformance.command_queue import source_of
 
 BODY = b'{"entries":"' + b"x" * 380 + b'"}'
 REPORTERS = 256

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Final
 
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.scenario.scenario import installed_kinds
 
 TURNS: Final = 5
 Step = dict[str, Any]

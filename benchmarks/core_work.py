@@ -41,8 +41,8 @@ from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.tick import execution_row
 from noetl_stream.template import render
 from noetl_stream.template.runtime.scope import NO_REFERENCES
-from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_testkit.keys import CAPABILITIES
 
 AT_MS: Final = 1_800_000_000_000
 AT: Final = "2027-01-15T08:00:00.000Z"

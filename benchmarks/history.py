@@ -40,7 +40,7 @@ from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
 from noetl_stream.ports.store import EntryRow, PlaybookRow, SnapshotRow
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
-from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
+from noetl_testkit.scenario.scenario import Scenario, installed_kinds
 from states import ENTRIES_A_TICK, HEAD, Filling, entries_of, row_of
 
 COUNTS = "policy: {rules: [{else: {then: {do: continue, set_ctx: {n: '{{ (ctx.n | default(0)) + 1 }}'}}}}]}"

@@ -34,7 +34,7 @@ from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
 from noetl_stream.server.ticks.tick import execution_row
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
-from noetl_stream.testing.scenario.scenario import JournalEntry, Scenario, installed_kinds
+from noetl_testkit.scenario.scenario import JournalEntry, Scenario, installed_kinds
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: bench, path: bench/states }\nworkflow:\n"
 CYCLE = HEAD + "- {step: start, tool: {kind: noop}, next: {arcs: [{step: start}]}}\n"

@@ -31,7 +31,7 @@ from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.server.upkeep.trimming import Trimmer
 from noetl_stream.settings.retention import RetentionSettings
-from noetl_stream.testing.conformance.store_rows import entry_row, execution_row
+from noetl_testkit.conformance.store_rows import entry_row, execution_row
 
 RECORD = b'{"entries":"' + b"x" * 400 + b'"}'
 REPORT = b'{"events":"' + b"x" * 290 + b'"}'

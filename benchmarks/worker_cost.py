@@ -21,10 +21,10 @@ from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
+from noetl_testkit.keys import CAPABILITIES
 
 RUNS: Final = 2_000
 ROUNDS: Final = 7

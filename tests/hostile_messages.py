@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import FORMAT, Report, UnreadableCommand
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.testing.keys import ACCESS_KEYS
+from noetl_testkit.keys import ACCESS_KEYS
 
 SIGNER: Final = Signer(ACCESS_KEYS, "request")
 DEEP: Final[Any] = json.loads("[" * 300 + "]" * 300)

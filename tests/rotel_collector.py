@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.local.processes import choose_port
-from noetl_stream.testing.waiting import until
+from noetl_testkit.waiting import until
 
 
 def rotel_program() -> Path:

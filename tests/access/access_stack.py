@@ -45,9 +45,9 @@ from noetl_stream.model.messages import MemoryUse
 from noetl_stream.ports.access import Authenticator
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.settings.gateway import GatewayLimits
-from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
-from noetl_stream.testing.keys import SIGNER
 from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
+from noetl_testkit.keys import SIGNER
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2

@@ -21,7 +21,7 @@ from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.refusals import SAMPLE_S
 from noetl_stream.settings.oidc import OidcSettings
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 
 PUBLIC = """
 GET /livez

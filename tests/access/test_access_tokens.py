@@ -25,7 +25,7 @@ from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, CallCredentials
 from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.settings.oidc import OidcSettings
-from noetl_stream.testing.conformance.access import attempted
+from noetl_testkit.conformance.access import attempted
 
 OPERATOR = NewToken("ci", "operator", ("team/a",))
 

@@ -17,7 +17,7 @@ from noetl_stream.gateway.access.guard import WAY_IN_AGAIN_S, require_way_in, un
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
-from noetl_stream.testing.waiting import TIMEOUT_S, until
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0", ""])

@@ -19,8 +19,8 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource
 from noetl_stream.ports.event_log import EventLog, EventReader
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
-from noetl_stream.testing.conformance.command_queue import source_of
-from noetl_stream.testing.waiting import until, until_it_is
+from noetl_testkit.conformance.command_queue import source_of
+from noetl_testkit.waiting import until, until_it_is
 
 
 @pytest.fixture(scope="session")

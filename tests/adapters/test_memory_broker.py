@@ -9,9 +9,9 @@ import pytest
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.errors import BlobMissing, ReaderBroken, Unreachable
-from noetl_stream.testing.conformance.command_queue import command, issue, take
-from noetl_stream.testing.conformance.event_log import ALL, decided, read
-from noetl_stream.testing.waiting import until
+from noetl_testkit.conformance.command_queue import command, issue, take
+from noetl_testkit.conformance.event_log import ALL, decided, read
+from noetl_testkit.waiting import until
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
 from noetl_stream.adapters.memory.trigger_streams import MemoryTriggerStreams
-from noetl_stream.testing.conformance.blobs import BlobsConformance
-from noetl_stream.testing.conformance.bus import BusConformance
-from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
-from noetl_stream.testing.conformance.event_log import EventLogConformance
-from noetl_stream.testing.conformance.task_logs import TaskLogsConformance
-from noetl_stream.testing.conformance.trigger_streams import STREAM, TriggerStreamsConformance
+from noetl_testkit.conformance.blobs import BlobsConformance
+from noetl_testkit.conformance.bus import BusConformance
+from noetl_testkit.conformance.command_queue import CommandQueueConformance
+from noetl_testkit.conformance.event_log import EventLogConformance
+from noetl_testkit.conformance.task_logs import TaskLogsConformance
+from noetl_testkit.conformance.trigger_streams import STREAM, TriggerStreamsConformance
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from noetl_stream.adapters.nats.event_reader import BATCH_BYTES, MAX_READ_AHEAD_
 from noetl_stream.adapters.nats.pull import ENVELOPE_BYTES
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
-from noetl_stream.testing.conformance.command_queue import command, issue, source_of
-from noetl_stream.testing.conformance.event_log import ALL
-from noetl_stream.testing.waiting import TIMEOUT_S, until
+from noetl_testkit.conformance.command_queue import command, issue, source_of
+from noetl_testkit.conformance.event_log import ALL
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 LARGE = b'"' + b"x" * 900_000 + b'"'
 MESSAGES = 60

@@ -15,8 +15,8 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import BlobMissing, NotReady, StoreMissing, Unreachable
 from noetl_stream.ports.subjects import RESULTS, RESULTS_BUCKET
-from noetl_stream.testing.waiting import TIMEOUT_S
 from noetl_stream.worker.waiting import persist
+from noetl_testkit.waiting import TIMEOUT_S
 
 THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)
 

@@ -10,8 +10,8 @@ from nats_process import NatsServer
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import Unreachable
-from noetl_stream.testing.conformance.bus import RecordingHandler
-from noetl_stream.testing.waiting import TIMEOUT_S
+from noetl_testkit.conformance.bus import RecordingHandler
+from noetl_testkit.waiting import TIMEOUT_S
 from slow_line import slow_line
 
 

@@ -28,8 +28,8 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.nats_accounts import nats_accounts
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.testing.conformance.command_queue import command
-from noetl_stream.testing.waiting import until, until_it_is
+from noetl_testkit.conformance.command_queue import command
+from noetl_testkit.waiting import until, until_it_is
 
 log = logging.getLogger(__name__)
 

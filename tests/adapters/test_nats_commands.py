@@ -17,14 +17,14 @@ from noetl_stream.errors import NotReady, Unreachable, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
-from noetl_stream.testing.conformance.command_queue import (
+from noetl_testkit.conformance.command_queue import (
     command,
     expect_present,
     issue,
     source_of,
     take,
 )
-from noetl_stream.testing.waiting import TIMEOUT_S
+from noetl_testkit.waiting import TIMEOUT_S
 
 
 async def consumer_config(connection: NatsConnection, pool: str) -> dict[str, object]:

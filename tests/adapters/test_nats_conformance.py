@@ -16,13 +16,13 @@ from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
-from noetl_stream.testing.conformance.blobs import BlobsConformance
-from noetl_stream.testing.conformance.bus import BusConformance
-from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
-from noetl_stream.testing.conformance.event_log import EventLogConformance
-from noetl_stream.testing.conformance.task_logs import TaskLogsConformance
-from noetl_stream.testing.conformance.trigger_streams import TriggerStreamsConformance
-from noetl_stream.testing.waiting import until
+from noetl_testkit.conformance.blobs import BlobsConformance
+from noetl_testkit.conformance.bus import BusConformance
+from noetl_testkit.conformance.command_queue import CommandQueueConformance
+from noetl_testkit.conformance.event_log import EventLogConformance
+from noetl_testkit.conformance.task_logs import TaskLogsConformance
+from noetl_testkit.conformance.trigger_streams import TriggerStreamsConformance
+from noetl_testkit.waiting import until
 
 
 @pytest.fixture

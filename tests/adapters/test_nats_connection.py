@@ -16,7 +16,7 @@ from noetl_stream.adapters.nats.fast_path import FastWire
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.testing.waiting import TIMEOUT_S, until
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 
 async def test_an_unreachable_server_is_one_clear_line() -> None:

@@ -19,7 +19,7 @@ from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
 from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.subjects import EVENTS, LOGS
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 
 DAY_MS = 24 * 3_600_000
 

@@ -29,8 +29,8 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
-from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.work import WorkTool, playbook, work
+from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.work import WorkTool, playbook, work
 
 pytestmark = pytest.mark.verify
 

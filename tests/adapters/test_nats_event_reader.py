@@ -15,8 +15,8 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.errors import NotReady, ReaderBroken
 from noetl_stream.ports.event_log import EventReader
 from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.testing.conformance.event_log import ALL, read
-from noetl_stream.testing.waiting import TIMEOUT_S, until, until_it_is
+from noetl_testkit.conformance.event_log import ALL, read
+from noetl_testkit.waiting import TIMEOUT_S, until, until_it_is
 
 
 async def consumer_names(connection: NatsConnection) -> list[str]:

@@ -19,8 +19,8 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.nats_accounts import nats_accounts
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
-from noetl_stream.testing.conformance.command_queue import command
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.conformance.command_queue import command
+from noetl_testkit.waiting import until_it_is
 
 WORKER = "worker-default"
 

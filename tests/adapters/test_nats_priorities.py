@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.priority_requests import PriorityRequests
 from noetl_stream.adapters.nats.protocol import Status
 from noetl_stream.ports.command_queue import CommandSource, Delivery
 from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
-from noetl_stream.testing.conformance.command_queue import (
+from noetl_testkit.conformance.command_queue import (
     command,
     expect_present,
     issue,
@@ -30,7 +30,7 @@ from noetl_stream.testing.conformance.command_queue import (
     take,
     waiting,
 )
-from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
 
 async def names_of_consumers(connection: NatsConnection) -> list[str]:

@@ -22,8 +22,8 @@ from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.testing.conformance.event_log import ALL, decided, read
-from noetl_stream.testing.waiting import TIMEOUT_S, until
+from noetl_testkit.conformance.event_log import ALL, decided, read
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 SOON_S = 0.3
 

@@ -11,9 +11,9 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.errors import OutcomeUnknown, ReaderBroken, Unreachable
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.testing.conformance.command_queue import command
-from noetl_stream.testing.conformance.event_log import ALL, decided
-from noetl_stream.testing.waiting import TIMEOUT_S, until
+from noetl_testkit.conformance.command_queue import command
+from noetl_testkit.conformance.event_log import ALL, decided
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 REPORTS = 2_000
 KILLS = 3

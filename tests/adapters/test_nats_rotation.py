@@ -14,7 +14,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.ports.nats_accounts import nats_accounts
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
-from noetl_stream.testing.waiting import until
+from noetl_testkit.waiting import until
 
 WORKER = "worker-gpu"
 

@@ -12,7 +12,7 @@ from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
 from noetl_stream.model.aggregates import StreamFilter, StreamPlace
 from noetl_stream.ports.trigger_streams import StreamConsumer, StreamWanted
-from noetl_stream.testing.conformance.trigger_streams import read, sequences
+from noetl_testkit.conformance.trigger_streams import read, sequences
 
 WANTED = StreamWanted(
     filter=StreamFilter(stream="JOBS", subject="jobs.a"), consumer="noetl-a", trigger="shop/a", from_ms=0

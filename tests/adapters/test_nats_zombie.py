@@ -19,12 +19,12 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
-from noetl_stream.testing.conformance.command_queue import expect_present, source_of, take
-from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import server_on
-from noetl_stream.testing.simulation.work import WorkTool, playbook, work
-from noetl_stream.testing.waiting import until
+from noetl_testkit.conformance.command_queue import expect_present, source_of, take
+from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import server_on
+from noetl_testkit.simulation.work import WorkTool, playbook, work
+from noetl_testkit.waiting import until
 
 EXECUTION = "execution-1"
 SOURCE = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])

@@ -10,7 +10,7 @@ import pytest
 from audit_api import AuditApi, audit_api
 
 from cli_program import only_json
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 from warm_program import noetl
 
 AUDIT = Path(__file__).parent

@@ -13,7 +13,7 @@ from cli_program import only_json
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, LoopPagedOut
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 from warm_program import noetl
 
 AUDIT = Path(__file__).parent

@@ -8,7 +8,7 @@ import pytest
 
 from cli_program import only_json
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
+from noetl_testkit.scenario.scenario import Scenario, installed_kinds
 from warm_program import noetl
 
 AUDIT = Path(__file__).parent

@@ -15,7 +15,7 @@ from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.concurrency import AT_ONCE, each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
-from noetl_stream.testing.conformance.store_rows import execution_row
+from noetl_testkit.conformance.store_rows import execution_row
 
 NO_SESSION = cast(Session, None)
 IDS = [f"id-{number}" for number in range(100)]

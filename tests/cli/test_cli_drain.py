@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli_program import NOETL, PATIENCE_S, environment
-from noetl_stream.testing.waiting import until
+from noetl_testkit.waiting import until
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")

@@ -31,11 +31,11 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes
-from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import run_worker, server_on
-from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import run_worker, server_on
+from noetl_testkit.simulation.work import Effect, WorkTool, playbook
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 BY = "token:ada"

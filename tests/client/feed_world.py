@@ -17,8 +17,8 @@ from noetl_stream.model import codec
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import FedEvent, PartitionLease, StoredEvent
-from noetl_stream.testing.conformance.feed import tick_with_events
-from noetl_stream.testing.conformance.store_rows import FACTS, taken, tick_of
+from noetl_testkit.conformance.feed import tick_with_events
+from noetl_testkit.conformance.store_rows import FACTS, taken, tick_of
 
 
 class Countable(MemoryStore):

@@ -17,7 +17,7 @@ from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start, StepRunRange
 from noetl_stream.ports.operations.timelines import TimeRange
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 SECRET = "hunter2 hunter2"
 ECHO = playbook(

@@ -11,7 +11,7 @@ from noetl_stream.client.views import changes as change_pages
 from noetl_stream.model.events import CancelRequested, CtxPatched
 from noetl_stream.ports.operations.changes import KeyChangeDocument
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 
 def sets(**keys: str) -> dict[str, Any]:

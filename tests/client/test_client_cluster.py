@@ -19,8 +19,8 @@ from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocume
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import InboxRow
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 LONG = playbook("long", [{"step": "long", "tool": work("done", 60.0)}])

@@ -12,7 +12,7 @@ from noetl_stream.errors import BlobMissing, Conflict, NotFound
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.ports.store import ObjectUseRow, StoredEvent
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
 HEARS = playbook("hears", [{"step": "ear", "tool": [HEAR]}])

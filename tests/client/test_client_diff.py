@@ -14,7 +14,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, SignalReceived
 from noetl_stream.ports.operations.diffs import DiffRowDocument, ExecutionDiffDocument
 from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 
 def policy(*rules: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, 
 from noetl_stream.ports.operations.diagnosis import CheckDocument
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 DAY_MS = 24 * 3_600_000
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor.md"

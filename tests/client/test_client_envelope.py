@@ -22,8 +22,8 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.testing.keys import capability_of
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.keys import capability_of
+from noetl_testkit.simulation.work import playbook, then, work
 
 WORKERS = ("ann", "bob")
 PARALLEL = {"mode": "parallel", "max_in_flight": 3}

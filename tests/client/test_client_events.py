@@ -16,7 +16,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.ports.operations.events import EVENT_FIELDS, EventFilter, EventPage
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 TWO = playbook(
     "two",

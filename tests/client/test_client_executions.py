@@ -34,7 +34,7 @@ from noetl_stream.ports.operations.executions import (
     StepRunsDocument,
 )
 from noetl_stream.ports.store import SnapshotRow
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 ONE = playbook("one", [{"step": "only", "tool": work("{{ workload.n }}")}], workload={"n": 1})
 HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}

@@ -14,7 +14,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 SET = {"rules": [{"else": {"then": {"do": "continue", "set_ctx": {"n": "{{ outcome.result }}"}}}}]}
 ROUND = playbook(

@@ -7,7 +7,7 @@ from client_stage import ClientStage, labelled
 
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.executions import ExecutionFilter
-from noetl_stream.testing.simulation.work import work
+from noetl_testkit.simulation.work import work
 
 
 async def fill(stage: ClientStage) -> dict[str, str]:

@@ -13,7 +13,7 @@ from noetl_stream.client.why import journal as why_journal
 from noetl_stream.ports import journal as journals
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.store import StoredEvent
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 STEPS = 6
 CHAIN = playbook(

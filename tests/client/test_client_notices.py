@@ -18,7 +18,7 @@ from noetl_stream.ports.operations.executions import (
     WarningDocument,
 )
 from noetl_stream.ports.store import StoredEvent
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 REASON = "nothing left can change its admission"
 DENIED = {"policy": {"admit": {"rules": [{"else": {"then": {"allow": False}}}]}}}

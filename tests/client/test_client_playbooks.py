@@ -10,7 +10,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.playbooks import RegisteredDocument
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 FLOW = playbook(
     "flow",

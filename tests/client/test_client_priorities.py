@@ -8,8 +8,8 @@ from client_stage import BY, ClientStage
 
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.testing.simulation.work import playbook, work
-from noetl_stream.testing.waiting import expect_error
+from noetl_testkit.simulation.work import playbook, work
+from noetl_testkit.waiting import expect_error
 
 
 def one_step(takes_s: float = 1.0, **spec: Any) -> str:

@@ -19,7 +19,7 @@ from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.feed import LAST_EVENT
 from noetl_stream.ports.operations.timelines import TimeRange
-from noetl_stream.testing.simulation.work import playbook
+from noetl_testkit.simulation.work import playbook
 
 WAITS = playbook("waits", [{"step": "ear", "tool": {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}}])
 

@@ -16,7 +16,7 @@ from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import AcceptedDocument
-from noetl_stream.testing.keys import SIGNER
+from noetl_testkit.keys import SIGNER
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}

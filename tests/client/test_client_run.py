@@ -23,7 +23,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
 from noetl_stream.ports.store import StoredEvent
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 TWO = playbook("two", [{"step": "start", "tool": work(1, 3.0), "next": then("end")}, {"step": "end", "tool": work(2)}])
 HEARS = playbook(

@@ -9,7 +9,7 @@ from client_stage import ClientStage
 
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.ports.access import StoredToken
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 ADA, OPERATOR = "token:ada", "someone"
 FLOW = playbook("flow", [{"step": "start", "tool": work(1)}])

@@ -10,7 +10,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted
 from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 SCHEMA = """
 apiVersion: noetl.io/v2

@@ -18,7 +18,7 @@ from noetl_stream.model.events import CtxPatched, SignalReceived
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import SnapshotRow
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 HELD = {"wait": {"timeout_s": 600}, "rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}
 FORK = playbook(

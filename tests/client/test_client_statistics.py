@@ -15,8 +15,8 @@ from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.ports.operations.statistics import DurationsDocument
-from noetl_stream.testing.conformance.store_rows import committed, execution_row
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.conformance.store_rows import committed, execution_row
+from noetl_testkit.simulation.work import playbook, then, work
 
 FLOW = playbook(
     "flow",

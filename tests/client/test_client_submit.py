@@ -16,7 +16,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord, RecordEntry, Request
 from noetl_stream.ports import subjects
-from noetl_stream.testing.keys import SIGNER
+from noetl_testkit.keys import SIGNER
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 

@@ -13,7 +13,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.selections import MAX_GROUPS
-from noetl_stream.testing.conformance.store_rows import committed, execution_row
+from noetl_testkit.conformance.store_rows import committed, execution_row
 
 MINUTE_MS = 60_000
 NOON_MS = 1_767_268_800_000

@@ -8,7 +8,7 @@ from client_stage import BY, ClientStage
 from noetl_stream.client.limits import limit_with_slots
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.server.inputs.catching_up import CatchingUp
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 LIMIT = {"policy": {"limit": {"key": "acme", "concurrency": 1}}}
 LOOP = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}

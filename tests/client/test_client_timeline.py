@@ -19,7 +19,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested, SignalReceived
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
 from noetl_stream.ports.operations.timelines import IterationRange, TimelineDocument, TimelineRowDocument, TimeRange
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 HELD = {"wait": {"timeout_s": 600}, "rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}
 AGAIN = {"rules": [{"when": "{{ outcome.error }}", "then": {"do": "retry", "attempts": 3, "delay": 2}}]}

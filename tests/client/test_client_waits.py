@@ -7,7 +7,7 @@ from noetl_stream.client.waiting_on import BYTES_PER_OPERATION
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import AwaitedJoinDocument, AwaitedPoolDocument, GuardDocument
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -38,7 +38,7 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
-from noetl_stream.testing.scenario.scenario import Scenario, parked, rerun
+from noetl_testkit.scenario.scenario import Scenario, parked, rerun
 
 STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
 

@@ -8,7 +8,7 @@ import pytest
 from why_scenarios import HEAD, reasons, waiting_on
 
 from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 ARCS = """
 workflow:

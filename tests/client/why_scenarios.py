@@ -9,8 +9,8 @@ from noetl_stream.client.why.journal import JournalHistory, read_history
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
-from noetl_stream.testing.scenario.scenario import Scenario
-from noetl_stream.testing.scenario.scripted_run import WORKER as RUNNER
+from noetl_testkit.scenario.scenario import Scenario
+from noetl_testkit.scenario.scripted_run import WORKER as RUNNER
 
 WORKER = WorkerDocument(
     name=RUNNER, pool="default", slots=4, busy=1, since="", kinds=[], draining=False, version="1", running=[]

@@ -16,7 +16,7 @@ from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.template import Scope, render
 from noetl_stream.template.runtime.scope import outcome_view
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 EXAMPLE = (Path(__file__).resolve().parents[1] / "playbook" / "accepted" / "streaming_pagination.yaml").read_text()
 ENDPOINT = {"path": "/a", "page_size": 10}

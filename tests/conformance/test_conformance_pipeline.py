@@ -8,7 +8,7 @@ import pytest
 from engine_scenarios import started
 
 from noetl_stream.model.events import LoopIterationDone, LoopIterationFailed, LoopStarted, TaskProcessed, TaskStarted
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 
 def ruled(rules: str, *, loop: str = "", more: str = "", root: str = "", **request: dict[str, Any]) -> Scenario:

@@ -23,7 +23,7 @@ from conformance_rows import (
 )
 from conformance_table import FOLDER, pages
 
-SHARED = sorted((ROOT / "src" / "noetl_stream" / "testing" / "conformance").glob("*.py"))
+SHARED = sorted((ROOT / "tests/testkit/noetl_testkit/conformance").glob("*.py"))
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 NODE = re.compile(r"(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)(?:\[(.+)\])?\Z")
 ADR = re.compile(r"\bADR (\d+)\b")

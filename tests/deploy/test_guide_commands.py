@@ -29,7 +29,7 @@ from noetl_stream.ports.subjects import COMMANDS, EVENTS
 from noetl_stream.settings.environment import CREDENTIAL_PREFIX, Settings
 from noetl_stream.settings.oidc import OIDC_PREFIX, OIDC_VARIABLES
 from noetl_stream.settings.traces import PREFIX as TRACES_PREFIX
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 from postgres_pair import Postgres, postgres_pair
 
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))

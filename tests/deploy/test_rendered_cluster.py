@@ -31,8 +31,8 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.ports.permissions import ADMIN
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
 from noetl_stream.server.parts import ServerTimes
-from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.worker.limits import ACK_WAIT_S
+from noetl_testkit.waiting import until_it_is
 from postgres_pair import PostgresPair, postgres_pair
 
 pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]

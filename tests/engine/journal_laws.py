@@ -9,7 +9,7 @@ from typing import Final
 
 from noetl_stream.model import events
 from noetl_stream.model.events import Path
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 BEGINNINGS: Final = (
     events.TokenClaimed,

@@ -13,8 +13,8 @@ from effort import RANDOM_EXECUTIONS
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.random_language import random_language
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.random_language import random_language
+from noetl_testkit.scenario.scenario import installed_kinds
 
 SEEDS = RANDOM_EXECUTIONS
 SEEDS_AT_ONCE = 40

@@ -21,8 +21,8 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
-from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
+from noetl_testkit.scenario.scenario import AskRefused, Scenario
+from noetl_testkit.scenario.scripted_run import ARGS, ScriptedRun
 
 CHAOS_TURNS = 150
 MAX_TURNS = 20_000

@@ -6,7 +6,7 @@ import pytest
 from engine_scenarios import BEST_EFFORT, given, limits, started
 
 from noetl_stream.model.events import EvaluatedGuard, StepScheduled, TokenClaimed, TokenDiscarded, TokenHeld
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 
 def gated(rules: str, root: str = "") -> Scenario:

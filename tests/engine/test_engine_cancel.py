@@ -26,7 +26,7 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.merging import merge_patch
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
+from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
 
 TWO = """
 - step: start

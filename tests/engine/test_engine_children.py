@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 CALL = """
 - step: start

@@ -18,7 +18,7 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.scenario.scenario import installed_kinds
 
 EXECUTION = "execution-1"
 AT = "2027-01-15T08:00:00.000Z"

@@ -16,7 +16,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
     TokenJoined,
 )
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 FAN = "next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}, {step: c}]}"
 

@@ -14,7 +14,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Execution, LoopState, RecordedFact
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import Fact, LoopPaged, LoopPagedOut, LoopStarted, StepScheduled
-from noetl_stream.testing.scenario.scenario import Scenario, rerun
+from noetl_testkit.scenario.scenario import Scenario, rerun
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]
 ROWS = [{"n": n, "text": "y" * 20_000} for n in range(5)]

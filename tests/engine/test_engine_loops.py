@@ -21,7 +21,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 PARALLEL = "mode: parallel"
 DISTRIBUTED = "mode: sequential, exec: distributed"

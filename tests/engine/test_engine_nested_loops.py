@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 SEQUENTIAL, PARALLEL = "mode: sequential", "mode: parallel"
 PLACES = [f"{mode}, exec: {place}" for mode, place in product((SEQUENTIAL, PARALLEL), ("local", "distributed"))]

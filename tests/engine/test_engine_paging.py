@@ -22,7 +22,7 @@ from noetl_stream.model.events import (
     StepFailed,
     StepScheduled,
 )
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]
 ROWS: list[dict[str, Any]] = [{"n": n, "cells": [10 * n, 10 * n + 1]} for n in range(3)]

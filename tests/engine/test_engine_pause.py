@@ -15,7 +15,7 @@ from noetl_stream.model.events import (
     TimerFired,
     TokenClaimed,
 )
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 FAN = """
 - step: start

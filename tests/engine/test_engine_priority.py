@@ -12,7 +12,7 @@ from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import ChildRequested, ExecutionRequested, ExecutionStarted, Parent, Rerun
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.testing.scenario.scenario import Scenario, inputs_of
+from noetl_testkit.scenario.scenario import Scenario, inputs_of
 
 STEPS = """
 - step: start

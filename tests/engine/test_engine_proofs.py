@@ -13,8 +13,8 @@ from noetl_stream.model.events import LoopDone, StepDone, StepFailed, TokenClaim
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.random_language import random_language
-from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
+from noetl_testkit.random_language import random_language
+from noetl_testkit.scenario.scenario import Scenario, installed_kinds
 
 NEVER_RUNS = {"unreachable_step", "admission_never_opens", "join_never_fires"}
 SEEDS_AT_ONCE = 25

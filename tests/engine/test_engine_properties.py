@@ -16,7 +16,7 @@ from random_workers import UNDISTURBED, RandomRun
 from effort import RANDOM_EXECUTIONS
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
+from noetl_testkit.scenario.scenario import Scenario, installed_kinds
 
 SEEDS = RANDOM_EXECUTIONS
 SEEDS_AT_ONCE = 24

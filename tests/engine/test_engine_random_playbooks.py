@@ -22,9 +22,9 @@ from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEn
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.random_language import random_language
-from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
-from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
+from noetl_testkit.random_language import random_language
+from noetl_testkit.scenario.scenario import Scenario, installed_kinds
+from noetl_testkit.scenario.scripted_run import ARGS, ScriptedRun
 
 DISTURBANCES = [
     UNDISTURBED,

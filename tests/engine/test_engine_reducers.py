@@ -14,7 +14,7 @@ from random_workers import RandomRun
 from effort import times
 from noetl_stream.model.events import CtxOverwrote, LoopDone, StepFailed, TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 PARALLEL = "mode: parallel"
 

@@ -23,7 +23,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
 )
 from noetl_stream.model.outcome import Outcome, Page, Payload, Reference
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 BRANCH = """
 - step: start

@@ -16,8 +16,8 @@ from noetl_stream.model.codec import encode
 from noetl_stream.model.events import StepDone, StepScheduled, TokenEnqueued
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.invariants import InvariantBroken
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.invariants import InvariantBroken
+from noetl_testkit.scenario.scenario import Scenario
 
 STEPS = """
 - step: start

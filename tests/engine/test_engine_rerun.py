@@ -21,7 +21,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, inputs_of, parked, rerun
+from noetl_testkit.scenario.scenario import AskRefused, Scenario, inputs_of, parked, rerun
 
 LINE = """
     - step: a

@@ -21,9 +21,9 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
-from noetl_stream.testing.random_language import random_language
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
-from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
+from noetl_testkit.random_language import random_language
+from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
+from noetl_testkit.scenario.scripted_run import ARGS, ScriptedRun
 
 SEEDS_A_PLAYBOOK = 4
 RERUNS = 3

@@ -6,7 +6,7 @@ import pytest
 from engine_scenarios import BEST_EFFORT, given, limits, started
 
 from noetl_stream.model.events import NextEvaluated, NextResting, NextTimedOut, TimerSet, TokenClaimed, TokenEnqueued
-from noetl_stream.testing.scenario.scenario import Scenario, rerun
+from noetl_testkit.scenario.scenario import Scenario, rerun
 
 APPROVED = '{step: pay, when: "{{ ctx.approved == true }}"}'
 TIMED_OUT = """{step: remind, when: "{{ event.name == 'next.timed_out' }}"}"""

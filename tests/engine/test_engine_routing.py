@@ -15,7 +15,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
 )
 from noetl_stream.model.outcome import Outcome, Payload, Reference
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 TARGETS = """
 - step: a

@@ -26,7 +26,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 TWO_TASKS = """
 - step: start

@@ -46,7 +46,7 @@ from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.template import render
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.scenario.scenario import installed_kinds
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: test, path: tests/runner }\nworkflow:\n"
 OK = Outcome("ok", payload_of({"n": 1}))

@@ -20,7 +20,7 @@ from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import render
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.scenario.scenario import installed_kinds
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: test, path: tests/straight }\nworkflow:\n"
 ONE_TASK = "- step: start\n  tool: { name: act, kind: noop, args: { n: '{{ vars }}', ctx: '{{ ctx }}' } }\n"

@@ -17,7 +17,7 @@ from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, aggregate_id
 from noetl_stream.model.events import Fact, Parent, Rate
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
+from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
 
 ONE_AT_A_TIME = """
 executor: { spec: { policy: { concurrency: { key: "{{ workload.customer }}", limit: 1 } } } }

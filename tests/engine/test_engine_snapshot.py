@@ -23,8 +23,8 @@ from noetl_stream.engine.snapshot import (
 )
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model.outcome import Payload
-from noetl_stream.testing.random_language import random_language
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.random_language import random_language
+from noetl_testkit.scenario.scenario import Scenario
 
 SEEDS = 12
 

@@ -12,7 +12,7 @@ from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.vocabulary.names import is_generated
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 
 class Story(NamedTuple):

@@ -14,7 +14,7 @@ import pytest
 from effort import times
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.playbook.vocabulary.names import is_generated
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 MAX_TASK_RUNS = 60
 

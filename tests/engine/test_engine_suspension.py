@@ -20,7 +20,7 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
+from noetl_testkit.scenario.scenario import AskRefused, Scenario
 
 NAP = """
 - step: start

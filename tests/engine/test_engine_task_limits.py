@@ -15,7 +15,7 @@ from noetl_stream.model.aggregates import SlotAsked, SlotReturned
 from noetl_stream.model.events import Parent, Rate, StepSuspended, Wait
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 PIPELINE = """
 - step: call

@@ -27,7 +27,7 @@ from noetl_stream.model.events import (
     TokenHeld,
 )
 from noetl_stream.model.limits import Limits
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 HEAVY = "range(20000) | sum > 0"
 """About 40,000 operations, more than the budget of a fact."""

@@ -6,7 +6,7 @@ import pytest
 from engine_scenarios import given, started
 
 from noetl_stream.model.events import NextEvaluated, StepCancelled, TimerSet, TokenClaimed, TokenDiscarded, TokenHeld
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 # --- admission --------------------------------------------------------------------------------------------------------
 

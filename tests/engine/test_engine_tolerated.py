@@ -18,7 +18,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds, rerun
+from noetl_testkit.scenario.scenario import Scenario, installed_kinds, rerun
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]
 BEST = "mode: best_effort"

@@ -61,15 +61,15 @@ from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
-from noetl_stream.testing.entries import events_in
-from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
+from noetl_testkit.entries import events_in
+from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.roles import check_once
 
 KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
 """Those that may stand in a playbook, and that no worker here has."""

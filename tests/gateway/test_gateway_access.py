@@ -9,7 +9,7 @@ from gateway_stage import GatewayStage
 from openapi_checks import Answered, Described
 
 from noetl_stream.gateway.access.authentication import CACHED_S
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -12,7 +12,7 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.gateway.application import RESOURCES
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 
 LONG = {"wait": "20s"}
 

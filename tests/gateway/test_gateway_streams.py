@@ -10,7 +10,7 @@ from sent_events import Event, events_of
 
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.gateway import GatewayLimits
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

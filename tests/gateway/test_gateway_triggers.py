@@ -15,7 +15,7 @@ from yarl import URL
 
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 
 BUILD = """
 apiVersion: noetl.io/v2

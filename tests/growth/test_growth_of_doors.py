@@ -20,7 +20,6 @@ from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.resources.executions import ExecutionsOf
 from noetl_stream.model.redaction import Redactor
-from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.http.request import HttpInputs, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body
@@ -28,6 +27,7 @@ from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.postgres.tool import read_statements
 from noetl_stream.tools.shell import ShellInputs
 from noetl_stream.tools.sql import Returned, result_of
+from noetl_testkit.scenario.scenario import Scenario
 
 PARTS: Final = 15
 NO_HEADERS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())

@@ -35,8 +35,8 @@ from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.playbook.upgrade.upgrade import upgrade
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.template import Scope, compile_template, render
-from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_testkit.scenario.scenario import Scenario
 
 KINDS = kinds_of(load_tools())
 PARTS: Final = 15

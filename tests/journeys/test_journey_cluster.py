@@ -21,11 +21,11 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.ports.subjects import command_subject
 from noetl_stream.settings.environment import Settings
-from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.roles import make_worker
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
 pytestmark = pytest.mark.xdist_group("stack")
 

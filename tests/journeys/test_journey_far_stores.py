@@ -23,9 +23,9 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.process_environment import identity_environment
-from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring.stack import POSTGRES_USER, StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.wiring.stores import Connected, connect
+from noetl_testkit.waiting import until_it_is
 from slow_line import slow_line
 
 pytestmark = [pytest.mark.xdist_group("journeys"), pytest.mark.verify]

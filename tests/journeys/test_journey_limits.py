@@ -10,8 +10,8 @@ import pytest
 from journey_chain import submit_and_end
 from journey_stack import LiveStack
 
-from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring.stores import connect
+from noetl_testkit.waiting import until_it_is
 
 pytestmark = pytest.mark.xdist_group("journeys")
 

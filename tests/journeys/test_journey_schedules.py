@@ -19,7 +19,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.ports.operations.schedules import OccurrenceDocument
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.waiting import until_it_is
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("journeys")

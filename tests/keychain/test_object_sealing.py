@@ -21,7 +21,7 @@ from noetl_stream.sealing.objects import (
     owner_of,
     seal_object,
 )
-from noetl_stream.testing.conformance.blobs import BlobsConformance
+from noetl_testkit.conformance.blobs import BlobsConformance
 
 FIRST, SECOND = (read_key(new_key(), "a test") for _ in range(2))
 KEYS = DerivedKeys(KeyRing(FIRST))

@@ -27,14 +27,14 @@ from noetl_stream.ports import subjects
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.settings.environment import Settings
-from noetl_stream.testing.keys import ACCESS_KEYS
-from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring.roles import make_server
 from noetl_stream.wiring.stack import open_stack
 from noetl_stream.wiring.stores import OperatorPorts
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient
+from noetl_testkit.keys import ACCESS_KEYS
+from noetl_testkit.scenario.scenario import Scenario
 
 KINDS = {"noop": NoopTool.spec}
 

@@ -16,7 +16,7 @@ from broken_generated import GENERATED, Broken
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.testing.simulation.roles import check_once
+from noetl_testkit.simulation.roles import check_once
 
 FOLDER = Path(__file__).with_name("broken")
 FILES = sorted(FOLDER.glob("*.yaml"))

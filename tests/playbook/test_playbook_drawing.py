@@ -18,8 +18,8 @@ from noetl_stream.playbook.drawing.graph import Graph, drawable, graph_of
 from noetl_stream.playbook.drawing.layout import laid_out
 from noetl_stream.playbook.drawing.svg import svg
 from noetl_stream.playbook.drawing.text import dot, mermaid
-from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_testkit.simulation.roles import check_once
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLAYBOOKS = sorted(path for path in (Path(__file__).parents[2] / "playbooks").glob("*.yaml") if "." not in path.stem)

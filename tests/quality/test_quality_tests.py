@@ -13,7 +13,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
 TEST_FILES = sorted(TESTS.rglob("test_*.py"))
-CONFORMANCE = sorted((TESTS.parent / "src").rglob("testing/**/*.py"))
+SUITES = sorted((TESTS / "testkit").rglob("*.py"))
 ASSERTING = ("check_", "assert_", "expect")
 """What a helper's name begins with when it fails if something is wrong."""
 MOMENTARY = re.compile(
@@ -55,10 +55,8 @@ def test_nothing_is_imported_from_a_test_file_and_nothing_private() -> None:
 
 def test_every_test_asserts_something() -> None:
     silent = []
-    for path in TEST_FILES + CONFORMANCE:
-        tested = {
-            name for module, name in imports(path) if module.startswith("noetl_stream") and ".testing" not in module
-        }
+    for path in TEST_FILES + SUITES:
+        tested = {name for module, name in imports(path) if module.startswith("noetl_stream")}
         for node in ast.walk(ast.parse(path.read_text())):
             is_test = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
             if is_test and not any(asserts(inner, tested) for inner in ast.walk(node)):

@@ -21,10 +21,10 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
-from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect
+from noetl_testkit.waiting import until_it_is
 
 pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
 

@@ -15,7 +15,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.ports.credentials import SealedValue, given_name
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 TELLS = playbook(
     "tells",

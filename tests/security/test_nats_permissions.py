@@ -44,8 +44,8 @@ from noetl_stream.ports.permissions import (
     pool_of,
     role_of,
 )
-from noetl_stream.testing.conformance.task_logs import stored
-from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
+from noetl_testkit.conformance.task_logs import stored
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
 IDENTITIES: Final = (ADMIN, SERVER, GATEWAY, "worker-a", "worker-b")
 SOURCE: Final = Path(__file__).parents[2] / "src" / "noetl_stream"

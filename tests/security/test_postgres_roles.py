@@ -25,8 +25,8 @@ from noetl_stream.errors import NotReady
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.store import ListingFilter, Tick
 from noetl_stream.ports.tallies import TallyKey
-from noetl_stream.testing.conformance.access import attempted
-from noetl_stream.testing.conformance.credentials import new_credential, value_of
+from noetl_testkit.conformance.access import attempted
+from noetl_testkit.conformance.credentials import new_credential, value_of
 
 Connection = Any
 

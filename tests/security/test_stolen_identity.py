@@ -27,7 +27,7 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.nats_accounts import nats_accounts
 from noetl_stream.ports.permissions import inbox_prefix
-from noetl_stream.testing.waiting import until, until_it_is
+from noetl_testkit.waiting import until, until_it_is
 
 SEEDS = {identity: new_seed() for identity in ("admin", "server", "gateway", "worker-a", "worker-b")}
 EXECUTION = "execution-1"

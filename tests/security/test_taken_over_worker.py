@@ -66,8 +66,8 @@ from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE
-from noetl_stream.testing.keys import CAPABILITIES, SIGNER
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.keys import CAPABILITIES, SIGNER
+from noetl_testkit.simulation.work import playbook, work
 
 MINE, THEIRS = "execution-mine", "execution-theirs"
 SECRET = "the password of pool b"

@@ -19,7 +19,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished, NextEvaluated
 from noetl_stream.template import ExpressionError, Scope, compile_guard, holds
 from noetl_stream.template.runtime.meter import Budget, OverBudget
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 GUARD = "{{ event.result.rows | sort(attribute='a' ~ ',a'*900) == [] }}"
 ARCS = "\n".join(f'    - {{step: end, when: "{GUARD}"}}' for _ in range(8))

@@ -30,12 +30,12 @@ from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credentials import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
-from noetl_stream.testing.keys import CAPABILITIES
-from noetl_stream.testing.simulation.work import WorkTool, work
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.pipeline import NoopTool, SecretsTool
 from noetl_stream.worker.playbooks import pin_playbook
 from noetl_stream.worker.secrets.keychain import NotStored, find_stored
+from noetl_testkit.keys import CAPABILITIES
+from noetl_testkit.simulation.work import WorkTool, work
 
 GRANTS = """
 grants:

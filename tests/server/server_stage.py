@@ -48,15 +48,15 @@ from noetl_stream.server.server import Server
 from noetl_stream.server.status import ServerStatus
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
-from noetl_stream.testing.conformance.catalog import registered
-from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
-from noetl_stream.testing.rebuilding import rebuilt, rebuilt_differences
-from noetl_stream.testing.simulation.clients import asked_of
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import run_worker, server_on
-from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
+from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.rebuilding import rebuilt, rebuilt_differences
+from noetl_testkit.simulation.clients import asked_of
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import run_worker, server_on
+from noetl_testkit.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])

@@ -36,8 +36,8 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.messages import Request
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.work import JOBS, playbook
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.work import JOBS, playbook
 
 ASKED: dict[str, InterventionFact] = {
     "patch": CtxPatched("ask", patch={"a": 1}),

@@ -8,8 +8,8 @@ import pytest
 from server_stage import ONE_STEP, Stage, once
 
 from noetl_stream.errors import Fenced, JournalConflict, NoetlError, OutcomeUnknown
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.simulation.work import JOBS, Job
+from noetl_testkit.entries import names_in
+from noetl_testkit.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
 UNKNOWN = OutcomeUnknown("no answer to the commit")

@@ -41,8 +41,8 @@ from noetl_stream.model.messages import Report, Request, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Reference
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import InboxRow
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 SEEDS = BROKEN_WORKERS

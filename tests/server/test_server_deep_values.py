@@ -34,8 +34,8 @@ from noetl_stream.ports.store import PlaybookRow
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.memory import snapshots
 from noetl_stream.server.ticks import fold
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.work import playbook, work
 
 DEEP, OTHER = "execution-deep", "execution-other"
 LEVELS = [201, 960, 100_000]

@@ -9,9 +9,9 @@ from noetl_stream.client.executions.submit import RequestRefused
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
-from noetl_stream.testing.keys import capability_of
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
+from noetl_testkit.keys import capability_of
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import JOBS, Job, playbook, work
 
 EXECUTION = "execution-1"
 

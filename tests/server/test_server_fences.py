@@ -5,7 +5,7 @@ from __future__ import annotations
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 
 EXECUTION = "execution-1"
 PARTITION = partition_of(EXECUTION)

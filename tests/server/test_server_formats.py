@@ -15,7 +15,7 @@ from noetl_stream.ports.store import InboxRow
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.formats import LOWEST_WRITTEN
 from noetl_stream.server.ownership.partitions import LEFT_S
-from noetl_stream.testing.keys import SIGNER
+from noetl_testkit.keys import SIGNER
 
 NEWER = AGGREGATES_FORMAT + 1
 PARTITION = partition_of(EXECUTION)

@@ -12,8 +12,8 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.ports.blobs import gather_iterations
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import playbook, work
 
 SMALL = {"policy": {"limits": {"max_inline_bytes": 300}}}
 TEXT = "x" * 40

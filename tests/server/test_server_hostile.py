@@ -12,7 +12,7 @@ from effort import HOSTILE
 from hostile_messages import EXTREMES, Attack, hostile, requests_to
 from noetl_stream.model.ids import digest_of
 from noetl_stream.ports import subjects
-from noetl_stream.testing.simulation.work import JOBS
+from noetl_testkit.simulation.work import JOBS
 
 MESSAGES = 300
 VICTIMS = ("nested", "waiting", "signalled", "approved", "calling")

@@ -23,7 +23,7 @@ from noetl_stream.server.status import ServerStatus
 from noetl_stream.server.upkeep import upkeep
 from noetl_stream.server.upkeep.sweeping import QueueSweeper
 from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
-from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 
 
 class Trimmed(MemoryFeed):

@@ -27,8 +27,8 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.store import InboxRow, Tick
 from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 
 def calls(path: str = CALLED_PATH, **more: Any) -> str:

@@ -29,7 +29,7 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.ports import subjects
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 # --- patches ---
 

@@ -13,7 +13,7 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.store import LONGEST_LEASE_S
 from noetl_stream.server.ownership.leases import ROUND_TRIPS, RoundTrips
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 
 NATS, POSTGRES = ("log.", "queue.", "bus.", "blobs."), ("store.",)
 FAR_S = 1.0

@@ -20,7 +20,7 @@ from noetl_stream.model.events import (
     SlotRequested,
 )
 from noetl_stream.ports.store import Tick
-from noetl_stream.testing.simulation.work import playbook, then, work
+from noetl_testkit.simulation.work import playbook, then, work
 
 KEY = aggregate_id("limit", "acme")
 ONE = {"key": "acme", "limit": 1}

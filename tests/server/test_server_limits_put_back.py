@@ -10,7 +10,7 @@ from server_stage import Stage
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.server.inputs.catching_up import AT_MOST_S
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 Lease = Callable[[], Awaitable[object]]
 

@@ -9,8 +9,8 @@ from waiting_stage import EXECUTION, result_of, whole
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import ChildRequested
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
+from noetl_testkit.entries import names_in
+from noetl_testkit.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 LIMITS = {"policy": {"limits": {"max_inline_bytes": 300}}}
 LARGE = [{"n": n, "text": "x" * 20} for n in range(40)]

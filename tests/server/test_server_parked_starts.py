@@ -11,8 +11,8 @@ from noetl_stream.client.executions.submit import Client, RequestRefused, Submis
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import digest_of
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import playbook, work
 
 LATE = playbook("late", [{"step": "only", "tool": work("at last")}]).replace(
     '"path"', '"labels": {"team": "data"}, "path"', 1

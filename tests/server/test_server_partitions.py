@@ -16,8 +16,8 @@ from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.memory import snapshots
 from noetl_stream.server.ticks.fold import Fold
-from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.keys import ACCESS_KEYS, SERVER_KEYS
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 
 EXECUTION = "execution-1"
 

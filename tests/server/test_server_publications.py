@@ -7,7 +7,7 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.server.ticks import publications
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 
 
 class SlowIssue(FaultInjector):

@@ -21,9 +21,9 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.subjects import playbook_key
-from noetl_stream.testing.entries import events_in
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.work import CALLED, JOBS, playbook, work
+from noetl_testkit.entries import events_in
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.work import CALLED, JOBS, playbook, work
 
 POISON = "execution-poison"
 OTHERS = [f"execution-{number}" for number in range(40)]

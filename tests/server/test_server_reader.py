@@ -10,8 +10,8 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.inputs.reader import PartitionReader
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import JOBS, Job
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
 

@@ -10,10 +10,10 @@ from noetl_stream.errors import StoreMissing
 from noetl_stream.model import codec
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server.answers.capabilities import Capabilities
-from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
-from noetl_stream.testing.simulation import roles
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
+from noetl_testkit.keys import ACCESS_KEYS, SERVER_KEYS
+from noetl_testkit.simulation import roles
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import JOBS, Job, playbook, work
 
 EXECUTION = "execution-1"
 

@@ -21,7 +21,7 @@ from noetl_stream.server.journal.lost_stream import MARGIN_MS
 from noetl_stream.server.ownership import recovery
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.work import JOBS, Job
+from noetl_testkit.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
 BESIDE = next(one for one in map(str, range(1_000)) if partition_of(one) == partition_of(EXECUTION))

@@ -8,9 +8,9 @@ from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, wh
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.entries import names_in
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import playbook, work
 
 SMALL = {"spec": {"policy": {"limits": {"max_inline_bytes": 300}}}}
 LARGE = [{"n": n, "text": "x" * 20} for n in range(40)]

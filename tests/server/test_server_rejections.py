@@ -8,7 +8,7 @@ from waiting_stage import EXECUTION, answer_row, begin_gate, publish
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionFact, SignalReceived, TokenInjected
-from noetl_stream.testing.simulation.work import JOBS
+from noetl_testkit.simulation.work import JOBS
 
 LARGE = "x" * 70_000
 ASKED: dict[str, tuple[InterventionFact, str]] = {

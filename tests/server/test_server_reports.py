@@ -12,9 +12,9 @@ from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
-from noetl_stream.testing.keys import capability_of
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import JOBS, playbook, work
+from noetl_testkit.keys import capability_of
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import JOBS, playbook, work
 
 EXECUTION = "execution-1"
 DONE = TaskProcessed("only", 1, Outcome("ok"), "continue")

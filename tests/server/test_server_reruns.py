@@ -22,10 +22,10 @@ from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.memory.originals import AT_ONCE
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.entries import names_in
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import playbook, work
 
 AGAIN = "execution-again"
 LARGE = [{"n": n, "text": "x" * 20} for n in range(40)]

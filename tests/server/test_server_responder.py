@@ -17,11 +17,11 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import PlaybookQuestion, ResultQuestion, ShownCommand, StepCommand
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT, ask_request
-from noetl_stream.testing.conformance.catalog import registered
-from noetl_stream.testing.keys import CAPABILITIES
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import playbook, work
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
+from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.keys import CAPABILITIES
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import playbook, work
 
 NESTED = "etl/airports.daily"
 EXECUTION = "execution-1"

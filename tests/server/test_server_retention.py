@@ -19,7 +19,7 @@ from noetl_stream.server.upkeep.deleting import delete_kept
 from noetl_stream.server.upkeep.retention import Retention
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.retention import RetentionRule
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 DAY_S = 86_400.0
 BIG = playbook("big", [{"step": "only", "tool": work("x" * (DEFAULT_LIMITS.max_inline_bytes + 1))}])

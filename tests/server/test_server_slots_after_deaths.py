@@ -12,11 +12,11 @@ from tests.server.test_server_limits import limited, limited_step, running, wait
 from tests.server.test_server_task_limits import limited_task, parallel
 
 from effort import times
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import run_worker
-from noetl_stream.testing.simulation.work import WorkTool
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.worker.limits import ACK_WAIT_S
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import run_worker
+from noetl_testkit.simulation.work import WorkTool
 
 SEEDS: Final = times(6)
 HOLDERS: Final = {

@@ -15,8 +15,8 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.server.inputs import messages
 from noetl_stream.server.memory.state_size import EVICTED_BYTES
 from noetl_stream.server.parts import StateBounds
-from noetl_stream.testing.simulation.work import playbook, work
 from noetl_stream.worker.playbooks import PlanClient
+from noetl_testkit.simulation.work import playbook, work
 
 LISTENS = playbook("listens", [{"step": "listen", "tool": [hear()]}])
 RESTS = playbook("rests", [{"step": "patient", "tool": [rest(300)]}])

@@ -18,8 +18,8 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server import server as server_module
 from noetl_stream.server.parts import StateBounds
 from noetl_stream.server.status import STUCK_S, ServerStatus
-from noetl_stream.testing.entries import events_in
-from noetl_stream.testing.simulation.work import playbook
+from noetl_testkit.entries import events_in
+from noetl_testkit.simulation.work import playbook
 
 FAILS = playbook("fails", [{"step": "only", "tool": {"kind": "noop", "args": {"x": "{{ 1 / 0 }}"}}}])
 

@@ -28,9 +28,9 @@ from noetl_stream.server.memory import snapshots
 from noetl_stream.server.ownership.partitions import CAREFUL_FROM, LOADING, SOUND_AFTER, SUSPICIONS
 from noetl_stream.server.server import Server
 from noetl_stream.server.ticks import fold
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import JOBS, playbook
+from noetl_testkit.entries import names_in
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import JOBS, playbook
 
 POISON = "execution-poison"
 OTHERS = [f"execution-{number}" for number in range(10)]

@@ -12,7 +12,7 @@ from tests.server.test_server_limits import running, waiting
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import LimitSlot
 from noetl_stream.model.events import SlotGranted, SlotReleased, SlotRequested, StepSuspended
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 
 def limited_task(name: str = "limited", takes_s: float = 5.0, loop: dict[str, Any] | None = None, **limit: Any) -> str:

@@ -11,8 +11,8 @@ from noetl_stream.errors import EvaluationEnded, Unreachable
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished
 from noetl_stream.ports.store import Tick
 from noetl_stream.server.ticks.fold import TICK_OPERATIONS
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.entries import names_in
+from noetl_testkit.simulation.work import playbook, work
 
 
 def branch(guard: str, path: str = "heavy") -> str:

@@ -18,8 +18,8 @@ from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EntryRow
 from noetl_stream.server.ticks.tick import Input, PendingTick
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 
 
 class Noted(FaultInjector):

@@ -27,9 +27,9 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.inputs import waits
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
-from noetl_stream.testing.entries import names_in
-from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.entries import names_in
+from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.work import playbook, work
 
 UNKNOWN = OutcomeUnknown("no answer")
 

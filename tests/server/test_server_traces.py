@@ -15,8 +15,8 @@ from noetl_stream.model.messages import Request
 from noetl_stream.model.traces import execution_span
 from noetl_stream.ports.traces import Span, SpanLink
 from noetl_stream.server.tracing import traces
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.work import playbook, work
 
 RETRY = {"policy": {"rules": [{"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3}}]}}
 RETRIED = playbook("retried", [{"step": "only", "tool": {"name": "task", **work(1, failures=2), "spec": RETRY}}])

@@ -32,8 +32,8 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.ports.store import InboxRow
 from noetl_stream.server.ticks.ends import READ_EVERY_S
-from noetl_stream.testing.simulation.clocks import WrongClock
-from noetl_stream.testing.simulation.work import playbook, then
+from noetl_testkit.simulation.clocks import WrongClock
+from noetl_testkit.simulation.work import playbook, then
 
 PATH = "tests/hook"
 OPEN = Verification(form="none")

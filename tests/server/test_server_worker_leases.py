@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from server_stage import Stage
 
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 
 @pytest.mark.parametrize("takes_s", [60, pytest.param(3600, marks=pytest.mark.verify)])

@@ -11,9 +11,9 @@ from noetl_stream.model.events import InterventionFact, SignalReceived
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ExecutionRow
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 SIGNAL = "go"

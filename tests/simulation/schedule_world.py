@@ -22,12 +22,12 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.ports.aggregates import HistoryRow
 from noetl_stream.schedule.recurrence import Recurrence
 from noetl_stream.server.parts import ServerTimes
-from noetl_stream.testing.conformance.catalog import registered
-from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.clocks import WrongClocks
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import server_on
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.keys import SIGNER
+from noetl_testkit.simulation.clocks import WrongClocks
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import server_on
 
 HOUR_S: Final = 3600.0
 SLOW: Final = ServerTimes(

@@ -1,15 +1,15 @@
-"""Stories that failed once. ``python -m noetl_stream.testing.simulation`` prints such tests."""
+"""Stories that failed once. ``python -m noetl_testkit.simulation`` prints such tests."""
 
 from __future__ import annotations
 
 import pytest
 
-from noetl_stream.testing.simulation.faults import kinds_of
-from noetl_stream.testing.simulation.limits import limited_story
-from noetl_stream.testing.simulation.simulation import simulate
-from noetl_stream.testing.simulation.story import Planned, Story
-from noetl_stream.testing.simulation.triggers import triggered_story
-from noetl_stream.testing.simulation.work import JOBS
+from noetl_testkit.simulation.faults import kinds_of
+from noetl_testkit.simulation.limits import limited_story
+from noetl_testkit.simulation.simulation import simulate
+from noetl_testkit.simulation.story import Planned, Story
+from noetl_testkit.simulation.triggers import triggered_story
+from noetl_testkit.simulation.work import JOBS
 
 
 @pytest.mark.parametrize("seed", range(6))

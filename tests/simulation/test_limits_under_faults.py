@@ -6,9 +6,9 @@ import pytest
 
 from effort import times
 from noetl_stream.server.inputs.catching_up import CatchingUp
-from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
-from noetl_stream.testing.simulation.limits import limited_story
-from noetl_stream.testing.simulation.simulation import simulate
+from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
+from noetl_testkit.simulation.limits import limited_story
+from noetl_testkit.simulation.simulation import simulate
 
 SEEDS = range(times(10))
 SEEDS_A_TEST = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mutations import MUTATIONS, Mutation
 
-from noetl_stream.testing.simulation.simulation import forget_calm_ends, simulate
+from noetl_testkit.simulation.simulation import forget_calm_ends, simulate
 
 SEEDS = 60
 """Within so many each is found; `docs/explanation/reliability.md` says by which."""

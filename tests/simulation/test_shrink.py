@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from mutations import MUTATIONS
 
-from noetl_stream.testing.simulation.shrink import shrunk, written
-from noetl_stream.testing.simulation.simulation import SimulationReport, simulate
-from noetl_stream.testing.simulation.story import Ask, Planned, Story, drawn, random_job
-from noetl_stream.testing.simulation.work import Job, job
+from noetl_testkit.simulation.shrink import shrunk, written
+from noetl_testkit.simulation.simulation import SimulationReport, simulate
+from noetl_testkit.simulation.story import Ask, Planned, Story, drawn, random_job
+from noetl_testkit.simulation.work import Job, job
 
 SEEDS = 60
 """Below this a seed loses a command that only reconcile brings back."""

@@ -11,11 +11,11 @@ from functools import cache
 import pytest
 
 from effort import SIMULATIONS, SIMULATIONS_AT_LEAST
-from noetl_stream.testing.simulation.constructs import NAMES
-from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
-from noetl_stream.testing.simulation.happenings import HAPPENINGS
-from noetl_stream.testing.simulation.poison import POISONS
-from noetl_stream.testing.simulation.simulation import SimulationReport, simulate
+from noetl_testkit.simulation.constructs import NAMES
+from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
+from noetl_testkit.simulation.happenings import HAPPENINGS
+from noetl_testkit.simulation.poison import POISONS
+from noetl_testkit.simulation.simulation import SimulationReport, simulate
 
 SEEDS = range(SIMULATIONS_AT_LEAST)
 MORE = range(SIMULATIONS_AT_LEAST, SIMULATIONS)

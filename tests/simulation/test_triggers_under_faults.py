@@ -9,10 +9,10 @@ import pytest
 from effort import SIMULATIONS, times
 from noetl_stream.engine.aggregates import triggers
 from noetl_stream.server.ticks.ends import EndTriggers
-from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, kinds_of
-from noetl_stream.testing.simulation.simulation import simulate
-from noetl_stream.testing.simulation.story import Story
-from noetl_stream.testing.simulation.triggers import triggered_story
+from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
+from noetl_testkit.simulation.simulation import simulate
+from noetl_testkit.simulation.story import Story
+from noetl_testkit.simulation.triggers import triggered_story
 
 SEEDS = range(times(4))
 MORE = range(SEEDS.stop, SIMULATIONS // 4)

@@ -18,10 +18,10 @@ from noetl_stream.model.messages import Request
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.parts import ServerTimes
-from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import run_worker, server_on
-from noetl_stream.testing.simulation.work import WorkTool
+from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import run_worker, server_on
+from noetl_testkit.simulation.work import WorkTool
 
 
 class PostgresStage:

@@ -11,7 +11,7 @@ from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, Mem
 from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.access import AuditedAnswer
-from noetl_stream.testing.conformance.access import (
+from noetl_testkit.conformance.access import (
     AuditConformance,
     SessionsConformance,
     TokensConformance,

@@ -16,7 +16,7 @@ from noetl_stream.adapters.postgres import access as postgres_access
 from noetl_stream.adapters.postgres.access import PostgresCredentials
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.credentials import Credentials
-from noetl_stream.testing.conformance.credentials import (
+from noetl_testkit.conformance.credentials import (
     CredentialsConformance,
     ForgetExecution,
     given,

@@ -8,7 +8,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.dead_letters import DeadLetters
-from noetl_stream.testing.conformance.dead_letters import DeadLetterConformance
+from noetl_testkit.conformance.dead_letters import DeadLetterConformance
 
 
 class TestMemoryDeadLetters(DeadLetterConformance):

@@ -8,7 +8,7 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresFeed, PostgresStore
-from noetl_stream.testing.conformance.feed import FeedConformance
+from noetl_testkit.conformance.feed import FeedConformance
 
 
 class TestMemoryFeed(FeedConformance):

@@ -8,7 +8,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryIdempotency
 from noetl_stream.adapters.postgres.access import PostgresIdempotency
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.testing.conformance.idempotency import IdempotencyConformance
+from noetl_testkit.conformance.idempotency import IdempotencyConformance
 
 
 class TestMemoryIdempotency(IdempotencyConformance):

@@ -5,7 +5,7 @@ import pytest
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.testing.conformance.catalog import CatalogConformance
+from noetl_testkit.conformance.catalog import CatalogConformance
 
 
 @pytest.fixture

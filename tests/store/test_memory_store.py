@@ -5,8 +5,8 @@ import pytest
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.ports.store import Tick
-from noetl_stream.testing.conformance.store import StoreConformance
-from noetl_stream.testing.conformance.store_rows import EndLeases
+from noetl_testkit.conformance.store import StoreConformance
+from noetl_testkit.conformance.store_rows import EndLeases
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, PayloadRefused
-from noetl_stream.testing.conformance.catalog import CatalogConformance, registered
+from noetl_testkit.conformance.catalog import CatalogConformance, registered
 
 
 @pytest.fixture

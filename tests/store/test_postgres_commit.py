@@ -17,8 +17,8 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import MAX_PATH_CHARS
-from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, taken, tick_of
-from noetl_stream.testing.waiting import expect_error
+from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
+from noetl_testkit.waiting import expect_error
 
 DEADLINE_S = 10.0
 SMALL = [entry_row("a", 1)]

@@ -12,7 +12,7 @@ from noetl_stream.adapters.postgres.database import require_version, shown_addre
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
-from noetl_stream.testing.conformance.store_rows import taken
+from noetl_testkit.conformance.store_rows import taken
 
 SECRET = "hunter2"
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.cursors import Cursor, Repair
-from noetl_stream.testing.conformance.store_rows import committed, lease_of, taken
+from noetl_testkit.conformance.store_rows import committed, lease_of, taken
 
 
 async def test_a_cursor_is_repaired_by_the_owner_of_its_partition_or_where_there_is_none(

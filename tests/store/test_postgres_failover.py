@@ -24,10 +24,10 @@ from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.environment import Settings
-from noetl_stream.testing.conformance.store_rows import committed, execution_row, following
-from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stores import connected_when_used
+from noetl_testkit.conformance.store_rows import committed, execution_row, following
+from noetl_testkit.waiting import until_it_is
 from postgres_pair import PostgresPair, postgres_pair, sql
 
 pytestmark = pytest.mark.xdist_group("own_stacks")

@@ -34,7 +34,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, StoredEvent
 from noetl_stream.ports.subjects import FENCES
 from noetl_stream.server.ticks.tick import execution_row
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.scenario.scenario import installed_kinds
 
 FOLDER = Path(__file__).resolve().parents[1] / "histories"
 RELEASES = sorted(folder.name for folder in FOLDER.iterdir() if (folder / "execution.jsonl").exists())

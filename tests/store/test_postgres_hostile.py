@@ -14,7 +14,7 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady
 from noetl_stream.model.events import ResumeRequested
 from noetl_stream.model.ids import digest_of
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_testkit.simulation.work import playbook, work
 
 QUICK = playbook("quick", [{"step": "only", "tool": work("done")}])
 LOOP = playbook("loop", [{"step": "only", "loop": {"in": [1, 2], "iterator": "n"}, "tool": work("{{ iter.n }}", 1)}])

@@ -18,7 +18,7 @@ from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.postgres.writer import Writer
 from noetl_stream.ports.store import PartitionLease
-from noetl_stream.testing.conformance.store_rows import LEASE_S
+from noetl_testkit.conformance.store_rows import LEASE_S
 
 DEADLINE_S = 20.0
 TICK = "update noetl.partition set tick = tick + 1 where id = 0"

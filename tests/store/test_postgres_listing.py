@@ -13,8 +13,8 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
 from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
 from noetl_stream.ports.store import ListingFilter, TermRow
-from noetl_stream.testing.conformance.catalog import entry_of
-from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
+from noetl_testkit.conformance.catalog import entry_of
+from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 
 BEFORE = """
 drop table noetl.execution_term, noetl.catalog_deleted;

@@ -17,7 +17,7 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.access import AuditedAnswer
-from noetl_stream.testing.conformance.access import attempted
+from noetl_testkit.conformance.access import attempted
 
 DAY_MS = 24 * 3600 * 1000
 Shape = dict[tuple[str, str], tuple[str, bool]]

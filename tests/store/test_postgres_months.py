@@ -14,7 +14,7 @@ from noetl_stream.adapters.postgres import migrate as migrating
 from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.ids import uuid7
-from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, taken, tick_of
+from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
 
 BEFORE = tuple(takewhile(lambda migration: "_month" not in migration.name, known_migrations()))
 

@@ -16,8 +16,8 @@ from nats_process import free_port
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NoetlError, NotReady
 from noetl_stream.local.system_user import postgres_user
-from noetl_stream.testing.conformance.store_rows import taken
-from noetl_stream.testing.waiting import until_it_is
+from noetl_testkit.conformance.store_rows import taken
+from noetl_testkit.waiting import until_it_is
 
 PGBOUNCER = shutil.which("pgbouncer")
 

@@ -6,8 +6,8 @@ import pytest
 
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.store import Tick
-from noetl_stream.testing.conformance.store import StoreConformance
-from noetl_stream.testing.conformance.store_rows import EndLeases
+from noetl_testkit.conformance.store import StoreConformance
+from noetl_testkit.conformance.store_rows import EndLeases
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.server.journal.comparison import disagreements
 from noetl_stream.server.upkeep.trimming import Trimmer
 from noetl_stream.settings.retention import RetentionSettings
-from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, taken, tick_of
+from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
 
 LIVING, ENDED = "execution-living", "execution-ended"
 MESSAGES = 40

@@ -6,7 +6,7 @@ from typing import Any
 
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.store import StaleReportRow
-from noetl_stream.testing.conformance.store_rows import committed, execution_row, following
+from noetl_testkit.conformance.store_rows import committed, execution_row, following
 
 LATE = StaleReportRow(execution_id="a", report_id="command.1.1.n.0", source_seq=7, at_ms=9, reason="it was late")
 

@@ -14,7 +14,7 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.testing.waiting import TIMEOUT_S
+from noetl_testkit.waiting import TIMEOUT_S
 from postgres_pair import postgres_pair
 
 pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]

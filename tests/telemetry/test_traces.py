@@ -19,7 +19,7 @@ from noetl_stream.ports.traces import Span, SpanLink
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.process_environment import drop_engine_variables
 from noetl_stream.settings.traces import TraceSettings
-from noetl_stream.testing.waiting import until
+from noetl_testkit.waiting import until
 from otlp_collector import Collector, Seen, collecting
 from rotel_collector import rotel_before
 

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from cli_program import NOETL, PATIENCE_S, environment
 from measured import samples_in
-from noetl_stream.testing.waiting import until
+from noetl_testkit.waiting import until
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 
 from noetl_stream.model.events import StepFailed
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario
 
 PAYLOADS = {
     "text": ("{{ 'a' * 10 ** 9 }}", "limits.max_template_output_chars"),

@@ -21,11 +21,11 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import create_tools, load_tools
+from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import run_worker, server_on
 
 PATIENCE_S = 60.0
 SLOTS = 4

@@ -14,7 +14,7 @@ from textwrap import indent
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.upgrade.rules import RULES
 from noetl_stream.playbook.upgrade.upgrade import Upgraded, upgrade
-from noetl_stream.testing.scenario.scenario import installed_kinds
+from noetl_testkit.scenario.scenario import installed_kinds
 
 FOLDER = Path(__file__).with_name("pairs")
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: a, path: tests/a }\n"

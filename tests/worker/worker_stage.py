@@ -32,12 +32,12 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
+from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS
 
 POOL = "default"
 EXECUTION = "execution-1"

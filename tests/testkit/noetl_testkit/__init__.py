@@ -1,0 +1,1 @@
+"""Conformance suites of adapters, scripted scenarios and the seeded simulation, for the tests and benchmarks."""

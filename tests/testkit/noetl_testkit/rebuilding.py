@@ -1,0 +1,80 @@
+"""A store that is rebuilt from EVENTS, compared with the one that servers have written (PROTOCOL §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import is_aggregate
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.store import EntryRow, ExecutionRow, RequestRow, TimerRow
+from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.rebuild import rebuild
+from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
+from noetl_testkit.simulation.roles import server_on
+
+
+async def rebuilt(broker: MemoryBroker, catalog: Catalog, kinds: Kinds) -> MemoryStore:
+    """A store with what EVENTS holds."""
+    store = MemoryStore(broker.clock)
+    host = SimulatedHost("rebuild", MemoryBroker(broker.clock), store, FaultInjector())
+    host.log, host.blobs = broker.event_log, broker.blobs  # it is not a server, and takes no queue from one
+    await rebuild(server_on(host, catalog, kinds, ServerTimes()))
+    return store
+
+
+async def rebuilt_differences(broker: MemoryBroker, store: MemoryStore, catalog: Catalog, kinds: Kinds) -> list[str]:
+    """How a store rebuilt from EVENTS differs from ``store``; empty if it does not.
+
+    Sequences of messages are not compared: inputs that are published again in full have none. Nor are answers to
+    requests that changed nothing, nor playbooks.
+    """
+    mine, other = store.tables, (await rebuilt(broker, catalog, kinds)).tables
+    found: list[str] = []
+    for execution_id in {**mine.journals, **other.journals}:
+        expected, got = mine.journals.get(execution_id, {}), other.journals.get(execution_id, {})
+        found += _different(f"{execution_id}: entry", _comparable(expected), _comparable(got))
+    shown = [{id: _shown(row) for id, row in tables.executions.items()} for tables in (mine, other)]
+    found += _different("execution", *shown)
+    found += _different("timer", _of_executions(mine.timers), _of_executions(other.timers))
+    found += _different("term", dict.fromkeys(mine.terms, 1), dict.fromkeys(other.terms, 1))
+    found += _different("object use", mine.object_uses, other.object_uses)
+    found += _different("request", _changing(mine.requests), _changing(other.requests))
+    return found
+
+
+def _changing(requests: Mapping[tuple[str, str], RequestRow]) -> dict[tuple[str, str], int]:
+    """The requests to executions that have changed something."""
+    return {key: row.position for key, row in requests.items() if row.position and not is_aggregate(key[0])}
+
+
+def _of_executions(timers: Mapping[tuple[str, str], TimerRow]) -> dict[tuple[str, str], TimerRow]:
+    """Aggregates are in Postgres alone."""
+    return {key: row for key, row in timers.items() if not is_aggregate(row.execution_id)}
+
+
+def _comparable(journal: Mapping[int, EntryRow]) -> dict[int, Any]:
+    def facts(data: bytes | None) -> list[Any]:
+        return [fact for fact, _ in codec.decode_facts(data)] if data is not None else []
+
+    return {
+        position: (replace(row, source_seq=None, data=b"", decisions=None), facts(row.data), facts(row.decisions))
+        for position, row in journal.items()
+    }
+
+
+def _shown(row: ExecutionRow) -> Any:
+    return replace(row, ctx=b"", labels=b""), codec.decode_json(row.ctx), codec.decode_json(row.labels)
+
+
+def _different(what: str, expected: Mapping[Any, Any], got: Mapping[Any, Any]) -> Iterator[str]:
+    keys: dict[Hashable, None] = dict.fromkeys([*expected, *got])
+    for key in keys:
+        if expected.get(key) != got.get(key):
+            yield f"{what} {key}: EVENTS gives {got.get(key)}, Postgres holds {expected.get(key)}"
