@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from fsspec import AbstractFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from noetl_stream.adapters.files.objects import ObjectFiles
+    from collections.abc import Callable, Mapping
 
 PROTOCOL: Final = "noetl"
 
 
 class DuckdbFiles(AbstractFileSystem):  # type: ignore[misc]
-    """What DuckDB asks for. Files never change: each has a name of its own."""
+    """What DuckDB asks for. Files never change: each has a name of its own.
+
+    Args:
+        reader: Opens a file, given its name and size.
+    """
 
     protocol = PROTOCOL
     cachable = False
 
-    def __init__(self, files: ObjectFiles, sizes: Mapping[str, int]) -> None:
+    def __init__(self, reader: Callable[[str, int], BinaryIO], sizes: Mapping[str, int]) -> None:
         super().__init__()
-        self._files = files
+        self._reader = reader
         self._sizes = sizes
 
     def glob(self, path: str, **_: Any) -> list[str]:
@@ -36,4 +38,4 @@ class DuckdbFiles(AbstractFileSystem):  # type: ignore[misc]
         return datetime.fromtimestamp(0, UTC)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> BinaryIO:
-        return self._files.open_for_duckdb(path, self._sizes[path])
+        return self._reader(path, self._sizes[path])

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from io import BufferedReader, RawIOBase
 from pathlib import Path
@@ -116,12 +117,8 @@ class ObjectFiles:
         """What DuckDB reads in place of files, given their names and sizes."""
         from noetl_stream.adapters.files.duckdb_files import PROTOCOL, DuckdbFiles
 
-        connection.register_filesystem(DuckdbFiles(self, sizes))
+        connection.register_filesystem(DuckdbFiles(partial(self._reader, buffer_bytes=DUCKDB_READ_BYTES), sizes))
         return [f"{PROTOCOL}://{name}" for name in sizes]
-
-    def open_for_duckdb(self, name: str, size: int) -> BinaryIO:
-        """Like :meth:`open`, for random access to a file of known size."""
-        return self._reader(name, size, DUCKDB_READ_BYTES)
 
     def read(self, name: str, start: int, end: int) -> memoryview:
         with self.errors(name):
