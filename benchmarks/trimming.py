@@ -19,7 +19,6 @@ import uvloop
 
 from adapter_nats import nats_server
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.nats.connection import NatsConnection
@@ -59,7 +58,7 @@ async def measure(url: str, process: psutil.Process, count: int, bounds: Retenti
         name = f"living-{number}"
         store.tables.executions[name] = execution_row(name, partition=0, started_ms=0)
         store.tables.journals[name] = {place: entry_row(name, place) for place in range(1, 30)}
-    trimmer = Trimmer(log, store, MemoryCursors(store), MemoryRetention(store), clock, bounds) if bounds else None
+    trimmer = Trimmer(log, store, store.cursors, MemoryRetention(store), clock, bounds) if bounds else None
     print(f"{'executions':>10} {'EVENTS MiB':>11} {'messages':>9} {'RSS MiB':>8} {'seconds':>8}", flush=True)
     began_s = time.perf_counter()
     for done in range(0, count, AT_ONCE):

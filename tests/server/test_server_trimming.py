@@ -8,7 +8,6 @@ import pytest
 from server_stage import ONE_STEP, Stage
 from waiting_stage import before_and_after, hear, is_waiting, signal
 
-from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.client.executions.redacted import UsedSecrets
@@ -36,7 +35,7 @@ MANY = 12
 def new_trimmer(stage: Stage, max_bytes: int = 1, max_age_s: float = 86_400.0) -> Trimmer:
     log, store = stage.broker.event_log, stage.store.real
     settings = RetentionSettings(events_max_bytes=max_bytes, events_max_age_s=max_age_s)
-    return Trimmer(log, store, MemoryCursors(store), MemoryRetention(store), stage.clock, settings)
+    return Trimmer(log, store, store.cursors, MemoryRetention(store), stage.clock, settings)
 
 
 async def trimmer_of(stage: Stage, max_bytes: int = 1, max_age_s: float = 86_400.0) -> Trimmer:
@@ -67,11 +66,11 @@ def checkpoints(stage: Stage) -> list[JournalRecord]:
 
 
 async def floor_of(stage: Stage) -> int:
-    return await MemoryCursors(stage.store.real).floor()
+    return await stage.store.real.cursors.floor()
 
 
 async def compared(stage: Stage) -> list[str]:
-    return await disagreements(stage.broker.event_log, stage.store.real, MemoryCursors(stage.store.real))
+    return await disagreements(stage.broker.event_log, stage.store.real, stage.store.real.cursors)
 
 
 async def test_a_stream_within_its_bounds_is_left_alone(stage: Stage) -> None:
@@ -157,7 +156,7 @@ async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_
     _, _, task = stage.start_server()
     with pytest.raises(StreamLost, match="stream reconcile"):
         await task
-    assert await reconcile_cursors(stage.broker.event_log, MemoryCursors(stage.store.real))
+    assert await reconcile_cursors(stage.broker.event_log, stage.store.real.cursors)
     await stage.server()
     assert (await stage.ended(LATE)).status == "completed"
     await stage.request("execution-new", "request-new", ONE_STEP)
@@ -263,7 +262,7 @@ async def test_a_stream_that_has_lost_messages_is_not_trimmed(stage: Stage) -> N
 
 async def test_what_others_purge_is_told_from_what_servers_trim(stage: Stage) -> None:
     await run_many(stage)
-    log, cursors = stage.broker.event_log, MemoryCursors(stage.store.real)
+    log, cursors = stage.broker.event_log, stage.store.real.cursors
     await (await trimmer_of(stage)).trim()
     await log.trim(log.trimmed + 2)
     (found,) = await compared(stage)
@@ -283,7 +282,7 @@ async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage, by: str)
     log.trimmed = 0
     assert any("a different stream" in line for line in await compared(stage))
     if by == "an operator":
-        await reconcile_cursors(log, MemoryCursors(stage.store.real))
+        await reconcile_cursors(log, stage.store.real.cursors)
     else:
         await stage.server()
     assert (await floor_of(stage), await compared(stage)) == (0, [])

@@ -9,7 +9,7 @@ import copy
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from noetl_stream.adapters.memory.aggregates import AggregateTables, MemoryAggre
 from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.adapters.memory.limits import LimitTables, MemoryLimits
+from noetl_stream.adapters.memory.tables import NEVER_S, MemoryTables, PartitionRow
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
@@ -30,7 +31,6 @@ from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns_of, json_columns
 from noetl_stream.ports.store import (
     LONGEST_LEASE_S,
-    EntryRow,
     ExecutionRow,
     InboxItem,
     InboxRow,
@@ -44,7 +44,6 @@ from noetl_stream.ports.store import (
     PlaybookRow,
     RequestRow,
     SnapshotRow,
-    StaleReportRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -52,53 +51,7 @@ from noetl_stream.ports.store import (
 )
 from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 
-_NEVER_S = float("-inf")
-
 _Key = TypeVar("_Key", bound=Hashable)
-
-
-@dataclass
-class _Partition:
-    id: int
-    epoch: int = 0
-    owner: str | None = None
-    lease_until_s: float = _NEVER_S
-    given_back: bool = True
-    crashes: int = 0
-    tick: int = 0
-    published_tick: int = 0
-    last_seq: int = 0
-    last_ms: int = 0
-    generation: int = 0
-    folding: str | None = None
-    suspect: str | None = None
-    suspicions: int = 0
-
-    def lease(self) -> PartitionLease:
-        return columns_of(PartitionLease, self)
-
-
-@dataclass
-class MemoryTables:
-    """The tables of a :class:`MemoryStore`, for tests to read and damage."""
-
-    partitions: list[_Partition]
-    journals: dict[str, dict[int, EntryRow]] = field(default_factory=dict)
-    executions: dict[str, ExecutionRow] = field(default_factory=dict)
-    requests: dict[tuple[str, str], RequestRow] = field(default_factory=dict)
-    playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
-    timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
-    inbox: dict[int, InboxRow] = field(default_factory=dict)
-    inbox_sent: int = 0
-    events_floor: int = 0
-    object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
-    terms: set[tuple[str, str]] = field(default_factory=set)
-    stale_reports: list[StaleReportRow] = field(default_factory=list)
-    snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
-    servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    aggregates: AggregateTables = field(default_factory=AggregateTables)
-    limits: LimitTables = field(default_factory=LimitTables)
 
 
 class MemoryDump(NamedTuple):
@@ -115,10 +68,10 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
         self._clock = clock
-        self.tables = MemoryTables([_Partition(id) for id in range(partitions)])
+        self.tables = MemoryTables([PartitionRow(id) for id in range(partitions)])
         self.fed: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.fed_floor: dict[int, int] = {}
-        self.cursors = MemoryCursors(self)
+        self.cursors = MemoryCursors(self.tables, clock)
         self.dead_letters = MemoryDeadLetters(self._send)
 
     @property
@@ -308,8 +261,9 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
+        now_s = self._clock.monotonic_s()
         return [
-            columns_of(PartitionView, row, live=self._is_live(row))
+            columns_of(PartitionView, row, live=row.is_live(now_s))
             for row in self.tables.partitions
             if ids is None or row.id in ids
         ]
@@ -318,17 +272,15 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return [row.lease() for row in self.tables.partitions if row.owner == owner]
 
     async def owner_count(self) -> int:
-        return len({row.owner for row in self.tables.partitions if self._is_live(row)})
+        now_s = self._clock.monotonic_s()
+        return len({row.owner for row in self.tables.partitions if row.is_live(now_s)})
 
     def end_leases(self, partitions: Collection[int]) -> None:
         """Ends these leases now, as if they had not been renewed."""
         for id in partitions:
-            self.tables.partitions[id].lease_until_s = _NEVER_S
+            self.tables.partitions[id].lease_until_s = NEVER_S
 
-    def _is_live(self, row: _Partition) -> bool:
-        return row.owner is not None and row.lease_until_s > self._clock.monotonic_s()
-
-    def _row(self, id: int) -> _Partition | None:
+    def _row(self, id: int) -> PartitionRow | None:
         return self.tables.partitions[id] if 0 <= id < len(self.tables.partitions) else None
 
     # --- reading --------------------------------------------------------------------------------------------------

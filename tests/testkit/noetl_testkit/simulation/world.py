@@ -10,7 +10,6 @@ from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
@@ -130,9 +129,9 @@ class SimulatedWorld:
 
     def _upkeep(self, host: SimulatedHost) -> Upkeep:
         """Trims EVENTS whenever it can: a simulation is short and its stream is small."""
-        cursors, retention = MemoryCursors(self.store), MemoryRetention(self.store)
+        store, retention = self.store, MemoryRetention(self.store)
         settings = RetentionSettings(events_max_bytes=EVENTS_BYTES)
-        trimmer = Trimmer(host.log, self.store, cursors, retention, self.clock, settings, kept_ms=KEPT_MS)
+        trimmer = Trimmer(host.log, store, store.cursors, retention, self.clock, settings, kept_ms=KEPT_MS)
         sweeper = QueueSweeper(host.queue, host.store)
         return Upkeep(host.clock, trimmer=trimmer, sweeper=sweeper, trim_events_s=TRIM_S)
 
