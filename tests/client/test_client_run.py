@@ -14,7 +14,7 @@ from client_stage import BY, NO_SECRETS, ClientStage
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.progress import progress_for
+from noetl_stream.cli.execution.follow import progress_for
 from noetl_stream.cli.execution.start import run_in
 from noetl_stream.client.executions import direct
 from noetl_stream.client.executions.step_runs import summaries, summarize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from typing import Final, NoReturn
 
@@ -16,7 +17,7 @@ from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.progress import ProgressView, progress_for
+from noetl_stream.cli.execution.progress import EventLines, PlainProgress, ProgressView, Stalls
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.concurrency import result_until, set_within
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
@@ -132,6 +133,27 @@ async def stay(session: Session, execution_id: str, following: Following, output
     except TimeoutError:
         return None
     return found
+
+
+def progress_for(output: str, *, stderr: bool = True, verbose: bool = False) -> ProgressView:
+    """The view that fits the output format and the terminal.
+
+    Args:
+        verbose: Whether each change is a line.
+    """
+    if output == "jsonl":
+        return EventLines()
+    if output != "text":
+        return Stalls()
+    if not verbose and (sys.stderr if stderr else sys.stdout).isatty():
+        from rich.console import Console
+
+        from noetl_stream.cli.execution.live_progress import LiveProgress
+
+        console = Console(stderr=stderr)
+        if not console.is_dumb_terminal:
+            return LiveProgress(console)
+    return PlainProgress(stderr=stderr, verbose=verbose)
 
 
 async def followed(session: Session, execution_id: str, view: ProgressView) -> ExecutionDocument:

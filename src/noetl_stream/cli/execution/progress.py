@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -338,24 +337,3 @@ class PlainProgress(ProgressView):
         if about not in self._shown:
             self._shown.add(about)
             say(line, err=self._stderr)
-
-
-def progress_for(output: str, *, stderr: bool = True, verbose: bool = False) -> ProgressView:
-    """The view that fits the output format and the terminal.
-
-    Args:
-        verbose: Whether each change is a line.
-    """
-    if output == "jsonl":
-        return EventLines()
-    if output != "text":
-        return Stalls()
-    if not verbose and (sys.stderr if stderr else sys.stdout).isatty():
-        from rich.console import Console
-
-        from noetl_stream.cli.execution.live_progress import LiveProgress
-
-        console = Console(stderr=stderr)
-        if not console.is_dumb_terminal:
-            return LiveProgress(console)
-    return PlainProgress(stderr=stderr, verbose=verbose)

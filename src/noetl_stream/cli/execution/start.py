@@ -26,11 +26,12 @@ from noetl_stream.cli.execution.follow import (
     exit_code_of,
     followed,
     following_options,
+    progress_for,
     stay,
     timeout_option,
     verbose_option,
 )
-from noetl_stream.cli.execution.progress import ProgressView, progress_for
+from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
 from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_file
