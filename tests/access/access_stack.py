@@ -88,7 +88,7 @@ class Stack:
         self.operations = OperationParts(
             executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, starters=starters),
+            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, begin=starters.begin),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,

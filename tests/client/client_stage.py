@@ -70,7 +70,7 @@ class ClientStage:
             TriggerPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
         )
         starters = Starters(lambda: self.schedules, lambda: triggers)
-        self.playbooks = DirectPlaybooks(catalog_ports, checking, starters=starters)
+        self.playbooks = DirectPlaybooks(catalog_ports, checking, begin=starters.begin)
         self.fresh_views = partial(DirectViews, self.store, checking, NO_SECRETS)
         self.views = self.fresh_views()
         self._limits = limits

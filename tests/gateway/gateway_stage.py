@@ -141,7 +141,7 @@ class GatewayStage:
         return OperationParts(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, starters),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, starters.begin),
             DirectCredentials(self.credentials, self._keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock, recorded),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,9 +49,8 @@ from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
-    from noetl_stream.client.starters import Starters
     from noetl_stream.playbook.check.calls import PlaybookCall
-    from noetl_stream.playbook.compile.compiler import CatalogDocument
+    from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.playbook.trigger.document import TriggerDocument
 
@@ -75,7 +74,7 @@ class DirectPlaybooks:
 
     Args:
         recorded: Records each deletion in the audit.
-        starters: Begins what is registered as a schedule or a trigger.
+        begin: Called with what is registered, which may be a schedule or a trigger, and by whom.
     """
 
     def __init__(
@@ -83,9 +82,9 @@ class DirectPlaybooks:
         ports: PlaybookPorts,
         checking: PlaybookChecker,
         recorded: OnRecord = unrecorded,
-        starters: Starters | None = None,
+        begin: Callable[[CatalogEntry, CheckResult, str], Awaitable[None]] | None = None,
     ) -> None:
-        self._starters = starters
+        self._begin = begin
         self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog
@@ -138,8 +137,8 @@ class DirectPlaybooks:
             raise Conflict(error.message, hint=error.hint) from None
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
         try:
-            if self._starters is not None:
-                await self._starters.begin(entry, checked, by)
+            if self._begin is not None:
+                await self._begin(entry, checked, by)
         except (UsageError, Conflict, Forbidden):
             if is_new:
                 await self._catalog.delete(entry.path, entry.revision)

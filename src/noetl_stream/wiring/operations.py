@@ -123,7 +123,7 @@ class DirectOperations:
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
         starters = Starters(lambda: self.schedules, lambda: self.triggers)
-        return DirectPlaybooks(ports, self._checking, self._recorded, starters)
+        return DirectPlaybooks(ports, self._checking, self._recorded, starters.begin)
 
     @cached_property
     def schedules(self) -> DirectSchedules:
