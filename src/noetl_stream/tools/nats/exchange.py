@@ -7,7 +7,7 @@ import binascii
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import nats.errors as errors
@@ -22,9 +22,7 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import invalid_input
 from noetl_stream.tools.nats.connections import Connection
-
-if TYPE_CHECKING:
-    from noetl_stream.tools.nats.tool import NatsInputs
+from noetl_stream.tools.nats.inputs import NatsInputs
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 """The header by which a stream drops duplicates within its duplicate window."""
