@@ -25,7 +25,7 @@ from noetl_stream.local.processes import wait_until_ended
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.children.confinement import import_folders
 from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
-from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
+from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.worker.limits import MAX_OUTPUT_CHARACTERS
 

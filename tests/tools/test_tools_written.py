@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.child_process import CapturedOutput
 from noetl_stream.tools.contract import Tool, ToolFailure
-from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES, MAX_WRITTEN_BYTES
+from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES, MAX_WRITTEN_BYTES
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
 from noetl_stream.worker.limits import MAX_TASK_LOG_BYTES

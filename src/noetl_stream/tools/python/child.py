@@ -19,7 +19,6 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -31,16 +30,12 @@ from noetl_stream.tools.children.messages import HEADER_BYTES, framed, take_fram
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
+from noetl_stream.tools.python.output import accepted, refused, text_output
 from noetl_stream.tools.python.source import compile_program
 
-MAX_OUTPUT_BYTES: Final = 64 * 1024
-"""Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
-MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
-"""How much one job may write: as much as an attempt's log keeps. Dropping the rest here costs the worker nothing."""
 TRACE_VARIABLE: Final = "TRACEPARENT"
 MAX_REMEMBERED_BYTES: Final = 32 * 1024
 """The longest code that a template compiles. The channel takes that much at once while it is empty."""
-_STANDARD_OUTPUT: Final = 1
 _READ_BYTES: Final = 64 * 1024
 PRELOADED: Final = (
     *("base64", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib"),
@@ -57,42 +52,10 @@ _FIRST_JOB: Final = (
 """Of each process, before one comes: the pages of memory that every job writes to are its own then."""
 
 
-def _to_standard_output(data: memoryview) -> int:
-    return os.write(_STANDARD_OUTPUT, data)
-
-
-def text_output(write: Callable[[memoryview], int] = _to_standard_output) -> io.TextIOWrapper:
-    """A text stream of playbook code. ``write`` passes data on and returns how many bytes of it."""
-    bounded = io.BufferedWriter(BoundedOutput(write))
-    return io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
-
-
 _FORK_HOOKS: Final[list[dict[str, Any]]] = []
 """Those of ``threading`` and ``logging``, for processes that jobs fork. They renew locks that other threads have held.
 A template has no other threads, and running them costs each process of a job a tenth of its CPU time.
 """
-
-
-class BoundedOutput(io.RawIOBase):
-    """Output of playbook code, limited to :data:`MAX_WRITTEN_BYTES`."""
-
-    def __init__(self, write: Callable[[memoryview], int]) -> None:
-        self._write = write
-        self._left = MAX_WRITTEN_BYTES
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return _STANDARD_OUTPUT
-
-    def write(self, data: Any) -> int:
-        piece = memoryview(data).cast("B")
-        passed = piece[: self._left]
-        self._left -= len(passed)
-        while passed:
-            passed = passed[self._write(passed) :]
-        return len(piece)
 
 
 def prepare() -> None:
@@ -199,24 +162,6 @@ def _answer(frame: bytes) -> bytes:
         return accepted(run_job(job), job["max_result_bytes"])
     except JobFailed as failed:
         return refused(failed)
-
-
-def accepted(result: Any, limit: int) -> bytes:
-    """The answer with a result of at most ``limit`` bytes.
-
-    Raises:
-        JobFailed: ``result_too_large``.
-    """
-    encoded = msgspec.json.encode(result)
-    if len(encoded) > limit:
-        message = f"the result has {len(encoded):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
-        raise JobFailed("result_too_large", message)
-    return msgspec.json.encode([msgspec.Raw(encoded), None])
-
-
-def refused(failed: JobFailed) -> bytes:
-    """The answer with an error."""
-    return msgspec.json.encode([None, failed.error])
 
 
 def _receive(connection: socket.socket, received: bytearray) -> bytes | None:

@@ -19,8 +19,8 @@ from typing import Any, Final, TextIO, cast
 import msgspec
 
 from noetl_stream.tools.children.messages import framed, take_frames
-from noetl_stream.tools.python.child import accepted, refused, text_output
 from noetl_stream.tools.python.job import JobFailed, run_shared_job
+from noetl_stream.tools.python.output import accepted, refused, text_output
 
 _READ_BYTES: Final = 64 * 1024
 _PIECE_BYTES: Final = 64 * 1024

@@ -13,7 +13,7 @@ import msgspec
 from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.children.messages import HEADER_BYTES, framed
 from noetl_stream.tools.contract import WorkerUnfit
-from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
+from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.template import (
     ANSWERS,
     MAX_ERROR_BYTES,

@@ -1,0 +1,68 @@
+"""What a job of ``kind: python`` gives back: what it writes, and its answer."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.tools.python.job import JobFailed
+
+MAX_OUTPUT_BYTES: Final = 64 * 1024
+"""Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
+MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
+"""How much one job may write: as much as an attempt's log keeps. Dropping the rest here costs the worker nothing."""
+_STANDARD_OUTPUT: Final = 1
+
+
+def _to_standard_output(data: memoryview) -> int:
+    return os.write(_STANDARD_OUTPUT, data)
+
+
+def text_output(write: Callable[[memoryview], int] = _to_standard_output) -> io.TextIOWrapper:
+    """A text stream of playbook code. ``write`` passes data on and returns how many bytes of it."""
+    bounded = io.BufferedWriter(BoundedOutput(write))
+    return io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+class BoundedOutput(io.RawIOBase):
+    """Output of playbook code, limited to :data:`MAX_WRITTEN_BYTES`."""
+
+    def __init__(self, write: Callable[[memoryview], int]) -> None:
+        self._write = write
+        self._left = MAX_WRITTEN_BYTES
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return _STANDARD_OUTPUT
+
+    def write(self, data: Any) -> int:
+        piece = memoryview(data).cast("B")
+        passed = piece[: self._left]
+        self._left -= len(passed)
+        while passed:
+            passed = passed[self._write(passed) :]
+        return len(piece)
+
+
+def accepted(result: Any, limit: int) -> bytes:
+    """The answer with a result of at most ``limit`` bytes.
+
+    Raises:
+        JobFailed: ``result_too_large``.
+    """
+    encoded = msgspec.json.encode(result)
+    if len(encoded) > limit:
+        message = f"the result has {len(encoded):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
+        raise JobFailed("result_too_large", message)
+    return msgspec.json.encode([msgspec.Raw(encoded), None])
+
+
+def refused(failed: JobFailed) -> bytes:
+    """The answer with an error."""
+    return msgspec.json.encode([None, failed.error])
