@@ -5,21 +5,15 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.messages import Stop
+from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
 
-if TYPE_CHECKING:
-    from noetl_stream.worker.command.run import CommandRun
-
 log = logging.getLogger(__name__)
-
-Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
-"""Why a run ends early: it was cancelled; another run has its command; it is returned; the worker closes."""
 
 
 class Cancellations:

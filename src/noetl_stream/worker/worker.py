@@ -329,7 +329,7 @@ class Worker:
             log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
             delivery.ack()
             return False
-        run = CommandRun(self._dependencies, self._cancellations, command, delivery)
+        run = CommandRun(self._dependencies, self._cancellations.stop_of, command, delivery)
         task = self._loop.create_task(self._execute(run, connected_ms))
         run.task = task
         self._runs[task] = run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from noetl_stream.engine.runner.runner import end_of
@@ -13,7 +13,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import ClaimAnswer, Drop, Go, RunningCommand, StepCommand
+from noetl_stream.model.messages import ClaimAnswer, Drop, Go, RunningCommand, StepCommand, Stop
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS
 from noetl_stream.playbook.plan import Plan
@@ -23,7 +23,6 @@ from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.subjects import claim_answer
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.worker.asker import Asker
-from noetl_stream.worker.cancellation import Cancellations, Interruption
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
@@ -35,6 +34,9 @@ from noetl_stream.worker.playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
+
+Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
+"""Why a run ends early: it was cancelled; another run has its command; it is returned; the worker closes."""
 
 _STOPPED: Final[Mapping[Interruption, str]] = {
     "cancelled": "cancelled: {}",
@@ -50,18 +52,25 @@ Disposal = Literal["done", "return_now", "return_later"]
 class CommandRun:
     """A run in three phases: it asks (claim, plan), works, and reports. :meth:`interrupt` ends it early.
 
+    Args:
+        stop_of: The order that stopped a command or paused its local loops, by the command's id.
+
     Attributes:
         task: Executes this run; interrupting the run cancels it.
         unfit: Why this worker could not begin a task of it.
     """
 
     def __init__(
-        self, dependencies: Dependencies, cancellations: Cancellations, command: StepCommand, delivery: Delivery
+        self,
+        dependencies: Dependencies,
+        stop_of: Callable[[str], Stop | None],
+        command: StepCommand,
+        delivery: Delivery,
     ) -> None:
         nonce = dependencies.nonces.draw()
         self.run = RunId(command.command_id, command.issue, delivery.num_delivered, nonce)
         self._dependencies = dependencies
-        self._cancellations = cancellations
+        self._stop_of = stop_of
         self._command = command
         self.delivery = delivery
         self._reporter = Reporter(dependencies.channel, command, self.run)
@@ -159,7 +168,7 @@ class CommandRun:
         go = await self._claimed() if is_claimed else command.resume or FROM_THE_START
         if go is None:
             return "done"
-        stop = self._cancellations.stop_of(command.command_id)
+        stop = self._stop_of(command.command_id)
         if stop is not None and stop.pausing:
             self._is_pausing = True
         elif stop is not None and self._why is None:
