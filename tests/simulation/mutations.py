@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,10 +61,10 @@ def _no_queue_fence(patch: pytest.MonkeyPatch) -> None:
 def _published_although_failed(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.commit
 
-    async def publishing(self: Committer, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
-        leases = [lease for lease in self._ownership if lease.id in moved]
+    async def publishing(self: Committer, tick: PendingTick, partitions: Collection[int] = ()) -> None:
+        leases = [lease for lease in self._ownership if lease.id in {*tick.partitions, *tick.moved, *partitions}]
         try:
-            await commit(self, tick, moved)
+            await commit(self, tick, partitions)
         except (Fenced, OutcomeUnknown):
             ticks = {lease.id: lease.tick + 1 for lease in leases}
             decided = tick.journal_records(ticks, {lease.id: lease.epoch for lease in leases}, self._ownership.owner)

@@ -16,7 +16,7 @@ from noetl_stream.ports.limits import LEFT_AT_ONCE, LimitSlotRow
 from noetl_stream.ports.store import InboxItem
 from noetl_stream.server.aggregates.aggregates import DueTimer
 from noetl_stream.server.aggregates.stream_readers import StreamInput
-from noetl_stream.server.inputs.source import Cursors, InputSource
+from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import Fold
@@ -47,13 +47,12 @@ class DueTimers(InputSource[DueTimer]):
             await self.commit(fold)
         return ()
 
-    async def refuse(self, fold: Fold, one: DueTimer, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: DueTimer, reason: str) -> None:
         """Keeps a dead letter that names the aggregate. Its timer stays for the next owner."""
         partition = self.partition_of(one)
         item = InboxItem(one.due_ms, partition, one.aggregate_id, codec.encode(one))
         letter = inbox_letter(item, self._parts.waits.now_ms(), reason)
         fold.tick.dead_letters.append(replace(letter, id=f"timer-{one.aggregate_id}-{one.due_ms}", subject="timer"))
-        return self._committer.cursors({partition})
 
     def restore(self, inputs: Sequence[DueTimer]) -> None:
         self._parts.timers.restore(inputs)
@@ -85,7 +84,7 @@ class StreamInputs(InputSource[StreamInput]):
             self._parts.streams.folded(inputs, states)
         return ()
 
-    async def refuse(self, fold: Fold, one: StreamInput, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: StreamInput, reason: str) -> None:
         """Keeps a message as a dead letter; its trigger goes on with the next. Requeued, the letter is an event that is
         sent again.
         """
@@ -103,7 +102,6 @@ class StreamInputs(InputSource[StreamInput]):
                 said = f"message {place.sequence} of stream {place.stream} for trigger {one.path}: {reason}"
                 letter = inbox_letter(InboxItem(place.sequence, partition, one.aggregate_id, body), at_ms, said)
                 fold.tick.dead_letters.append(replace(letter, id=id, subject=f"{place.stream} {place.sequence}"))
-        return self._committer.cursors({partition})
 
     def execution_of(self, one: StreamInput) -> str:
         return one.aggregate_id
@@ -132,9 +130,8 @@ class LeftSlots(InputSource[LimitSlotRow]):
         await self.commit(fold)
         return ()
 
-    async def refuse(self, fold: Fold, one: LimitSlotRow, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: LimitSlotRow, reason: str) -> None:
         """Keeps nothing: the row of the slot is found again."""
-        return self._committer.cursors({self.partition_of(one)})
 
     def execution_of(self, one: LimitSlotRow) -> str:
         return one.limit_id

@@ -14,7 +14,7 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.store import InboxItem
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
-from noetl_stream.server.inputs.source import Cursors, InputSource
+from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
@@ -57,25 +57,23 @@ class InboxMessages(InputSource[InboxItem]):
             if fold.is_full:
                 items, rest = items[:number], items[number:]
                 break
-        partitions = {item.partition for item in (*items, *told)} | fold.tick.partitions
-        await self.commit(fold, self._committer.cursors(partitions))
+        await self.commit(fold, {item.partition for item in (*items, *told)})
         return rest
 
-    async def refuse(self, fold: Fold, one: InboxItem, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: InboxItem, reason: str) -> None:
         """Keeps a message as a dead letter; tells whoever waits for an execution that cannot start."""
         at_ms = self._parts.waits.now_ms()
-        moved = self._committer.cursors({one.partition})
         if is_aggregate(one.execution_id):
             fold.tick.inbox_folded.append(one.seq)
             fold.tick.dead_letters.append(inbox_letter(one, at_ms, reason))
-            return moved
+            return
         message = fold.decode_inbox(one, at_ms)
         if message is None:
-            return moved
+            return
         fold.tick.dead_letters.append(inbox_letter(one, at_ms, reason))
         fact = message.fact
         if not isinstance(fact, ExecutionRequested) or self._executions.state(one.execution_id):
-            return moved
+            return
         told: SendMessage | None = None
         if fact.parent:
             error = ErrorInfo("child_failed", f"playbook {fact.path} cannot start: {reason}", code="quarantined")
@@ -87,7 +85,6 @@ class InboxMessages(InputSource[InboxItem]):
             told = SendMessage(IN_NO_JOURNAL, ended_message(one.execution_id, fact.origin, "failed", error))
         if told is not None:
             fold.tick.collect(one.execution_id, one.partition, [told])
-        return moved
 
     def restore(self, inputs: Sequence[InboxItem]) -> None:
         """They are in Postgres still: has them read again soon."""

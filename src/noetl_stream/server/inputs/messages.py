@@ -19,7 +19,7 @@ from noetl_stream.server.inputs.client_requests import (
     without_unsigned,
 )
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
-from noetl_stream.server.inputs.source import Cursors, InputSource
+from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
@@ -55,7 +55,7 @@ class Messages(InputSource[ReportedMessage]):
             await self._executions.reload({message.execution_id for message in inputs})
             return await self._fold(inputs, starts_may_repeat=True)
 
-    async def refuse(self, fold: Fold, one: ReportedMessage, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: ReportedMessage, reason: str) -> None:
         """Keeps a message as a dead letter; answers a request."""
         body = fold.decode(one)
         if body is not None:
@@ -63,7 +63,7 @@ class Messages(InputSource[ReportedMessage]):
         if isinstance(body, ClientMessage) and not await self._store.request(body.execution_id, body.request_id):
             answer = refused(body.execution_id, Rejection("quarantined", f"the request cannot be stored: {reason}"))
             fold.tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
-        return {one.partition: (one.sequence, one.at_ms)}
+        fold.tick.moved[one.partition] = (one.sequence, one.at_ms)
 
     def restore(self, inputs: Sequence[ReportedMessage]) -> None:
         self._parts.reader.restore(inputs)
@@ -110,7 +110,8 @@ class Messages(InputSource[ReportedMessage]):
         await reject_unanswered(bodies, signed, self._executions, self._store, fold.tick)
         if fold.tick.dead_letters:
             await reject_unreadable(own, self._store, fold.tick)
-        await self.commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
+        fold.tick.moved = {message.partition: (message.sequence, message.at_ms) for message in own}
+        await self.commit(fold)
         return rest
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:

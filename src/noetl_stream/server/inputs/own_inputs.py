@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
-from noetl_stream.server.inputs.source import Cursors, InputSource
+from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.inputs.waits import Input
 from noetl_stream.server.memory.execution_cache import OwedCommand
 from noetl_stream.server.parts import ServerParts
@@ -43,9 +43,8 @@ class OwnInputs(InputSource[Input]):
             await self.commit(fold)
         return rest
 
-    async def refuse(self, fold: Fold, one: Input, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: Input, reason: str) -> None:
         """Keeps nothing: the state still waits for the timer or the value, and finds it again when it is resumed."""
-        return self._committer.cursors({self.partition_of(one)})
 
     def restore(self, inputs: Sequence[Input]) -> None:
         self._parts.waits.restore(inputs)
@@ -74,9 +73,8 @@ class LostCommands(InputSource[OwedCommand]):
             await self.commit(fold)
         return ()
 
-    async def refuse(self, fold: Fold, one: OwedCommand, reason: str) -> Cursors:
+    async def refuse(self, fold: Fold, one: OwedCommand, reason: str) -> None:
         """Keeps nothing: the state still owes the command."""
-        return self._committer.cursors({self.partition_of(one)})
 
     def execution_of(self, one: OwedCommand) -> str:
         return one.execution_id

@@ -91,7 +91,7 @@ class Quarantine:
                 fold = self._parts.new_fold()
                 self._quarantine(fold, execution_id, SUSPECTED)
                 async with ownership.folding_alone(execution_id):  # so that the tick clears its suspicions
-                    await self._committer.commit(fold.tick, self._committer.cursors({partition}))
+                    await self._committer.commit(fold.tick, {partition})
                 ownership.acquit(execution_id)
 
     async def set_unloadable_aside(self) -> None:
@@ -105,7 +105,7 @@ class Quarantine:
                 if owns and await executions.load_stub(execution_id):
                     self._quarantine(fold, execution_id, storable_text(reason))
             if fold.tick.segments:
-                await self._committer.commit(fold.tick, self._committer.cursors(fold.tick.partitions))
+                await self._committer.commit(fold.tick)
 
     async def _set_deadly_aside(self, partition: int, execution_id: str) -> None:
         """Quarantines an execution from its row alone: servers have died reading its journal."""
@@ -115,7 +115,7 @@ class Quarantine:
             self._quarantine(fold, execution_id, UNLOADABLE)
         await ownership.note_loading(execution_id)  # so that the tick clears its suspicions
         if fold.tick.segments:
-            await self._committer.commit(fold.tick, self._committer.cursors({partition}))
+            await self._committer.commit(fold.tick, {partition})
         await ownership.note_loaded(partition)
         ownership.acquit(execution_id)
 
@@ -144,11 +144,11 @@ class Quarantine:
     async def _set_input_aside(self, one: _Input, source: InputSource[_Input], reason: str) -> None:
         execution_id = source.execution_of(one)
         fold = self._parts.new_fold()
-        moved = await source.refuse(fold, one, reason)
+        await source.refuse(fold, one, reason)
         if not source.is_misdirected(one):
             self._quarantine(fold, execution_id, reason)
         try:
-            await self._committer.commit(fold.tick, moved)
+            await self._committer.commit(fold.tick, {source.partition_of(one)})
         except NoetlError as error:
             log.error("cannot quarantine: %s", error, extra={"execution": execution_id})
             raise

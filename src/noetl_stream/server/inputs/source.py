@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 from noetl_stream.errors import JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model.ids import partition_of
@@ -16,9 +16,6 @@ from noetl_stream.server.ticks.fold import Fold
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Cursors: TypeAlias = Mapping[int, tuple[int, int]]
-"""By partition, the sequence and the time of the last message of EVENTS that is folded."""
 
 
 class InputSource(ABC, Generic[T]):
@@ -43,8 +40,8 @@ class InputSource(ABC, Generic[T]):
         """Folds inputs in one tick and commits it; returns those left to a later tick."""
 
     @abstractmethod
-    async def refuse(self, fold: Fold, one: T, reason: str) -> Cursors:
-        """Adds to a fold what is kept of an input that cannot be folded; returns the cursors that it moves."""
+    async def refuse(self, fold: Fold, one: T, reason: str) -> None:
+        """Adds to a fold what is kept of an input that cannot be folded."""
 
     def restore(self, inputs: Sequence[T]) -> None:
         """Makes :meth:`take` return these again, where it would not do so anyway."""
@@ -61,18 +58,16 @@ class InputSource(ABC, Generic[T]):
         """Whether an input came to another partition than its execution's: that execution is not suspect."""
         return self.partition_of(one) != partition_of(self.execution_of(one))
 
-    async def commit(self, fold: Fold, moved: Cursors | None = None) -> None:
-        """Commits a fold; without ``moved`` the cursors of its partitions stay.
+    async def commit(self, fold: Fold, partitions: Collection[int] = ()) -> None:
+        """Commits a fold, which fences ``partitions`` besides those that it touches.
 
         Raises:
             PayloadRefused, RequestAnswered: Postgres refuses the tick for its data.
             JournalConflict: it cannot be committed, and no input is to blame.
         """
         fold.refuse_oversized()
-        if moved is None:
-            moved = self._committer.cursors(fold.tick.partitions)
         try:
-            await self._committer.commit(fold.tick, moved)
+            await self._committer.commit(fold.tick, partitions)
         except (PayloadRefused, RequestAnswered) as error:
             log.warning("a tick of %d executions is refused: %s", len(fold.tick.touched), error)
             raise

@@ -165,7 +165,7 @@ class Recovery:
             log.warning("EVENTS may have lost records of %d partitions that were stored", len(lowered))
             self._parts.publications.forget(lowered)
             self._parts.ownership.lower_published(lowered)
-            await self._committer.write(PendingTick(), self._committer.cursors(lowered))
+            await self._committer.write(PendingTick(), lowered)
 
     def _publish(self, ticks: Mapping[int, int], records: Sequence[DecidedMessage]) -> None:
         self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
@@ -250,7 +250,7 @@ class _Restoring:
         known = await self._store.answered([(row.execution_id, row.request_id) for row in tick.requests])
         tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
         if tick.segments or tick.requests:
-            await self._committer.write(tick, self._committer.cursors({self._partition}))
+            await self._committer.write(tick, {self._partition})
             self._ticks_left -= 1
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:

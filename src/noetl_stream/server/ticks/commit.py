@@ -37,15 +37,18 @@ class Committer:
         self._traces = parts.traces
         self.ticks = 0
 
-    async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
+    async def commit(self, tick: PendingTick, partitions: Collection[int] = ()) -> None:
         """Commits what the fold collected and moves the cursors, then publishes journal records and commands.
+
+        Args:
+            partitions: Fences these besides those that the tick touches.
 
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
             TickRefused: Postgres refuses it for its data; nothing was written.
             RequestAnswered: a request has an answer already; nothing was written.
         """
-        advances = await self.write(tick, moved)
+        advances = await self.write(tick, partitions)
         ticks = {advance.id: advance.tick + 1 for advance in advances}
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
@@ -58,9 +61,12 @@ class Committer:
             self._traces.committed(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
-    async def write(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> Sequence[PartitionAdvance]:
-        """Commits a tick; publishing, if any, is up to the caller. Errors: as for :meth:`commit`."""
+    async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
+        """Commits a tick; publishing, if any, is up to the caller. As for :meth:`commit`."""
         self._publications.settle()
+        fenced = tick.partitions.union(partitions)
+        moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in fenced}
+        moved |= tick.moved
         advances = self._ownership.advance(moved, self._published({id: place[0] for id, place in moved.items()}))
         ticks = {advance.id: advance.tick + 1 for advance in advances}
         written = Tick(
@@ -101,7 +107,7 @@ class Committer:
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
-        moved: dict[int, tuple[int, int]] = {}
+        tick = PendingTick()
         highs = {through[lease.id] for lease in self._ownership if through.get(lease.id, 0) > lease.last_seq}
         found = await asyncio.gather(*(self._parts.ports.log.stored_at(high) for high in highs))
         times = dict(zip(highs, found, strict=True))
@@ -109,15 +115,11 @@ class Committer:
             high = through.get(lease.id, 0)
             published = self._publications.published_tick(lease.id, lease.last_seq, lease.published_tick)
             if high > lease.last_seq:
-                moved[lease.id] = (high, times[high] or 0)
+                tick.moved[lease.id] = (high, times[high] or 0)
             elif published != lease.published_tick:
-                moved[lease.id] = (lease.last_seq, lease.last_ms)
-        if moved:
-            await self.commit(PendingTick(), moved)
-
-    def cursors(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
-        """The current cursors of these partitions, for a tick that folds no message."""
-        return {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in partitions}
+                tick.moved[lease.id] = (lease.last_seq, lease.last_ms)
+        if tick.moved:
+            await self.commit(tick)
 
     def published(self, partitions: Collection[int]) -> dict[int, int]:
         """``published_tick`` of each, as its cursor stands."""

@@ -170,11 +170,13 @@ class PendingTick:
         encode_command: Encodes a command for its worker.
         format: That of what is sent.
         claims: Who claims a command, by the subject of the answer, which comes from the committed state.
+        moved: The cursors of partitions after it, of whose messages it folds some: sequence and time of the last.
         drops: Claims that are refused whatever the state, by the subject of the answer.
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
     format: int = FORMAT
+    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
     answers: list[RequestRow] = field(default_factory=list)
