@@ -36,12 +36,12 @@ def whole(name: str, block: str) -> str:
         case "steps":
             return workflow(block)
         case "step":
-            return workflow(f"- step: start\n  tool: {{ kind: http, url: a }}\n{indent(block, '  ')}")
+            return workflow(f"- step: start\n  tool: {{ kind: http, url: https://a/ }}\n{indent(block, '  ')}")
         case "keychain" | "root":
             return workflow("- step: start\n  tool: { kind: noop }", root=block)
         case "rules":
             spec = f"      policy:\n        rules:\n{indent(block, ' ' * 10)}"
-            return workflow(f"- step: start\n  tool:\n    name: fetch\n    kind: http\n    url: a\n    spec:\n{spec}")
+            return workflow(f"- step: start\n  tool:\n    name: fetch\n    kind: http\n    url: https://a/\n    spec:\n{spec}")
         case "loop":
             return workflow(f"- step: start\n  tool: {{ kind: noop }}\n  loop:\n{indent(block, ' ' * 4)}")
         case "admit":

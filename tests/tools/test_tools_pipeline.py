@@ -26,12 +26,18 @@ async def test_a_credential_is_named_by_the_input_or_by_the_task(make_call: Any,
 
 
 @pytest.mark.parametrize(
-    "inputs", [{"credential": "a b"}, {"credential": 1}, {"credential": "a", "auth": "b"}, {"x": 1}]
+    ("inputs", "kind"),
+    [
+        ({"credential": "a b"}, "credential"),
+        ({"credential": 1}, "invalid_input"),
+        ({"credential": "a", "auth": "b"}, "invalid_input"),
+        ({"x": 1}, "invalid_input"),
+    ],
 )
-async def test_other_inputs_of_secrets_are_refused(make_call: Any, inputs: Any) -> None:
+async def test_other_inputs_of_secrets_are_refused(make_call: Any, inputs: Any, kind: str) -> None:
     with pytest.raises(ToolFailure) as caught:
         await SecretsTool().run(make_call(inputs))
-    assert caught.value.error.kind == "invalid_input"
+    assert caught.value.error.kind == kind
 
 
 def test_the_name_is_a_constant() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -10,6 +11,15 @@ from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.model import codec
 
 CredentialValue: TypeAlias = str | dict[str, Any]
+
+CREDENTIAL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+"""Valid names of stored credentials."""
+
+NOT_A_NAME: Final = (
+    "the name of a credential has letters, digits, `_`, `.` and `-` only; what is given is not shown, since it may be "
+    "a secret. Write a value as a mapping, such as `auth: {dsn: …}` of postgres, or store it: "
+    "`noetl-stream credential set NAME`"
+)
 
 SHORTEST_SECRET: Final = 4
 """Shorter secrets cannot be told from ordinary text, so they cannot be redacted: they are rejected."""

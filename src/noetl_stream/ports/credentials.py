@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from noetl_stream.model.redaction import MAX_SECRETS_HIDDEN
-
-CREDENTIAL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-"""Valid names of stored credentials."""
 
 MAX_VALUES_USED: Final = MAX_SECRETS_HIDDEN
 """How many values of one execution are looked up."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import UsageError
+from noetl_stream.playbook.kinds.keychain import named_if_text
 from noetl_stream.settings.tools import OWN_PREFIX, ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
@@ -32,21 +33,24 @@ class OwnSettings(BaseModel):
 
 Model = TypeVar("Model", bound=BaseModel)
 AUTH_ALIASES: Final = AliasChoices("auth", "credential")
-Auth = str | dict[str, Any]
+Auth = Annotated[str | dict[str, Any], AfterValidator(named_if_text)]
+"""The name of a credential, or its value as a mapping."""
 
 
 def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
     """Validates rendered inputs.
 
     Raises:
-        ToolFailure: kind ``invalid_input``. The message lists the invalid fields with reasons but without values, which
-            may be secret.
+        ToolFailure: kind ``invalid_input``, or ``credential`` if only names of credentials are invalid. The message
+            lists the invalid fields with reasons but without values, which may be secret.
     """
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        reasons = dict.fromkeys(_reason(model, values, dict(problem)) for problem in error.errors(include_url=False))
-        raise invalid_input("; ".join(reasons)) from None
+        problems = error.errors(include_url=False)
+        kind = "credential" if {problem["type"] for problem in problems} == {"credential"} else "invalid_input"
+        reasons = dict.fromkeys(_reason(model, values, dict(problem)) for problem in problems)
+        raise ToolFailure.of(kind, "; ".join(reasons)) from None
 
 
 def invalid_input(message: str) -> ToolFailure:

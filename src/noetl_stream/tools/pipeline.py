@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from noetl_stream.playbook.kinds.keychain import SECRETS_INPUTS, SECRETS_KIND, secret_name
+from noetl_stream.playbook.kinds.keychain import SECRETS_INPUTS, SECRETS_KIND, CredentialName, secret_name
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, validated
@@ -40,10 +40,9 @@ class NoopTool:
 class SecretsInputs(Inputs):
     """Inputs of ``secrets``."""
 
-    credential: str | None = Field(
+    credential: CredentialName | None = Field(
         default=None,
         validation_alias=AliasChoices(*SECRETS_INPUTS),
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
         description="Name of a keychain entry or a stored credential, a constant. Default: the task's name.",
     )
 

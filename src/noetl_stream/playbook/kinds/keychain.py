@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from noetl_stream.model.credential import CREDENTIAL_NAME, NOT_A_NAME
 
 GROUP: Final = "noetl_stream.keychain"
 CREDENTIAL_KINDS: Final = ("credential", "postgres_credential", "secret_manager")
@@ -31,6 +34,20 @@ SECRETS_KIND: Final = "secrets"
 SECRETS_INPUTS: Final = ("credential", "auth", "secret")
 """The names of its only input, which is a constant so that ``check`` knows what can be read."""
 
+Value = TypeVar("Value")
+
+
+def named_if_text(value: Value) -> Value:
+    """The value. Raises an error of type ``credential``, without the value, if it is text that names no credential."""
+    if isinstance(value, str) and CREDENTIAL_NAME.fullmatch(value) is None:
+        raise PydanticCustomError("credential", NOT_A_NAME)
+    return value
+
+
+CredentialName = Annotated[
+    str, AfterValidator(named_if_text), Field(json_schema_extra={"pattern": f"^{CREDENTIAL_NAME.pattern}$"})
+]
+
 
 class KeychainSettings(BaseModel):
     """Settings of an entry: constants, since the keychain is never rendered (LANGUAGE §2)."""
@@ -41,8 +58,8 @@ class KeychainSettings(BaseModel):
 class CredentialSettings(KeychainSettings):
     """``kind: credential``: a credential of the encrypted store."""
 
-    credential: str | None = Field(
-        default=None, min_length=1, description="Name of the stored credential. Default: the entry's name."
+    credential: CredentialName | None = Field(
+        default=None, description="Name of the stored credential. Default: the entry's name."
     )
     scope: Literal["execution", "global"] = Field(
         default="execution",
@@ -84,9 +101,8 @@ class OauthSettings(KeychainSettings):
     client_secret: str | None = Field(
         default=None, min_length=1, description="Client secret in plain text. Prefer `credential`."
     )
-    credential: str | None = Field(
+    credential: CredentialName | None = Field(
         default=None,
-        min_length=1,
         description="Stored credential: `{client_id, client_secret}`, or the secret as text.",
     )
     scopes: list[str] = Field(

@@ -10,7 +10,7 @@ from typing import Final
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.credential import CredentialValue, credential_value
+from noetl_stream.model.credential import CREDENTIAL_NAME, CredentialValue, credential_value
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.keychain import credential_name
@@ -18,7 +18,7 @@ from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.playbook.suggestions import did_you_mean, nearest
 from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, audit_text
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredCredential
+from noetl_stream.ports.credentials import Credentials, StoredCredential
 from noetl_stream.ports.permissions import worker_identity
 from noetl_stream.ports.refusals import Refusal, RefusalAudit
 from noetl_stream.sealing.handover import seal

@@ -22,13 +22,16 @@ def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
     """The URL as it is sent, without its fragment; ``params`` follow its query.
 
     Raises:
-        ValueError: it cannot be sent.
+        ValueError: it cannot be sent. The message shows no part of it, which may hold a password.
     """
     text = url.strip(" \t\r\n")
     if _CONTROL.search(text):
         raise ValueError("contains a line break or another control character")
-    parts = urlsplit(text)
-    _ = parts.port  # raises if it is not a number
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises if it is not a number
+    except ValueError:
+        raise ValueError("its host or port is not valid") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or any(sign.isspace() for sign in parts.netloc):
         raise ValueError("must start with http:// or https:// and have a host")
     path, query = _quoted(parts.path), _quoted(parts.query)

@@ -30,6 +30,12 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+def _without_user(url: str) -> str:
+    if has_user(written(url)):
+        raise ValueError("must not contain a user or password, which logs would show; use auth")
+    return url
+
+
 def _check_name(name: str) -> None:
     if not name or not name.isascii() or not all(sign.isalnum() or sign in "!#$%&'*+-.^_`|~" for sign in name):
         raise ValueError(f"invalid name {name!r}")
@@ -50,7 +56,7 @@ class HttpInputs(Inputs):
     """Inputs of ``http``."""
 
     method: MethodInAnyCase = Field(default="GET", description="The method, in upper or lower case.")
-    url: str = Field(
+    url: Annotated[str, AfterValidator(_without_user)] = Field(
         validation_alias=AliasChoices("url", "endpoint"), description="The full URL, `http://` or `https://`."
     )
     params: dict[str, Scalar | list[Scalar]] | None = Field(
@@ -137,17 +143,7 @@ def request_of(
     if duplicate:
         raise invalid_input(f"headers.{min(duplicate)}: auth also sets this header; remove one")
     check_headers({**headers, **secret})
-    return HttpRequest(inputs.method, _url_of(inputs), headers, secret, body, tls)
-
-
-def _url_of(inputs: HttpInputs) -> str:
-    try:
-        url = written(inputs.url, pairs(inputs.params))
-    except ValueError as error:
-        raise invalid_input(f"url: {error}") from None
-    if has_user(url):
-        raise invalid_input("url: must not contain a user or password, which logs would show; use auth")
-    return url
+    return HttpRequest(inputs.method, written(inputs.url, pairs(inputs.params)), headers, secret, body, tls)
 
 
 def _tls_of(auth: Auth, credential: str | dict[str, Any]) -> tuple[Tls | None, str | dict[str, Any]]:

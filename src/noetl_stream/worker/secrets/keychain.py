@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,13 +16,12 @@ from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
-from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
+from noetl_stream.model.credential import CREDENTIAL_NAME, NOT_A_NAME, CredentialValue, check_secrets, credential_value
 from noetl_stream.model.messages import SecretQuestion, subject_of
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.credentials import CREDENTIAL_NAME
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
@@ -32,12 +31,6 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
 from noetl_stream.worker.secrets.hiding import Hiding, load_shared
 from noetl_stream.worker.secrets.redaction import ToolRedactor
-
-_NOT_A_NAME: Final = (
-    "the name of a credential has letters, digits, `_`, `.` and `-` only; what is given is not shown, since it may be "
-    "a secret. Write a value as a mapping, such as `auth: {dsn: …}` of postgres, or store it: "
-    "`noetl-stream credential set NAME`"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +156,7 @@ class Keychain:
             ToolFailure: kind ``credential``. It shows only what can be a name: other text may be a secret itself.
         """
         if CREDENTIAL_NAME.fullmatch(name) is None:
-            raise _failed(_NOT_A_NAME)
+            raise _failed(NOT_A_NAME)
         try:
             key = _stored_key(asker.digest if is_global else asker.execution_id, name)
             secret = await self._cached(key, lambda: self._ask(asker, name))
