@@ -7,13 +7,19 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from msgspec.structs import fields
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.docs import FOLDERS, SECTIONS, explanations, find_topic, topics
 from noetl_stream.errors import NotFound
+from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ERROR_KINDS
+from noetl_stream.model.status import RejectionCode
+from noetl_stream.playbook.codes import Code
+from noetl_stream.ports.operations.problems import PROBLEMS
 from warm_program import noetl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,12 +36,44 @@ NO_MESSAGES = {
 }
 
 
+CODE_OF_A_CALL = {"RunWarning": (0, "kind"), "WarningDocument": (0, "kind"), "Diagnostic": (1, "code")}
+"""Where calls that make what a user is shown have its code."""
+
+
+def codes_made() -> dict[str, set[str]]:
+    """The constants that stand for codes in such calls anywhere in the program."""
+    found: dict[str, set[str]] = {name: set() for name in CODE_OF_A_CALL}
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and (name := getattr(node.func, "id", "")) in CODE_OF_A_CALL:
+                place, word = CODE_OF_A_CALL[name]
+                given = [*node.args[place : place + 1], *(key.value for key in node.keywords if key.arg == word)]
+                found[name] |= {one.value for one in given if isinstance(one, ast.Constant)}
+    return found
+
+
 def test_every_code_of_the_program_is_explained() -> None:
-    found = {(one.what, one.code) for one in explanations()}
+    found: dict[str, set[str]] = {}
+    for one in explanations():
+        found.setdefault(one.what, set()).add(one.code)
     assert {one.code: one.text for one in explanations() if one.what == "an error kind"} == ERROR_KINDS
-    assert {code for what, code in found if what == "an exit code"} == {str(int(code)) for code in ExitCode}
-    assert {section.what for section in SECTIONS} == {what for what, _ in found}
+    assert found["an exit code"] == {str(int(code)) for code in ExitCode}
+    assert found["a diagnostic"] == {*get_args(Code)}
+    assert found["a refusal of a request"] == {*get_args(RejectionCode)}
+    assert found["a problem of the HTTP API"] == {kind.name for kind in PROBLEMS}
+    assert found["a limit of an execution"] == {field.name for field in fields(Limits)}
+    made = codes_made()
+    assert all(made.values()), "the calls are found"
+    assert made["RunWarning"] | made["WarningDocument"] == found["a warning of a run"]
+    assert made["Diagnostic"] <= found["a diagnostic"]
+    assert {section.what for section in SECTIONS} == found.keys()
     assert all(one.text for one in explanations())
+
+
+@pytest.mark.parametrize("written", ["playbook-refused", "/problems/playbook-refused"])
+def test_a_problem_is_explained_by_its_type(written: str) -> None:
+    lines = noetl("explain", written).stdout.splitlines()
+    assert lines[:2] == ["playbook-refused is a problem of the HTTP API.", "Status: 422"]
 
 
 def test_an_explanation_is_what_the_page_says() -> None:
@@ -78,7 +116,7 @@ def diagnostics_of_the_language() -> set[str]:
 
 
 def test_every_diagnostic_is_explained_by_what_is_wrong_and_what_to_do() -> None:
-    told = [one for one in explanations() if one.what == "a diagnostic of `playbook check`"]
+    told = [one for one in explanations() if one.what == "a diagnostic"]
     assert sorted(one.code for one in told) == sorted(diagnostics_of_the_language())
     for one in told:
         assert re.fullmatch(r"what is wrong: .+\.\nwhat to do: .+\.", one.text), one
@@ -87,7 +125,7 @@ def test_every_diagnostic_is_explained_by_what_is_wrong_and_what_to_do() -> None
 def test_a_diagnostic_says_what_to_do() -> None:
     found = noetl("explain", "never_set")
     assert found.stdout.splitlines() == [
-        "never_set is a diagnostic of `playbook check`.",
+        "never_set is a diagnostic.",
         "what is wrong: A template reads a key that nothing sets, so that it has no value.",
         "what to do: Correct the name, or set the key; for what comes from outside, add a `wait`.",
         f"  more: noetl-stream docs reference/diagnostics, or {URLS['Documentation']}/reference/diagnostics.md",

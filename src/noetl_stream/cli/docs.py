@@ -16,6 +16,7 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.shipped import shipped
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.problems import TYPE_PREFIX
 
 FOLDERS: Final = ("tutorials", "how-to", "reference", "explanation")
 ADDRESS: Final = "Documentation"
@@ -23,7 +24,7 @@ ADDRESS: Final = "Documentation"
 
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _HEADING: Final = re.compile(r"^(#+) (.*)$", re.MULTILINE)
-_CODES: Final = re.compile(r"`([^`]+)`|^(\d+)$")
+_CODES: Final = re.compile(rf"`(?:{TYPE_PREFIX})?([^`]+)`|^(\d+)$")
 
 
 class Topic(Document, frozen=True):
@@ -49,13 +50,17 @@ class CodeTable(NamedTuple):
 
 SECTIONS: Final = (
     CodeTable("reference/tools", "Error kinds", "an error kind"),
-    CodeTable("reference/diagnostics", "Codes", "a diagnostic of `playbook check`"),
+    CodeTable("reference/diagnostics", "Codes", "a diagnostic"),
     CodeTable("reference/findings", "", "a finding of `playbook check`"),
     CodeTable("reference/language", "Warnings of a run", "a warning of a run"),
     CodeTable("reference/why", "While it lives", "a reason of `execution why`"),
     CodeTable("reference/why", "When it has ended", "a reason of `execution why`"),
     CodeTable("reference/doctor", "The doctor", "a check of `doctor`"),
     CodeTable("reference/cli", "Exit codes", "an exit code"),
+    CodeTable("reference/events", "Refused requests", "a refusal of a request"),
+    CodeTable("reference/http", "Errors", "a problem of the HTTP API"),
+    CodeTable("reference/limits", "Limits", "a limit of an execution"),
+    CodeTable("reference/limits", "Fixed limits", "a fixed limit"),
 )
 
 
@@ -193,8 +198,8 @@ def docs(topic: str | None, opens: bool, is_text: bool, output: str) -> None:
 @click.argument("code", shell_complete=_all_codes)
 @form_option("text")
 def explain(code: str, output: str) -> None:
-    """Explain a code: an error kind, a finding, a warning, a reason of `why`, a check of `doctor` or an exit code."""
-    found = [one for one in explanations() if one.code == code]
+    """Explain a code of an error, a finding, a warning, a refusal, a limit, `why`, `doctor` or the program's exit."""
+    found = [one for one in explanations() if one.code == code.removeprefix(TYPE_PREFIX)]
     if not found:
         raise NotFound(f"no code {code!r} is known", hint=_hint_for(code))
     if output != "text":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from noetl_stream.errors import NoetlError
+
+if TYPE_CHECKING:  # it needs templates, which not all who read diagnostics load
+    from noetl_stream.playbook.codes import Code
 
 Severity = Literal["error", "warning"]
 
@@ -148,17 +151,19 @@ class Problems:
         self._unreadable: set[str] = set()
         self.is_truncated = False
 
-    def error(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
+    def error(self, code: Code, message: str, at: Location, hint: str | None = None) -> None:
         self._add("error", code, message, at, hint)
 
-    def warn(self, code: str, message: str, at: Location, hint: str | None = None, path: Iterable[Firing] = ()) -> None:
+    def warn(
+        self, code: Code, message: str, at: Location, hint: str | None = None, path: Iterable[Firing] = ()
+    ) -> None:
         self._add("warning", code, message, at, hint, tuple(path))
 
     def mark_unreadable(self, pointer: str) -> None:
         """Marks the value there as unreadable and drops later problems at it: they would only be consequences."""
         self._unreadable.add(pointer)
 
-    def retract(self, code: str, after: Position) -> None:
+    def retract(self, code: Code, after: Position) -> None:
         """Drops the problems with ``code`` behind a position: they turned out to be consequences of another error."""
         self._found = {
             key: one for key, one in self._found.items() if one.code != code or Position(one.line, one.column) <= after
@@ -177,7 +182,13 @@ class Problems:
         return tuple(found)
 
     def _add(
-        self, severity: Severity, code: str, message: str, at: Location, hint: str | None, path: tuple[Firing, ...] = ()
+        self,
+        severity: Severity,
+        code: Code,
+        message: str,
+        at: Location,
+        hint: str | None,
+        path: tuple[Firing, ...] = (),
     ) -> None:
         if at.pointer in self._unreadable and not code.startswith("yaml_"):
             return

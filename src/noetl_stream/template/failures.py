@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,20 +20,29 @@ MESSAGE_CHARS: Final = 400
 _COMPARED_NAMES: Final = 500
 _COMPARED_CHARS: Final = 64
 
+FindingCode = Literal[
+    "template_syntax",
+    "template_too_long",
+    "statement_not_allowed",
+    "unbound_name",
+    "namespace_not_here",
+    "unknown_filter",
+    "unknown_test",
+    "guard_not_expression",
+]
+
 
 class TemplateFinding(msgspec.Struct, frozen=True):
     """One problem of a template.
 
     Attributes:
-        code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``statement_not_allowed``,
-            ``template_too_long``, ``unknown_filter``, ``unknown_test`` or ``guard_not_expression``.
         pointer: Keys and indices from the compiled source to the text with the problem; ``()`` is the source itself.
         line: Line within that text, from 1.
         column: Column within that line, from 1, in characters.
         name: The name that is not defined, for ``unbound_name``.
     """
 
-    code: str
+    code: FindingCode
     message: str
     hint: str | None
     pointer: tuple[str | int, ...]

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK
 from noetl_stream.playbook.model.document import ParsedPlaybook
@@ -14,10 +15,10 @@ from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, node_at
 from noetl_stream.playbook.yaml.source import read_source
 
-UNREGISTERED: Final = "unregistered_playbook"
+UNREGISTERED: Final[Code] = "unregistered_playbook"
 """The code of the warning about a called playbook that the catalog does not have."""
 
-UNREGISTERED_SCHEMA: Final = "unregistered_schema"
+UNREGISTERED_SCHEMA: Final[Code] = "unregistered_schema"
 """The code of the diagnostic about a schema that the catalog does not have."""
 
 

@@ -12,6 +12,7 @@ from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, I
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.task import TaskDraft
@@ -188,7 +189,7 @@ class Expressions:
         self,
         read: TemplateRead,
         known: Collection[str],
-        code: str,
+        code: Code,
         message: str,
         depth: int = 1,
         else_hint: str | None = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import check_pool
@@ -360,7 +361,7 @@ def _read_tool(
     """
     tool = _Tool(kinds, workbook, layer, problems)
     if isinstance(node, Scalar):
-        code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
+        code: Code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
         message = f"`tool` must be a task or a list of tasks, not {kind_of(node)}"
         problems.error(code, message, node, "write tool: { kind: …, … }")
         return []

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from noetl_stream.model.codec import encode
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import Required, Section, mistyped, read_section
 from noetl_stream.playbook.results.validator import InvalidSchema, Validator
@@ -108,7 +109,7 @@ def read_json_schema(
     return schema
 
 
-_Problem = tuple[str, str, Location, str | None]
+_Problem = tuple[Code, str, Location, str | None]
 
 
 def _problems(node: Node, dialect: Dialect, *, is_root: bool = False) -> Iterator[_Problem]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from noetl_stream.model.aggregates import TriggerTerms
 from noetl_stream.playbook.check.calls import PlaybookCall
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.trigger.matching import concerns
 
-CIRCLE = "trigger_circle"
+CIRCLE: Final[Code] = "trigger_circle"
 """The code of the warning about it."""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.model.events import SharedOperation
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 
 
@@ -20,7 +21,7 @@ class RejectedKey(msgspec.Struct, frozen=True):
 
     message: str
     hint: str
-    code: str = "legacy_syntax"
+    code: Code = "legacy_syntax"
     place: tuple[str, ...] = ()
 
     def report(self, at: Location, problems: Problems) -> None:

@@ -18,6 +18,7 @@ from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import Scanner, ScannerError
 from ruamel.yaml.tokens import DirectiveToken, TagToken
 
+from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
@@ -203,7 +204,7 @@ class _Reader:
         hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), None)
         self._stop("yaml_syntax", f"{problem}{context}", spot, hint)
 
-    def _stop(self, code: str, message: str, at: BareLocation, hint: str | None = None) -> None:
+    def _stop(self, code: Code, message: str, at: BareLocation, hint: str | None = None) -> None:
         self._problems.error(code, message, at, hint)
         raise _Stop
 
@@ -297,7 +298,8 @@ class _Reader:
         mark = _mark_of(event.start_mark)
         if isinstance(node, Scalar) and isinstance(node.value, str) and (node.value != "<<" or node.style):
             return MappingKey(node.value, mark, extend_pointer(pointer, node.value))
-        code, message, hint = "yaml_key", f"a key must be text, not {kind_of(node)}", None
+        code: Code = "yaml_key"
+        message, hint = f"a key must be text, not {kind_of(node)}", None
         if not isinstance(node, Scalar):
             if self._text[event.start_mark.index - 1 : event.start_mark.index + 1] == "{{":
                 # Unquoted {{ x }} is a mapping whose key is a mapping, and the usual cause.

@@ -16,7 +16,7 @@ from jinja2 import nodes
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.compile.findings import Findings, Names
-from noetl_stream.template.failures import closest, shorten
+from noetl_stream.template.failures import FindingCode, closest, shorten
 from noetl_stream.template.filters.methods import METHODS
 from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
@@ -240,29 +240,29 @@ class ExpressionBinder:
 
     def _check_filter(self, node: nodes.Filter) -> None:
         if node.name not in FILTERS:
-            self._unknown("filter", node.name, FILTERS, node)
+            self._unknown("unknown_filter", node.name, FILTERS, node)
         first = node.args[0] if node.args else None
         if node.name == "map" and isinstance(first, nodes.Const) and first.value not in FILTERS:
-            self._unknown("filter", first.value, FILTERS, first)
+            self._unknown("unknown_filter", first.value, FILTERS, first)
         place = _NAMES_A_TEST.get(node.name)
         if place is not None and len(node.args) > place:
             named = node.args[place]
             if isinstance(named, nodes.Const) and named.value not in TESTS:
-                self._unknown("test", named.value, TESTS, named)
+                self._unknown("unknown_test", named.value, TESTS, named)
 
     def _test(self, node: nodes.Test) -> nodes.Expr:
         if node.name not in TESTS:
-            self._unknown("test", node.name, TESTS, node)
+            self._unknown("unknown_test", node.name, TESTS, node)
         subject, node.node = node.node, constant(None, node)
         self._children(node)
         self._count_spread(node)
         node.node = self.expression(subject, tolerant=node.name in TOLERANT_TESTS)
         return node
 
-    def _unknown(self, what: str, name: Any, known: Mapping[str, Any], node: nodes.Node) -> None:
+    def _unknown(self, code: FindingCode, name: Any, known: Mapping[str, Any], node: nodes.Node) -> None:
         close = None if self._findings.full else closest(str(name), known)
         hint = f"did you mean `{close}`?" if close else None
-        self._findings.add(f"unknown_{what}", f"unknown {what} `{shorten(str(name))}`", node.lineno, hint)
+        self._findings.add(code, f"{code.replace('_', ' ')} `{shorten(str(name))}`", node.lineno, hint)
 
     def _conditional(self, node: nodes.CondExpr, tolerant: bool) -> nodes.Expr:
         node.test = self.expression(node.test)

@@ -9,7 +9,7 @@ import msgspec
 from jinja2 import nodes
 
 from noetl_stream.template.compile.parsing import place_of
-from noetl_stream.template.failures import TemplateFinding, closest, shorten
+from noetl_stream.template.failures import FindingCode, TemplateFinding, closest, shorten
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 Bindings: TypeAlias = Mapping[str, tuple[str, ...] | None]
@@ -54,7 +54,9 @@ class Findings:
         """Whether further problems are dropped."""
         return len(self._problems) >= MAX_PROBLEMS
 
-    def add(self, code: str, message: str, offset: int, hint: str | None = None, *, name: str | None = None) -> None:
+    def add(
+        self, code: FindingCode, message: str, offset: int, hint: str | None = None, *, name: str | None = None
+    ) -> None:
         """Adds a problem at ``offset`` of the text; ``name`` is the one that is not defined."""
         if not self.full:
             line, column = place_of(self._text, offset)
