@@ -310,7 +310,7 @@ def test_a_mistake_is_named_before_anything_is_started(fresh_home: Path, words: 
 def test_a_file_that_is_not_text_is_named(playbook: Write) -> None:
     file = playbook("")
     file.write_bytes(b"\xff\xfe")
-    assert "not UTF-8 text" in one_clear_line(noetl("playbook", "show", file))
+    assert f"{file}:1: byte 0xff is not UTF-8" in one_clear_line(noetl("playbook", "show", file))
 
 
 def test_the_first_command_of_a_new_home_may_be_one_of_the_catalog(fresh_home: Path, playbook: Write) -> None:

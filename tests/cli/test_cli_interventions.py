@@ -187,6 +187,14 @@ def test_a_file_of_keys_must_hold_plain_values(tmp_path: Path, content: str, why
     assert reply.startswith(f"noetl-stream: --file {file}: ") and why in reply
 
 
+def test_a_file_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_bytes("a: 1\nb: café\n".encode("latin-1"))
+    found = noetl("execution", "patch", "some-id", "--file", file)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == f"noetl-stream: --file {file}:2: byte 0xe9 is not UTF-8\n  save the file as UTF-8\n"
+
+
 def test_a_merge_goes_deep_and_null_deletes(waiting: Waiting) -> None:
     version = waiting.described()["ctx_version"]
     assert waiting.ask("patch", "--set", 'order={"a": 1, "b": 2}', "--if-version", version).returncode == 0

@@ -156,6 +156,7 @@ async def test_servers_that_are_away_for_a_moment_are_waited_for(
     ("text", "said"),
     [
         (b'{"a": 1}\n\nnot json\n', "rows:3: "),
+        (b'{"a": "b"}\n{"a": "caf\xe9"}\n', "rows:2: byte 0xe9 is not UTF-8 .save the file as UTF-8"),
         (b"[1]\n", "rows:1: expected a JSON object"),
         (b'{"a": "' + b"x" * MOST_ROW_BYTES + b'"}', "rows:1: longer than"),
     ],

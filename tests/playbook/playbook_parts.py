@@ -41,7 +41,9 @@ def whole(name: str, block: str) -> str:
             return workflow("- step: start\n  tool: { kind: noop }", root=block)
         case "rules":
             spec = f"      policy:\n        rules:\n{indent(block, ' ' * 10)}"
-            return workflow(f"- step: start\n  tool:\n    name: fetch\n    kind: http\n    url: https://a/\n    spec:\n{spec}")
+            return workflow(
+                f"- step: start\n  tool:\n    name: fetch\n    kind: http\n    url: https://a/\n    spec:\n{spec}"
+            )
         case "loop":
             return workflow(f"- step: start\n  tool: {{ kind: noop }}\n  loop:\n{indent(block, ' ' * 4)}")
         case "admit":

@@ -24,6 +24,7 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
+from noetl_stream.cli.base.texts import utf8_text
 from noetl_stream.cli.execution.batch import Batch
 from noetl_stream.cli.execution.bulk import patiently
 from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S
@@ -81,7 +82,7 @@ def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
     """The rows of JSONL; empty lines are counted but are not rows.
 
     Raises:
-        UsageError: a line is not a JSON object, or too long.
+        UsageError: a line is not a JSON object, not UTF-8, or too long.
     """
     number, warned = 0, False
     while line := file.readline(MOST_ROW_BYTES + 1):
@@ -96,6 +97,7 @@ def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
         try:
             workload = codec.decode_value(line)
         except PayloadRefused as error:
+            utf8_text(line, name, number)
             raise UsageError(f"{place}: {error.message}", hint="each line is a JSON object") from None
         if not isinstance(workload, dict):
             raise UsageError(f"{place}: expected a JSON object", hint="each line is a workload")

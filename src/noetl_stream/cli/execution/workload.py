@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from noetl_stream.cli.base.output import say
+from noetl_stream.cli.base.texts import utf8_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.digits import digits_lost, digits_lost_text
 from noetl_stream.model.merging import deep_merge
@@ -96,14 +97,14 @@ def _read(file: Path, named: str) -> dict[str, Any]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = utf8_text(file.read_bytes(), named).removeprefix("\ufeff")
         found = YAML(typ="safe", pure=True).load(text)
         plain = json.loads(json.dumps(found, allow_nan=False))
     except OSError as error:
         raise UsageError(f"{named}: {error.strerror}") from None
     except RecursionError:
         raise UsageError(f"{named}: {TOO_DEEP}") from None
-    except (YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
+    except (YAMLError, TypeError, ValueError) as error:
         raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
         raise UsageError(f"{named}: expected a mapping")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import say
+from noetl_stream.cli.base.texts import utf8_text
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -77,10 +78,7 @@ def read_text(file: Path) -> PlaybookText:
     Raises:
         UsageError: it cannot be read, or is not text.
     """
-    try:
-        return PlaybookText(str(file), read_given(file).decode(), None)
-    except UnicodeDecodeError:
-        raise UsageError(f"{file}: not UTF-8 text") from None
+    return PlaybookText(str(file), utf8_text(read_given(file), str(file)), None)
 
 
 def not_there(argument: str, error: NotFound) -> UsageError:
