@@ -286,7 +286,7 @@ async def test_a_redirect_out_of_the_web_is_refused(api: Api, send: Any) -> None
 
 async def test_an_answer_over_the_cap_is_an_error(api: Api, send: Any) -> None:
     assert (await send(url=api.answer(body=b"x" * 100), knobs={"max_response_bytes": 100})).result["data"] == "x" * 100
-    with pytest.raises(ToolFailure, match="max_response_bytes") as failed:
+    with pytest.raises(ToolFailure, match=r"exceeds 100 bytes; .*`spec.max_response_bytes`") as failed:
         await send(url=api.answer(body=b"x" * 101), knobs={"max_response_bytes": 100})
     assert failed.value.error.kind == "output_too_large"
 

@@ -423,6 +423,8 @@ async def test_an_object_over_the_cap_is_not_read(run: Runner, store: str) -> No
     await run("object_put", bucket=store, key="big", value="x" * 101)
     failed = await run.failure("object_get", bucket=store, key="big", knobs={"max_object_bytes": 100})
     assert failed.error.kind == "output_too_large"
+    assert "has 101 bytes, which exceeds 100; " in failed.error.message
+    assert failed.error.message.endswith("raise `spec.max_object_bytes`")
     assert (await run("object_get", bucket=store, key="big", knobs={"max_object_bytes": 101}))["size"] == 101
 
 

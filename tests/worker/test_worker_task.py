@@ -145,6 +145,8 @@ async def test_a_helper_block_that_fits_no_report_is_an_error(stage: Stage) -> N
     stage.puppet.acts["act"] = act
     outcome = (await processed_of(stage)).outcome
     assert outcome.error is not None and outcome.error.kind == "output_too_large"
+    assert "limits.max_inline_bytes is 65,536" in outcome.error.message
+    assert "NOETL_LIMIT_MAX_INLINE_BYTES" in outcome.error.message
     assert outcome.helper == {}
 
 

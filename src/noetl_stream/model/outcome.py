@@ -84,7 +84,7 @@ ERROR_KINDS: dict[str, str] = {
     "schema_mismatch": "the result does not match the task's schema; `code` is the JSON pointer",
     "schema_unavailable": "the schema of the result could not be loaded",
     "result_too_large": "the result exceeds a limit",
-    "output_too_large": "a response was cut off at its limit",
+    "output_too_large": "a response exceeds its limit; the message has the limit and what sets it",
     "credential": "a credential is missing or unusable",
     "crashed": "the child process that ran the code died",
     "exit_status": "the command ended with an exit status other than 0",

@@ -215,7 +215,7 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
         for piece in (packed,) if unpack is None else unpack.feed(packed):
             body += piece
             if len(body) > max_bytes:
-                message = f"the response exceeds max_response_bytes ({max_bytes:,}); request less, or raise it"
+                message = f"the response exceeds {max_bytes:,} bytes; request less, or raise `spec.max_response_bytes`"
                 helper = {"status": response.status, "headers": headers}
                 raise ToolFailure.of("output_too_large", message, helper=helper)
             await asyncio.sleep(0)  # a turn for others: a small packed piece may be long
@@ -288,7 +288,10 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
         case aiohttp.ClientHttpProxyError():
             return _failed("connection", request, f"the proxy answered {error.status} {error.message}", retryable=True)
         case aiohttp.ClientResponseError() if exceeds_headers(error):
-            reason = f"a header of the response exceeds {MAX_HEADER_BYTES:,} bytes, or there are over {MAX_HEADERS:,}"
+            reason = (
+                f"a header of the response exceeds {MAX_HEADER_BYTES:,} bytes, or there are over {MAX_HEADERS:,}, "
+                "which no setting changes"
+            )
             return _failed("output_too_large", request, reason, retryable=False)
         case aiohttp.ClientResponseError():
             reason = f"the response is not HTTP: {' '.join(error.message.split())[:_REASON_CHARACTERS]}"

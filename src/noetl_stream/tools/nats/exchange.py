@@ -148,7 +148,8 @@ class Exchange:
         if info.is_link():
             raise invalid_input(f"key: {name} is a link to another object or bucket; give its name instead")
         if (info.size or 0) > max_bytes:
-            message = f"object {name} has {info.size:,} bytes; the limit is {max_bytes:,} (max_object_bytes)"
+            over = f"object {name} has {info.size:,} bytes, which exceeds {max_bytes:,}"
+            message = f"{over}; read a smaller one, or raise `spec.max_object_bytes`"
             raise ToolFailure.of("output_too_large", message)
         data = await _chunks(jetstream, bucket, info)
         return {**self._read("data", data), "size": len(data), "digest": info.digest}

@@ -19,6 +19,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
+from noetl_stream.model.limits import VARIABLE_PREFIX
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Meta, Outcome, Payload, RunWarning, shown_time
@@ -343,7 +344,9 @@ class Attempts:
         else:
             if len(encoded) <= limit:
                 return outcome
-            message = f"the helper block is {len(encoded)} bytes, limits.max_inline_bytes is {limit}"
+            over = f"what `outcome` has of this kind of task, such as headers, is {len(encoded):,} bytes"
+            bound = f"limits.max_inline_bytes is {limit:,}, at most what the operator allows"
+            message = f"{over}; {bound} ({VARIABLE_PREFIX}MAX_INLINE_BYTES)"
             error = ErrorInfo("output_too_large", message)
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
 
