@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cli_stack import gateway_of
 
 from cli_program import NOETL, PATIENCE_S, environment, only_json, start
 from warm_program import noetl
@@ -214,3 +215,33 @@ def on_a_terminal(words: list[str], settings: dict[str, str]) -> str:
         os.close(ours)
     process.wait(PATIENCE_S)
     return seen.decode()
+
+
+CALLING = """apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: calling, path: tests/calling }
+workload: { other: tests/any, calls: false }
+workflow:
+  - step: begin
+    tool: { kind: noop }
+    next: { arcs: [ { step: call, when: "{{ workload.calls }}" }, { step: choose, when: "{{ workload.calls }}" } ] }
+  - { step: call, tool: { kind: playbook, path: tests/not-there } }
+  - { step: choose, tool: { kind: playbook, path: "{{ workload.other }}" } }
+"""
+
+
+@pytest.mark.parametrize("words", [("run",), ("execution", "start", "--wait")])
+@pytest.mark.parametrize("through", ["nothing", "a gateway"])
+def test_a_called_playbook_that_is_not_registered_is_named_before_the_run(
+    shared_home: Path, tmp_path: Path, words: tuple[str, ...], through: str
+) -> None:
+    file = tmp_path / "calling.yaml"
+    file.write_text(CALLING)
+    target = {"NOETL_HOME": str(shared_home)} | ({} if through == "nothing" else {"NOETL_URL": gateway_of(shared_home)})
+    found = noetl(*words, file, **target)
+    assert found.returncode == 0, found.stderr
+    warned = [line for line in found.stderr.splitlines() if "[unregistered_playbook]" in line]
+    assert warned == [f"{file}:9:49: warning[unregistered_playbook]: no playbook `tests/not-there` is registered"]
+    lines = found.stderr.splitlines()
+    assert lines[lines.index(warned[0]) + 1] == "  hint: register it: noetl-stream playbook register FILE"
+    assert lines.index(warned[0]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -55,6 +56,9 @@ KEYS: Final = (
 )
 STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
 """What ``run -o json`` shows; ``execution get`` shows more."""
+
+_CALL: Final = re.compile(r"\bkind\b\W+playbook\b")
+"""What the text of a playbook that calls another one holds."""
 
 LOOKUP_S: Final = 0.5
 """How long an interrupted run looks for the execution that it may have started."""
@@ -266,10 +270,21 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
 
 async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:
     """The new execution, whose warnings go to stderr."""
+    if wanted.playbook is not None:
+        await _warn_of_calls(session, wanted.playbook, name)
     with starting(wanted, name):
         begun = await session.operations.executions.start(wanted, session.by, ids)
     print_begun(begun)
     return begun
+
+
+async def _warn_of_calls(session: Session, text: str, name: str) -> None:
+    """Warns of the playbooks that a file calls and the catalog does not have, as far as their paths are constants."""
+    if _CALL.search(text) is None:
+        return
+    with contextlib.suppress(NoetlError):  # a start that fails for the same reason says so
+        checked = await session.operations.playbooks.check(text.encode(), name)
+        print_diagnostics([one for one in checked.diagnostics if one.code == "unregistered_playbook"], name)
 
 
 @contextlib.contextmanager
