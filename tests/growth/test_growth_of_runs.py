@@ -14,8 +14,8 @@ from effort import in_gate
 from noetl_stream.cli.base.output import print_table
 from noetl_stream.client.differences import playbook_diff
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model import codec, events
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.playbook.compile.compiler import check
@@ -140,8 +140,52 @@ DOORS["steps one after the other"] = steps_in_turn()
 DOORS["steps one after the other by what the first said"] = steps_in_turn(when="{{ steps.s0.v == 1 }}")
 
 
+def taken_again(scenario: Scenario) -> Act:
+    """The inputs of a scenario, without its checks, which look at its whole state."""
+    assert scenario.status == "completed"
+
+    def run() -> None:
+        state: Execution | None = None
+        for fact in scenario.inputs:
+            state = advance(scenario.plan, state, fact, scenario.execution_id).state
+
+    return run
+
+
+def grant(scenario: Scenario) -> None:
+    """Gives everything that waits for a slot of a limit one."""
+    waiting = {holder: slot for holder, slot in scenario.execution.slots.items() if not slot.granted}
+    for holder, slot in waiting.items():
+        granted = events.SlotGranted(slot.key, slot.step_run_id, slot_id=holder if slot.task else "")
+        scenario.feed(RecordedFact(granted))
+
+
+def empty_loops(items: str, **spec: Any) -> Door:
+    """Steps one after the other whose loops are empty, after one whose result they read."""
+
+    def running(count: int) -> Act:
+        loop = {"in": items, "iterator": "x"}
+        steps = [step(f"s{n}", f"s{n + 1}", loop=loop, spec=spec) for n in range(1, count)]
+        scenario = Scenario(document(workflow=[step("s0", "s1"), *steps, step(f"s{count}")]))
+        scenario.start()
+        scenario.done("s0", {"none": [], "key": "k"})
+        while scenario.execution.slots:
+            grant(scenario)
+        scenario.done(f"s{count}")
+        return taken_again(scenario)
+
+    return running
+
+
+LIMITED: Final = {"policy": {"limit": {"key": "{{ steps.s0.key }}", "concurrency": 1}}}
+DOORS |= {
+    "loops over what the first said": empty_loops("{{ steps.s0.none }}"),
+    "limits by what the first said": empty_loops("{{ [] }}", **LIMITED),
+}
+
+
 def joined(join: str, **spec: Any) -> Door:
-    """Branches that join. The checks of a scenario look at its whole state, so its inputs are taken again without."""
+    """Branches that join."""
 
     def running(count: int) -> Act:
         names = [f"s{n}" for n in range(count)]
@@ -152,14 +196,7 @@ def joined(join: str, **spec: Any) -> Door:
         scenario.patch(open=True)
         for name in [*names, "end"]:
             scenario.done(name)
-        assert scenario.status == "completed"
-
-        def run() -> None:
-            state: Execution | None = None
-            for fact in scenario.inputs:
-                state = advance(scenario.plan, state, fact, scenario.execution_id).state
-
-        return run
+        return taken_again(scenario)
 
     return running
 

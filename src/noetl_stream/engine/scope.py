@@ -9,7 +9,7 @@ from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Payload, StepValue, place_of
 from noetl_stream.playbook.plan import AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan
-from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope
+from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope, Template
 from noetl_stream.template.runtime.scope import Carried, LazyResult, References, event_view
 
 Read: TypeAlias = Collection[str | None]
@@ -46,13 +46,13 @@ def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
     )
 
 
-def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> Scope:
-    """The scope of ``loop.in`` and ``max_in_flight``: the step run's snapshot, and the iteration around the level."""
+def snapshot_scope(plan: Plan, state: Execution, run: StepRun, *templates: Template, path: Path = ()) -> Scope:
+    """The scope of these templates of a loop or limit: the step run's snapshot, and the iteration around the level."""
     namespaces = {
         "workload": state.workload,
         "ctx": {**run.ctx, **run.patches} if run.patches else run.ctx,
         "args": run.token.args,
-        "steps": step_views(plan, run.steps),
+        "steps": step_views(plan, run.steps, _read_by(templates)),
         "execution_id": state.execution_id,
     }
     outermost = plan.steps[run.step].loop
@@ -152,8 +152,8 @@ def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) ->
     return views if whole else Carried(views, plan.steps)
 
 
-def _read_by(options: Sequence[ArcPlan | AdmitRule]) -> Read:
-    return {step for option in options for step in option.steps}
+def _read_by(readers: Sequence[ArcPlan | AdmitRule | Template]) -> Read:
+    return {step for reader in readers for step in reader.steps}
 
 
 def _live(plan: Plan, state: Execution, read: Read = ALL) -> dict[str, Any]:

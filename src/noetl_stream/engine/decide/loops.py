@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from noetl_stream.engine.evolve.loops import items_of, named_items
-from noetl_stream.engine.scope import expression_failure, loop_scope
+from noetl_stream.engine.scope import expression_failure, snapshot_scope
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact, Path
@@ -31,7 +31,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
     limits = state.limits
     if path and run.unattended >= limits.max_decisions_per_fact:
         return (_page_out(run, path),)
-    scope = loop_scope(plan, state, run, path)
+    scope = snapshot_scope(plan, state, run, level.items, level.max_in_flight, path=path)
     try:
         named = named_items(state, run, level.items.path)
         items = loop_items(level, scope) if named is None else named

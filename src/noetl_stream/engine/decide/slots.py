@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.scope import expression_failure, loop_scope
+from noetl_stream.engine.scope import expression_failure, snapshot_scope
 from noetl_stream.engine.state import Assignment, Execution, StepRun, due_ms
 from noetl_stream.model import codec, events
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
@@ -47,7 +47,7 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
     if slot is not None:
         return None if slot.granted else ()
     try:
-        key = _key(limit, loop_scope(plan, replace(state, budget=_budget(state.limits)), run))
+        key = _key(limit, snapshot_scope(plan, replace(state, budget=_budget(state.limits)), run, limit.key))
     except ExpressionError as error:
         return (events.StepFailed(run.step_run_id, expression_failure("limit", error)),)
     whole = state.slots.get("")
