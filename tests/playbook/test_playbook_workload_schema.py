@@ -9,6 +9,8 @@ from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.results.comparisons import counted
+from noetl_stream.playbook.results.validator import Validator, pattern_weight
 from noetl_stream.playbook.workload import KEYWORDS, WorkloadSchema
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: p, path: tests/p }\n"
@@ -99,3 +101,62 @@ def test_each_keyword_applies_one_subschema_to_a_value() -> None:
     """Else the time that a server takes would grow with the schema, too."""
     again = {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "contains"}
     assert again & KEYWORDS == set()
+
+
+def refusal(part: Any, value: Any) -> tuple[str, str] | None:
+    refused = WorkloadSchema({"properties": {"rows": part}}).refusal({"rows": value})
+    return None if refused is None else (refused.pointer, refused.message)
+
+
+def alternatives(count: int) -> str:
+    """A pattern whose compiled form grows with ``count``, and is slow to match."""
+    return "|".join(f"([a-{chr(98 + number % 24)}{number}]+[b-y]*)+!" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "pointer"),
+    [
+        ({"pattern": alternatives(300)}, "x" * 100_000, "/rows"),
+        ({"items": {"pattern": alternatives(50)}}, ["!"] * 70 + ["x" * 100_000] * 2, "/rows/70"),
+        ({"additionalProperties": {"pattern": alternatives(300)}}, {"a/b": "x" * 100_000}, "/rows/a~1b"),
+        ({"items": {"enum": [1.5 + number for number in range(100)]}}, [1.5] * 10_000, "/rows/5000"),
+        ({"items": {"enum": [[number] for number in range(100)]}}, [[0]] * 100_000, "/rows/20000"),
+        ({"items": {"enum": list(range(100))}}, [1e-300] * 10_000, "/rows/601"),
+    ],
+)
+def test_a_workload_that_takes_too_many_comparisons_is_refused_before_the_first(
+    part: Any, value: Any, pointer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Validator, "mismatch")
+    at, message = refusal(part, value) or ("", "")
+    assert at == pointer
+    assert f"at `{pointer}`: up to here it takes more than 8,000,000 comparisons" in message
+    assert "(max_workload_comparisons): shorten its texts" in message
+
+
+def test_a_megabyte_with_ordinary_patterns_is_no_such_workload() -> None:
+    uuid = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+    row = {
+        "properties": {"id": {"pattern": uuid}, "state": {"enum": ["open", "paid", None]}, "count": {"enum": [1, 2]}}
+    }
+    rows = [{"id": "01234567-89ab-cdef-0123-456789abcdef", "state": "open", "count": 1}] * 13_000
+    assert refusal({"items": row}, rows) is None
+    assert refusal({"pattern": "^[a-z0-9]+$"}, "x" * 1024 * 1024) is None
+
+
+def test_a_pattern_weighs_more_the_larger_its_compiled_form_is() -> None:
+    weights = [pattern_weight(alternatives(count)) for count in (1, 5, 25, 75, 300)]
+    assert weights == sorted(set(weights))
+
+
+def test_only_what_costs_more_than_to_read_it_is_counted() -> None:
+    """Else to count would take longer than to compare."""
+    cheap = {"type": "object", "required": ["a"], "properties": {"a": {"enum": ["x", None, True]}}}
+    assert counted({"additionalProperties": False, "items": cheap, "properties": {"a": {"minimum": 1}}}) is None
+
+
+def test_a_default_that_takes_too_many_comparisons_is_an_error_at_its_place() -> None:
+    schema = f"{{ properties: {{ rows: {{ pattern: '{alternatives(300)}' }} }} }}"
+    [one] = checked(schema, f"\n  order: 1\n  rows: {'x' * 10_000}").diagnostics
+    assert (one.code, one.pointer, one.line) == ("limit_exceeded", "/workload/rows", 7)
+    assert "(max_workload_comparisons)" in one.message

@@ -1,7 +1,7 @@
 """``executor.spec.workload``: the JSON Schema of the merged workload (LANGUAGE §9 *Schema of the workload*).
 
 A server validates where it decides, so a schema has only keywords with which each part of a value meets one
-subschema: its time grows with the value alone.
+subschema, and a workload that takes too many comparisons all the same is refused: how many depends on both alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from noetl_stream.errors import WorkloadRefused
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.sections import is_null
+from noetl_stream.playbook.results.comparisons import Counted, counted, part_beyond
 from noetl_stream.playbook.results.schema import Dialect, at_pointer, read_json_schema
 from noetl_stream.playbook.results.validator import Mismatch, Validator
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Sequence, walk
@@ -26,6 +27,11 @@ KEYWORDS: Final = frozenset([
 ])  # fmt: skip
 MAX_CHOICES: Final = 100
 """Values of an ``enum``: a value may be compared with each."""
+MAX_COMPARISONS: Final = 8_000_000
+"""Of a workload with its schema, some tenths of a second. One of a megabyte with ordinary patterns takes fewer."""
+
+_BEYOND: Final = f"up to here it takes more than {MAX_COMPARISONS:,} comparisons (max_workload_comparisons)"
+_SHORTEN: Final = "shorten its texts and lists, or simplify the `pattern` or `enum` they are compared with"
 
 _DIALECT: Final = Dialect(
     KEYWORDS,
@@ -43,6 +49,10 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
     def _validator(self) -> Validator:
         return Validator(self.content)
 
+    @cached_property
+    def _counted(self) -> Counted | None:
+        return counted(self.content)
+
     @property
     def properties(self) -> dict[str, Any]:
         """Its schemas by key of the workload."""
@@ -56,10 +66,19 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
 
     def refusal(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
         """Why an execution with this merged workload does not start, if it does not."""
+        beyond = self.part_beyond(workload)
+        if beyond is not None:
+            place = f"`{beyond}`" if beyond else "the top"
+            reason = f"{_BEYOND}: {_SHORTEN}"
+            return WorkloadRefused(f"the workload does not match its schema at {place}: {reason}", beyond, reason)
         found = self._validator.mismatch(workload)
         if found is None:
             return None
         return WorkloadRefused(f"the workload does not match its schema {found}", found.pointer, found.reason)
+
+    def part_beyond(self, workload: MappingOf[str, Any]) -> str | None:
+        """The JSON pointer of the part at which it takes too many comparisons; ``None`` if it does not."""
+        return None if self._counted is None else part_beyond(self._counted, workload, MAX_COMPARISONS)
 
     def mismatches(self, workload: MappingOf[str, Any]) -> list[Mismatch]:
         """Everything in a workload that does not match."""
@@ -82,6 +101,11 @@ def read_workload_schema(
         # What it declares is bound all the same: other messages would be noise.
         return WorkloadSchema(node.plain()) if isinstance(node, Mapping) else None
     schema = WorkloadSchema(content)
+    beyond = schema.part_beyond(workload)
+    if beyond is not None:
+        message = f"a default of `workload` cannot be compared with its schema: {_BEYOND}"
+        problems.error("limit_exceeded", message, node if defaults is None else at_pointer(defaults, beyond), _SHORTEN)
+        return schema
     for found in schema.mismatches(workload):
         at = at_pointer(defaults, found.pointer) if isinstance(defaults, Mapping) else node
         if at.plain() is None or (isinstance(at, Mapping) and found.keyword in ("required", "enum")):

@@ -14,6 +14,10 @@ MAX_PATTERN_BYTES: Final = 1024 * 1024
 """The largest compiled form of one pattern."""
 MAX_REASON_CHARACTERS: Final = 500
 
+_WEIGHTS: Final = ((1, 4), (4, 16), (16, 64), (64, 256), (256, 8_192))
+"""Compiled forms of up to so many KiB, with what a byte of text costs at worst; above 64 KiB a matcher is slow."""
+_HEAVIEST: Final = 131_072
+
 _VALUE: Final = "the value"
 
 
@@ -59,9 +63,7 @@ class Validator:
                 ignore_unknown_formats=False,
                 offline=True,
                 mask=_VALUE,
-                pattern_options=jsonschema_rs.RegexOptions(
-                    size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
-                ),
+                pattern_options=_options(MAX_PATTERN_BYTES),
             )
         except jsonschema_rs.ValidationError as error:
             raise InvalidSchema(_refusal(error), tuple(error.instance_path)) from None
@@ -81,6 +83,26 @@ class Validator:
     def mismatches(self, value: Any) -> list[Mismatch]:
         """Everything in ``value`` that does not match."""
         return [_mismatch(error) for error in self._compiled.iter_errors(value)]
+
+
+def pattern_weight(pattern: str) -> int:
+    """What it costs at worst to match a pattern with one byte of text, in comparisons of small values."""
+    import jsonschema_rs
+
+    for kilobytes, weight in _WEIGHTS:
+        try:
+            jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_options(kilobytes * 1024))
+        except ValueError:
+            continue
+        return weight
+    return _HEAVIEST
+
+
+def _options(size: int) -> jsonschema_rs.RegexOptions:
+    """Patterns of linear time with a compiled form of at most ``size`` bytes."""
+    import jsonschema_rs
+
+    return jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=MAX_PATTERN_BYTES)
 
 
 def _mismatch(error: jsonschema_rs.ValidationError) -> Mismatch:
