@@ -38,7 +38,6 @@ from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
-from noetl_stream.server.ticks.tick import execution_row
 from noetl_stream.template import render
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 from noetl_stream.tools.pipeline import NoopTool
@@ -109,10 +108,10 @@ class CoreServer:
                 self._executions.begin(message.execution_id, self._plan)
         fold.messages(bodies)
         tick = fold.tick
-        rows = [execution_row(state, partition, AT_MS, at_ms) for state, partition, at_ms in tick.touched.values()]
-        self._executions.snapshots_due(state for state, _, _ in tick.touched.values())
-        for execution_id, (state, _, _) in tick.touched.items():
-            if state.ended:
+        rows = tick.execution_rows()
+        self._executions.snapshots_due(one.state for one in tick.touched.values())
+        for execution_id, touched in tick.touched.items():
+            if touched.state.ended:
                 self._executions.end(execution_id)
             else:
                 self._executions.grow(execution_id, tick.segments[execution_id].size)

@@ -72,7 +72,7 @@ def entries_of(execution_id: str, journal: Sequence[JournalEntry]) -> list[Entry
 
 
 def row_of(execution_id: str, scenario: Scenario) -> ExecutionRow:
-    row = execution_row(scenario.execution, partition_of(execution_id), 1, 1)
+    row = execution_row(scenario.execution, partition_of(execution_id), 1, 1, {})
     return replace(row, execution_id=execution_id)
 
 

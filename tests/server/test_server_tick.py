@@ -8,6 +8,7 @@ import pytest
 from server_stage import ONE_STEP, Stage, once
 from waiting_stage import EXECUTION, before_and_after, begin_gate, rest
 
+from noetl_stream.engine.advance import UNLOADED
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import Fenced
 from noetl_stream.model import codec
@@ -17,6 +18,7 @@ from noetl_stream.model.ids import digest_of, partition_of
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EntryRow
+from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.ticks.tick import Input, PendingTick
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -84,7 +86,8 @@ def test_the_decisions_of_one_input_may_take_several_records(monkeypatch: pytest
     pending = PendingTick()
     recorded = RecordedFact(TimerFired("timer", "wait"))
     after = Execution(EXECUTION, "request-1", "digest", position=5 + 1 + 4 * len(decisions))
-    pending.record(Input.by_server(recorded), 6, decisions, after, partition=3, through=9, at_ms=1_000)
+    cached = CachedExecution(after, UNLOADED, at_ms=1_000, through=9)
+    pending.record(Input.by_server(recorded), 6, decisions, cached, partition=3)
     (row,) = pending.entry_rows()
     records = [codec.decode_record(one.body) for one in pending.journal_records({3: 1}, {3: 1}, "owner")]
     found, position = [], row.position

@@ -9,9 +9,10 @@ for an execution loads it first. What a server must know of every living executi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +29,8 @@ from noetl_stream.server.memory.state_size import EVICTED_BYTES, STATE_BYTES, va
 from noetl_stream.server.memory.stubs import stub_of
 
 ENDED_KEPT = 20_000
+
+NO_LABELS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 LOADED_AT_ONCE: Final = 256
 """How many executions a takeover or a turn loads before memory is trimmed again."""
@@ -65,6 +68,11 @@ class CachedExecution:
     snapshot_due: int = 0
     is_stub: bool = False
     unloadable: str = ""
+
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        """Those of its playbook; none if that cannot be used."""
+        return self.plan.labels if isinstance(self.plan, Plan) else NO_LABELS
 
     @property
     def size(self) -> int:

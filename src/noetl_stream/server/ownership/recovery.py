@@ -252,8 +252,8 @@ class _Restoring:
         if tick.segments or tick.requests:
             await self._committer.write(tick, {self._partition})
             self._ticks_left -= 1
-        for execution_id, (state, _, _) in tick.touched.items():
-            if state.ended:
+        for execution_id, touched in tick.touched.items():
+            if touched.state.ended:
                 self._executions.end(execution_id)
 
     async def _begin(self, execution_id: str, entry: RecordedEntry) -> CachedExecution | None:
@@ -278,22 +278,13 @@ class _Restoring:
             assert after is not None
             cached.state, cached.at_ms = after, max(cached.at_ms, given.recorded.at_ms)
             cached.started_ms = cached.started_ms or cached.at_ms
-            self._tick.record(
-                given,
-                1 if before is None else before.position + 1,
-                decisions,
-                after,
-                partition=self._partition,
-                through=cached.through,
-                at_ms=cached.at_ms,
-            )
+            self._tick.record(given, 1 if before is None else before.position + 1, decisions, cached, self._partition)
             if before is None:
                 self._recall(after)
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
             if after.ended and (before is None or not before.ended):
-                labels = plan.labels if plan is not None else {}
-                told = self._ends.told(after, labels, cached.at_ms, again_since_ms=self._since_ms)
+                told = self._ends.told(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
                 for number, message in enumerate(told, start=1):
                     self._tick.send(SendMessage(after.position, message), execution_id, number)
             position = after.position - sum(fact.width for fact in decisions)

@@ -12,12 +12,11 @@ from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.dead_letters import storable
-from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, Tick, TimerKey
+from noetl_stream.ports.store import PartitionAdvance, Tick, TimerKey
 from noetl_stream.server.parts import ServerParts
-from noetl_stream.server.ticks.tick import NO_LABELS, PendingTick, execution_row
+from noetl_stream.server.ticks.tick import PendingTick
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class Committer:
             owner=self._ownership.owner,
             partitions=advances,
             entries=tick.entry_rows(),
-            executions=[self._row(*touched) for touched in tick.touched.values()],
+            executions=tick.execution_rows(),
             requests=tick.requests,
             playbooks=list(tick.playbooks.values()),
             timers=list(tick.timers.values()),
@@ -84,7 +83,7 @@ class Committer:
             terms=tick.terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
             stale_reports=tick.stale_reports,
-            snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
+            snapshots=self._executions.snapshots_due(one.state for one in tick.touched.values()),
             feed=tick.feed_rows(ticks),
             aggregates=list(tick.aggregates.values()),
             aggregates_gone=list(tick.aggregates_gone.values()),
@@ -135,13 +134,6 @@ class Committer:
             found[partition] = self._publications.published_tick(partition, sequence, recorded)
         return found
 
-    def _row(self, state: Execution, partition: int, at_ms: int) -> ExecutionRow:
-        cached = self._executions.get(state.execution_id)
-        if cached is None:
-            return execution_row(state, partition, at_ms, at_ms)
-        labels = cached.plan.labels if isinstance(cached.plan, Plan) else NO_LABELS
-        return execution_row(state, partition, cached.started_ms, at_ms, labels)
-
     def _notify(self, tick: PendingTick) -> None:
         for subject, execution_id, run in tick.claims:
             self._bus.send(subject, self._claim_answer(execution_id, run))
@@ -153,7 +145,8 @@ class Committer:
             self._bus.send(subjects.STOP, codec.encode(stop))
         if tick.withdrawn:
             self._publications.withdraw(tick.withdrawn)
-        for execution_id, (state, _, _) in tick.touched.items():
+        for execution_id, touched in tick.touched.items():
+            state = touched.state
             self._counts.started += tick.segments[execution_id].first_position == 1
             if state.ended:
                 self._note_end(state)

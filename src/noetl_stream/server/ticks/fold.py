@@ -430,19 +430,10 @@ class Fold:
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
         partition = partition_of(execution_id)
-        self.tick.record(
-            given,
-            position,
-            advanced.journal,
-            after,
-            partition=partition,
-            through=cached.through,
-            at_ms=at_ms,
-        )
+        self.tick.record(given, position, advanced.journal, cached, partition)
         self.tick.collect(execution_id, partition, advanced.effects)
         if after.ended and (before is None or not before.ended):
-            labels = cached.plan.labels if isinstance(cached.plan, Plan) else {}
-            for number, message in enumerate(self._ends.told(after, labels, at_ms), start=1):
+            for number, message in enumerate(self._ends.told(after, cached.labels, at_ms), start=1):
                 self.tick.send(SendMessage(after.position, message), execution_id, number)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
@@ -61,13 +60,13 @@ from noetl_stream.ports.store import (
 )
 from noetl_stream.ports.subjects import command_subject, sender_of
 from noetl_stream.server.journal.records import Part, Stamp, messages_of, parts_of
+from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
 
 _Sent = TypeVar("_Sent", bound=StepCommand | InboxMessage | AggregateMessage)
 
-NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 EMPTY: Final = b"{}"
 
 
@@ -162,6 +161,16 @@ class JournalSegment(msgspec.Struct, gc=False):
         return self.entries[0].position
 
 
+class Touched(NamedTuple):
+    """An execution as a tick leaves it."""
+
+    state: Execution
+    partition: int
+    started_ms: int
+    at_ms: int
+    labels: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class PendingTick:
     """Collects rows and messages; makes no decisions of its own.
@@ -177,7 +186,7 @@ class PendingTick:
     encode_command: Callable[[StepCommand], bytes] = codec.encode
     format: int = FORMAT
     moved: dict[int, tuple[int, int]] = field(default_factory=dict)
-    touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
+    touched: dict[str, Touched] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
     answers: list[RequestRow] = field(default_factory=list)
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
@@ -207,7 +216,7 @@ class PendingTick:
     @property
     def partitions(self) -> set[int]:
         """The partitions of the executions and aggregates it touches."""
-        touched = {partition for _, partition, _ in self.touched.values()}
+        touched = {one.partition for one in self.touched.values()}
         if self.aggregates or self.aggregates_gone:
             touched.update(map(partition_of, (*self.aggregates, *self.aggregates_gone)))
         return touched
@@ -217,22 +226,17 @@ class PendingTick:
         given: Input,
         position: int,
         decisions: Sequence[Fact],
-        after: Execution,
-        *,
+        cached: CachedExecution,
         partition: int,
-        through: int,
-        at_ms: int,
     ) -> None:
-        """Records an input at ``position`` and its decisions, up to ``after.position``, in the execution's segment.
-
-        Args:
-            through: The execution's messages are folded up to this sequence.
-        """
+        """Records an input at ``position`` and its decisions in the segment of ``cached``, the execution after them."""
+        after, at_ms = cached.state, cached.at_ms
+        assert after is not None
         execution_id = after.execution_id
         segment = self.segments.get(execution_id)
         if segment is None:
-            segment = self.segments[execution_id] = JournalSegment(partition, through)
-        segment.through = max(segment.through, through)
+            segment = self.segments[execution_id] = JournalSegment(partition, cached.through)
+        segment.through = max(segment.through, cached.through)
         entries = segment.entries
         if entries and entries[-1].may_take(given):
             entries[-1].facts.append(given.data)
@@ -244,7 +248,7 @@ class PendingTick:
             entries[-1].decisions, entries[-1].decided_at = encoded, position + given.recorded.fact.width
             segment.size += decoded_bytes(encoded)
         segment.last_position = after.position
-        self.touched[execution_id] = (after, partition, at_ms)
+        self.touched[execution_id] = Touched(after, partition, cached.started_ms, at_ms, cached.labels)
 
     def collect(self, execution_id: str, partition: int, effects: Sequence[Effect]) -> None:
         """Collects effects, applied once this tick is committed. The last change of a timer wins."""
@@ -342,6 +346,10 @@ class PendingTick:
         """The rows of the journals."""
         return [entry.row(execution_id) for execution_id, one in self.segments.items() for entry in one.entries]
 
+    def execution_rows(self) -> list[ExecutionRow]:
+        """The rows people read."""
+        return [execution_row(*one) for one in self.touched.values()]
+
     def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
         """The feed rows: one for each partition whose journals grow.
 
@@ -385,7 +393,7 @@ def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
 
 
 def execution_row(
-    state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any] = NO_LABELS
+    state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any]
 ) -> ExecutionRow:
     """The row people read for ``state``."""
     outcome = state.outcome

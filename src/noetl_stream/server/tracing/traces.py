@@ -58,7 +58,7 @@ class ServerTraces:
     def committed(self, tick: PendingTick) -> None:
         """Takes what a tick has added to journals."""
         for execution_id, segment in tick.segments.items():
-            execution = _traced(tick.touched[execution_id][0])
+            execution = _traced(tick.touched[execution_id].state)
             if not self.tracing.is_sampled(execution.trace):
                 continue
             if self._waiting_bytes + segment.size > MAX_WAITING_BYTES:
