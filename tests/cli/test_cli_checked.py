@@ -13,7 +13,7 @@ import pytest
 
 from cli_program import HEAD, ONE_STEP
 from noetl_stream.cli.playbook import checked
-from noetl_stream.cli.playbook.checked import check_file
+from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.client.executions.prepare import CheckedText
 from noetl_stream.local.home import Home
 from noetl_stream.settings.environment import Settings
@@ -51,7 +51,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def check(file: Path, settings: Settings) -> CheckedText:
-    found = check_file(file, settings)
+    found = check_text(str(file), file.read_text(), settings)
     found.remember()
     return found.playbook
 

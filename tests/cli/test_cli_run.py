@@ -175,6 +175,19 @@ def test_a_reader_that_stops_reading_gets_no_traceback(shared_home: Path, one_st
     assert "BrokenPipe" not in found.stderr
 
 
+def test_the_file_is_read_once_so_that_it_may_be_a_pipe(shared_home: Path, one_step: Path) -> None:
+    found = subprocess.run(
+        [*NOETL, "run", "/dev/stdin", "--home", str(shared_home)],
+        input=one_step.read_text(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment(),
+    )
+    assert found.returncode == 0, found.stderr
+    assert "world" in found.stdout
+
+
 @pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-"])
 def test_it_works_with_standard_streams_closed(shared_home: Path, one_step: Path, closed: str) -> None:
     words = [*NOETL, "run", str(one_step), "--home", str(shared_home), "-o", "json"]

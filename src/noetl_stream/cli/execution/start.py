@@ -35,7 +35,7 @@ from noetl_stream.cli.execution.follow import (
 from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
 from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
-from noetl_stream.cli.playbook.checked import check_file
+from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.cli.playbook.source import (
     file_or_address,
     not_there,
@@ -130,18 +130,19 @@ def run(
     """
     from noetl_stream.cli.main import main  # which imports this module
 
-    given, settings, check = file_or_address(playbook), settings_for(target.home), None
-    background, view = Background(settings, main), progress_for(output, verbose=verbose)
-    if gateway_of(target, settings) is None:
-        ctx.call_on_close(background.close)
-        background.prepare()
-        check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
     wanted = replace(
         wanted_of(playbook),
         workload=workload_of(workload_file, sets, strings),
         priority=priority,
         traceparent=traceparent,
     )
+    settings, check = settings_for(target.home), None
+    background, view = Background(settings, main), progress_for(output, verbose=verbose)
+    if gateway_of(target, settings) is None:
+        ctx.call_on_close(background.close)
+        background.prepare()
+        if wanted.playbook is not None:
+            check = check_text(playbook, wanted.playbook, settings)  # before anything is changed for it
     if background.is_stack_down:
         view.doing(f"starting NATS and Postgres in {settings.home}")
 

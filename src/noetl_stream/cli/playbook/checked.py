@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.cli.playbook.source import judged, read_given
+from noetl_stream.cli.playbook.source import judged
 from noetl_stream.client.executions.prepare import CheckedText
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import Home, read_private, write_private
@@ -32,29 +32,24 @@ CHECKING: Final = ("playbook", "template", "tools")
 """The packages that decide what a check says."""
 
 
-class FileCheck(msgspec.Struct, frozen=True):
-    """A checked file. ``remember`` lets the next `run` skip its check, once the home exists."""
+class TextCheck(msgspec.Struct, frozen=True):
+    """A checked text. ``remember`` lets the next `run` skip its check, once the home exists."""
 
     playbook: CheckedText
     remember: Callable[[], None]
 
 
-def check_file(file: Path, settings: Settings) -> FileCheck:
-    """Checks a playbook, unless it is known to have neither errors nor warnings; with errors, the command ends.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    source = read_given(file)
+def check_text(name: str, source: str, settings: Settings) -> TextCheck:
+    """Checks a playbook, unless it is known to have neither errors nor warnings; with errors, the command ends."""
     home = None if settings.nats_url is not None else Home(settings.home)
     key = _key(source)
     known = _read(home).get(key) if home is not None else None
     if known is not None:
-        return FileCheck(known, _nothing)
-    plan, is_clean = judged(str(file), source)
+        return TextCheck(known, _nothing)
+    plan, is_clean = judged(name, source)
     schema = None if plan.workload_schema is None else plan.workload_schema.content
     checked = CheckedText(plan.digest, plan.path, dict(plan.workload), schema)
-    return FileCheck(checked, partial(_remember, home, key, checked) if is_clean and home is not None else _nothing)
+    return TextCheck(checked, partial(_remember, home, key, checked) if is_clean and home is not None else _nothing)
 
 
 def _nothing() -> None:
@@ -75,10 +70,10 @@ def _read(home: Home) -> dict[str, CheckedText]:
         return {}
 
 
-def _key(source: bytes) -> str:
+def _key(source: str) -> str:
     """Changes with the text, the settings, and whatever is installed or edited."""
     made_from = (sorted(kinds_off()), sorted(limit_settings().items()), _program())
-    return sha256(repr(made_from).encode() + source).hexdigest()
+    return sha256(repr(made_from).encode() + source.encode()).hexdigest()
 
 
 def _program() -> list[int]:

@@ -62,23 +62,18 @@ def read_playbook(file: Path) -> bytes:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def read_given(file: Path) -> bytes:
-    """:func:`read_playbook` for an argument that could also be an address, as the error says."""
-    try:
-        return read_playbook(file)
-    except UsageError as error:
-        raise UsageError(
-            error.message, hint=f"give a file, or the address of a registered playbook: {ADDRESS_FORM}"
-        ) from None
-
-
 def read_text(file: Path) -> PlaybookText:
     """The text of a file, unchecked.
 
     Raises:
-        UsageError: it cannot be read, or is not text.
+        UsageError: it cannot be read, or is not text; what is not there could also be meant as an address.
     """
-    return PlaybookText(str(file), utf8_text(read_given(file), str(file)), None)
+    try:
+        data = read_playbook(file)
+    except UsageError as error:
+        hint = f"give a file, or the address of a registered playbook: {ADDRESS_FORM}"
+        raise UsageError(error.message, hint=hint) from None
+    return PlaybookText(str(file), utf8_text(data, str(file)), None)
 
 
 def not_there(argument: str, error: NotFound) -> UsageError:
