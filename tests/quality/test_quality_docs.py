@@ -14,7 +14,8 @@ from noetl_stream.tools.registry import kinds_of, load_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")]
-DOCUMENTS = sorted([ROOT / "README.md", *PAGES])
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY")]
+DOCUMENTS = sorted([*TOP, *PAGES])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
