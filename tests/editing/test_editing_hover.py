@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from marked_text import told
 
-from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
+from noetl_stream.playbook.model.document import Root
+from noetl_stream.playbook.model.step import Step
 from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
 
 PLAYBOOK = """\
@@ -32,10 +33,10 @@ def at(mark: str) -> str:
 @pytest.mark.parametrize(
     ("mark", "words"),
     [
-        ("1", [DESCRIPTIONS["Root"]["workload"]]),
+        ("1", [Root.model_fields["workload"].description]),
         ("2", ["city", "Default: text `Rome`"]),
         ("3", ["start", "Reads all.", "`http`", "each item of"]),
-        ("4", [DESCRIPTIONS["Step"]["loop"]]),
+        ("4", [Step.model_fields["loop"].description]),
         ("6", ["fetch", "step `start`", "Kind: `http`"]),
         ("7", ["http", "- `method`"]),
         ("8", ["url"]),

@@ -13,7 +13,8 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.editing.lines import Lines, Units
 from noetl_stream.playbook.editing.names import TextNames
 from noetl_stream.playbook.editing.tree import TextPart, pairs_of, read_tree
-from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
+from noetl_stream.playbook.model.document import Root
+from noetl_stream.playbook.model.sections import keys_of
 
 LANGUAGE: Final = "noetl"
 """The language of documents that are always playbooks. Any other is one if it says so."""
@@ -55,7 +56,7 @@ class EditedDocument:
     @property
     def may_become_ours(self) -> bool:
         """Whether nothing says that it is something else."""
-        return self.is_ours or all(pair.key.value in DESCRIPTIONS["Root"] for pair in pairs_of(self.root))
+        return self.is_ours or all(pair.key.value in keys_of(Root) for pair in pairs_of(self.root))
 
     def offset(self, position: types.Position) -> int:
         return self.lines.offset(position.line, position.character)

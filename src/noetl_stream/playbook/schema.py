@@ -1,36 +1,31 @@
 """JSON Schema (draft 2020-12) of the language: ``noetl-stream playbook schema``.
 
-Generated from the parser's own models and the kinds' models of inputs, knobs and keychain settings. Tables add the
-parts that the parser reads piece by piece. Rules that a model's validators enforce in code are not in the schema;
-``check`` reports them.
+Generated from the parser's own models, whose fields describe each key, and the kinds' models of inputs, knobs and
+keychain settings. Rules that a model's validators enforce in code are not in the schema; ``check`` reports them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import combinations
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS
-from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import document, flow_control, layering, loop, policy, step, sugar, task, workbook
-from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
-from noetl_stream.playbook.results.schema import DIALECT, KEYWORDS, NamedSchema
+from noetl_stream.playbook.model.sections import Required, Reserved, Section
+from noetl_stream.playbook.model.shapes import NULL, SECONDS, Schema, list_of, ref, section
+from noetl_stream.playbook.results.schema import DIALECT, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
-from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.playbook.workload import MAX_CHOICES
 from noetl_stream.template.runtime.scope import NAMESPACES
-
-Schema: TypeAlias = dict[str, Any]
 
 HOLDS_TEMPLATE: Final[Schema] = {
     "description": "Text with a template, or a list or mapping that holds one at any depth.",
@@ -43,51 +38,6 @@ HOLDS_TEMPLATE: Final[Schema] = {
 MAX_COMBINED_INPUTS: Final = 6
 """Most inputs for which the schema lists the allowed combinations; their number doubles with each input."""
 
-_NULL: Final[Schema] = {"type": "null"}
-_SECONDS: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
-_TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]"}
-_KEY: Final[Schema] = {"type": "string", "pattern": r"\S"}
-_AT_ONCE: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": flow_control.MOST_AT_ONCE}
-_PER_S: Final[Schema] = {"type": "number", "minimum": flow_control.LEAST_PER_S, "maximum": flow_control.MOST_PER_S}
-
-
-def ref(name: str) -> Schema:
-    return {"$ref": f"#/$defs/{name}"}
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, _NULL]}
-
-
-def _section(model: type[Section]) -> Schema:
-    """A section that may be null, which counts as absent."""
-    return _or_null(ref(model.__name__))
-
-
-def _list(item: Schema, least: int = 0) -> Schema:
-    return {"type": "array", "items": item, **({"minItems": least} if least else {})}
-
-
-def _number_or_template(number: Schema) -> Schema:
-    return {"anyOf": [number, {"type": "string", "pattern": r"\{\{"}]}
-
-
-def _writes(value: Schema) -> Schema:
-    return {"type": "object", "propertyNames": ref("identifier"), "additionalProperties": value}
-
-
-def _ladder(rule: type[Section], then: Schema) -> Schema:
-    """``when`` and ``then``, ``when`` and ``then`` …, ``else``."""
-    otherwise = {"allOf": [ref("Else"), {"properties": {"then": then}}]}
-    rung = {"allOf": [ref(rule.__name__), {"required": ["when"], "properties": {"then": then}}]}
-    only_else = {"properties": {"else": otherwise}, "additionalProperties": False}
-    return _list({"type": "object", "if": {"required": ["else"]}, "then": only_else, "else": rung}, 1)
-
-
-_JSON_SCHEMA: Final[Schema] = {
-    "type": "object",
-    "propertyNames": {"anyOf": [{"enum": sorted(KEYWORDS)}, {"pattern": "^x-"}]},
-}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _NUMBER: Final[Schema] = {"type": "number"}
 _TYPE: Final[Schema] = {"enum": ["string", "number", "integer", "boolean", "array", "object", "null"]}
@@ -110,180 +60,20 @@ _WORKLOAD_SCHEMA: Final[Schema] = {
 }
 """Of a schema that has :data:`~noetl_stream.playbook.workload.KEYWORDS`."""
 
-_IN_FLIGHT: Final = _number_or_template({"type": "integer", "minimum": 1})
-
-PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
-    (document.Root, "metadata"): ref("Metadata"),
-    (document.Root, "keychain"): _or_null(_list(ref("keychain_entry"))),
-    (document.Root, "executor"): _section(document.Executor),
-    (document.Root, "workload"): {"type": ["object", "null"]},
-    (document.Root, "workflow"): _list(ref("Step"), 1),
-    (document.Root, "workbook"): {"anyOf": [ref("WorkbookTasks"), _list(ref("ListedEntry")), _NULL]},
-    (document.Executor, "spec"): _section(document.ExecutorSpec),
-    (document.ExecutorSpec, "workload"): _or_null(ref("workload_schema")),
-    (document.ExecutorSpec, "result"): {"anyOf": [{"type": ["object", "array"]}, ref("holds_template")]},
-    (document.ExecutorSpec, "timeout"): ref("timeout"),
-    (document.ExecutorSpec, "timeout_s"): _or_null(_SECONDS),
-    (document.ExecutorSpec, "policy"): _section(document.ExecutorPolicy),
-    (document.ExecutorPolicy, "defaults"): _section(document.PolicyDefaults),
-    (document.ExecutorPolicy, "failure"): _section(document.PolicyFailure),
-    (document.ExecutorPolicy, "results"): _section(document.PolicyResults),
-    (document.ExecutorPolicy, "limits"): ref("limits"),
-    (document.ExecutorPolicy, "concurrency"): _section(flow_control.Concurrency),
-    (document.PolicyDefaults, "timeouts"): ref("timeout"),
-    (step.Step, "spec"): _section(step.StepSpec),
-    (step.Step, "loop"): ref("Loop"),
-    (step.Step, "tool"): {"anyOf": [ref("entry"), ref("tasks")]},
-    (step.Step, "next"): ref("Router"),
-    (step.StepSpec, "join"): {"anyOf": [{"enum": ["all", "any", None]}, {"type": "integer", "minimum": 1}]},
-    (step.StepSpec, "timeout"): ref("timeout"),
-    (step.StepSpec, "policy"): _section(step.StepPolicy),
-    (step.StepPolicy, "admit"): _section(policy.Admit),
-    (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
-    (step.StepPolicy, "failure"): _section(loop.LoopFailure),
-    (step.StepPolicy, "limit"): _section(flow_control.KeyLimit),
-    (step.StepPolicy, "emit"): _section(step.Emit),
-    (flow_control.Concurrency, "key"): _KEY,
-    (flow_control.Concurrency, "limit"): _AT_ONCE,
-    (flow_control.KeyLimit, "key"): _KEY,
-    (flow_control.KeyLimit, "concurrency"): _or_null(_AT_ONCE),
-    (flow_control.KeyLimit, "rate"): _section(flow_control.LimitRate),
-    (flow_control.LimitRate, "per_s"): _PER_S,
-    (flow_control.LimitRate, "burst"): _or_null(_AT_ONCE),
-    (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
-    (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
-    (step.Router, "spec"): _section(step.RouterSpec),
-    (step.Router, "arcs"): _list(ref("Arc")),
-    (step.RouterSpec, "wait"): _section(policy.NextWait),
-    (step.Arc, "when"): ref("guard"),
-    (step.Arc, "args"): {"type": ["object", "null"]},
-    (loop.Loop, "in_"): {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
-    (loop.Loop, "spec"): _section(loop.LoopSpec),
-    (loop.Loop, "loop"): _section(loop.Loop),
-    (loop.LoopSpec, "max_in_flight"): _IN_FLIGHT,
-    (loop.LoopSpec, "timeout"): ref("timeout"),
-    (loop.LoopSpec, "policy"): _section(loop.LoopPolicy),
-    (loop.LoopPolicy, "max_in_flight"): _IN_FLIGHT,
-    (loop.LoopPolicy, "failure"): _section(loop.LoopFailure),
-    (loop.LoopFailure, "tolerated"): {
-        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{loop.PERCENT.pattern}$"}, _NULL]
-    },
-    (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
-    (policy.Admit, "wait"): _section(policy.AdmitWait),
-    (policy.AdmitWait, "timeout_s"): _SECONDS,
-    (policy.NextWait, "timeout_s"): _SECONDS,
-    (policy.TaskPolicy, "rules"): _ladder(policy.Rule, ref("Then")),
-    (policy.TaskPolicy, "limit"): _section(flow_control.KeyLimit),
-    (policy.Rule, "when"): ref("guard"),
-    (policy.Rule, "then"): {},
-    (policy.Else, "then"): {},
-    (policy.Then, "delay"): _number_or_template({"type": "number", "minimum": 0}),
-    (policy.Then, "set_ctx"): _writes({}),
-    (policy.Then, "set_iter"): _writes({}),
-    (policy.Then, "set_vars"): _writes({}),
-    (policy.Then, "set_shared"): _writes(ref("SharedEntry")),
-    (policy.SharedEntry, "value"): {},
-    (sugar.ChooseEntry, "name"): ref("name"),
-    (sugar.ChooseEntry, "choose"): _ladder(sugar.BranchRule, ref("tasks")),
-    (sugar.BranchRule, "when"): ref("guard"),
-    (sugar.BranchRule, "then"): {},
-    (sugar.WhileEntry, "name"): ref("name"),
-    (sugar.WhileEntry, "while_"): ref("Round"),
-    (sugar.UntilEntry, "name"): ref("name"),
-    (sugar.UntilEntry, "until"): ref("Round"),
-    (sugar.Round, "when"): ref("guard"),
-    (sugar.Round, "do"): ref("tasks"),
-    (task.ResultSpec, "schema_"): {"anyOf": [ref("NamedSchema"), _JSON_SCHEMA]},
-    (workbook.WorkbookTasks, "tasks"): {
-        "type": ["object", "null"], "propertyNames": ref("name"), "additionalProperties": ref("workbook_task")
-    },
-    (workbook.ListedEntry, "tool"): ref("workbook_task"),
-}  # fmt: skip
-"""Schemas of the parts of sections."""
-
-VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
-    (document.Root, "apiVersion"): {"const": document.API_VERSION},
-    (document.Root, "kind"): {"const": "Playbook"},
-    (document.Metadata, "name"): {**_TEXT, "maxLength": MAX_PATH_CHARS},
-    (document.Metadata, "path"): {**_TEXT, "maxLength": MAX_PATH_CHARS},
-    (document.Metadata, "labels"): {
-        "type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}
-    },
-    (document.ExecutorSpec, "pool"): ref("pool"),
-    (document.ExecutorSpec, "priority"): {
-        "type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY
-    },
-    (step.StepSpec, "pool"): _or_null(ref("pool")),
-    (step.Step, "step"): ref("name"),
-    (loop.Loop, "iterator"): {"allOf": [ref("name"), {"not": {"enum": sorted(loop.READ_ONLY)}}]},
-    (policy.Then, "attempts"): {"type": ["integer", "null"], "minimum": 1},
-    (policy.Then, "max_delay"): {"type": ["number", "null"], "minimum": 0},
-    (workbook.ListedEntry, "name"): ref("name"),
-    **{(layering.TimeoutParts, name): _or_null(_SECONDS) for name in ("total", "connect", "read")},
-}  # fmt: skip
-"""Values that the parser restricts beyond their type."""
-
-
-def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
-    """Requires ``needed`` with a directive, and forbids ``options`` with any other."""
-    is_it: Schema = {"properties": {"do": {"const": directive}}, "required": ["do"]}
-    others = {"not": {"anyOf": [{"required": [name]} for name in options]}}
-    return [{"if": is_it, "then": {"required": needed}, "else": others}]
-
-
-def _shared_takes(kind: str, operations: list[str]) -> Schema:
-    """The type of the value of these operations, unless it is a template."""
-    is_one: Schema = {"properties": {"op": {"enum": operations}}, "required": ["op"]}
-    value = {"anyOf": [{"type": kind}, {"allOf": [{"type": "string"}, ref("holds_template")]}]}
-    return {"if": is_one, "then": {"properties": {"value": value}}}
-
-
-def _with(name: str, value: Schema) -> Schema:
-    """A mapping that has this key, and such a value there."""
-    return {"type": "object", "properties": {name: value}, "required": [name]}
-
-
-RULES: Final[Mapping[type[Section], Schema]] = {
-    step.Step: {
-        "anyOf": [{"required": ["tool"]}, {"required": ["next"]}],
-        "dependentRequired": {"loop": ["tool"]},
-        "if": _with("spec", _with("policy", _with("limit", {"type": "object"}))),
-        "then": {"required": ["tool"]},
-    },
-    loop.Loop: {"required": ["in", "iterator"]},
-    policy.TaskPolicy: {
-        "anyOf": [
-            {"required": ["rules"]},
-            {**_with("limit", {"type": "object"}), "not": {"required": ["on_unmatched"]}},
-        ]
-    },
-    flow_control.KeyLimit: {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]},
-    policy.Then: {
-        "allOf": [
-            *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),
-            *_only_with("jump", ["to"], ["to"]),
-        ]
-    },
-    policy.SharedEntry: {
-        "if": {"properties": {"op": {"const": "count"}}, "required": ["op"]},
-        "then": {"not": {"required": ["value"]}},
-        "else": {"required": ["value"]},
-        "allOf": [
-            _shared_takes("number", ["add", "min", "max"]),
-            _shared_takes("array", ["extend", "union"]),
-            _shared_takes("object", ["merge"]),
-        ],
-    },
-}
-"""Rules across several keys of a section."""
-
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 """Sections that may also hold task knobs, which are checked in the tasks (LANGUAGE §1 *Layering*)."""
 
-_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, NamedSchema)
-"""Sections fully described by their model."""
-
-SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))
+SECTIONS: Final[tuple[type[Section], ...]] = (
+    *(document.Root, document.Executor, document.ExecutorSpec, document.ExecutorPolicy, document.PolicyDefaults),
+    *(step.Step, step.StepSpec, step.StepPolicy, flow_control.Concurrency, flow_control.KeyLimit),
+    *(flow_control.LimitRate, step.Lifecycle, step.Router, step.RouterSpec, step.Arc, loop.Loop, loop.LoopSpec),
+    *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),
+    *(policy.Rule, policy.Else, policy.Then, policy.SharedEntry, sugar.ChooseEntry, sugar.BranchRule),
+    *(sugar.WhileEntry, sugar.UntilEntry, sugar.Round, task.ResultSpec, workbook.WorkbookTasks),
+    *(workbook.ListedEntry, document.Metadata, layering.TimeoutParts, document.PolicyFailure),
+    *(document.PolicyResults, policy.Allow, step.Emit, NamedSchema),
+)
+"""In the order of their definitions."""
 
 
 def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
@@ -301,7 +91,7 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
     definitions |= {
         "entry": _entry(kinds),
-        "tasks": _list({"if": _LABELLED, "then": _labels(kinds), "else": ref("entry")}, 1),
+        "tasks": list_of({"if": _LABELLED, "then": _labels(kinds), "else": ref("entry")}, 1),
         "workbook_task": {**_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
         "keychain_entry": _by_kind("keychain_", keychain_settings),
     }
@@ -326,7 +116,7 @@ def _common(limits: Limits) -> dict[str, Schema]:
         "holds_template": HOLDS_TEMPLATE,
         "workload_schema": _WORKLOAD_SCHEMA,
         "workload_part": {"anyOf": [{"type": "boolean"}, ref("workload_schema")]},
-        "timeout": {"description": "Seconds for one attempt.", "anyOf": [_SECONDS, ref("TimeoutParts")]},
+        "timeout": {"description": "Seconds for one attempt.", "anyOf": [SECONDS, ref("TimeoutParts")]},
         "limits": {
             "type": "object",
             "additionalProperties": False,
@@ -369,25 +159,24 @@ def _section_schema(model: type[Section]) -> Schema:
         schema = _value(model, name)
         if any(isinstance(mark, Required) for mark in field.metadata):
             required.append(key)
-            schema = {"allOf": [schema, {"not": _NULL}]}
-        described = DESCRIPTIONS.get(model.__name__, {}).get(key)
-        properties[key] = {"description": described, **schema} if described else schema
+            schema = {"allOf": [schema, {"not": NULL}]}
+        properties[key] = {"description": field.description, **schema} if field.description else schema
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
-    return {**schema, **RULES.get(model, {})}
+    return {**schema, **model.schema_rules}
 
 
 def _value(model: type[Section], name: str) -> Schema:
     """The schema of a key of a section."""
     field = model.model_fields[name]
     for mark in field.metadata:
-        if isinstance(mark, PartMark):
-            return PARTS[model, name]
         if isinstance(mark, Reserved):
             return {"description": "Reserved for a later version.", "enum": [None, "", [], {}, *mark.neutral]}
+    if isinstance(field.json_schema_extra, dict):
+        return field.json_schema_extra
     annotation: Any = field.annotation
-    return VALUES.get((model, name)) or TypeAdapter(annotation).json_schema()
+    return TypeAdapter(annotation).json_schema()
 
 
 def _refused(words: Mapping[str, advice.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
@@ -411,7 +200,7 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
     beside = {key: known[target] for key, target in kind.beside.items()}
     own = {**beside, "name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
     spec = {**_refused(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
-    spec["result"] = _section(task.ResultSpec)
+    spec["result"] = section("ResultSpec")
     return {
         **needed,
         **knobs_needed,

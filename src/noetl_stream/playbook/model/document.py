@@ -26,6 +26,7 @@ from noetl_stream.playbook.model.sections import (
     Required,
     Reserved,
     Section,
+    described,
     entries,
     is_null,
     keys_of,
@@ -35,6 +36,7 @@ from noetl_stream.playbook.model.sections import (
     recovered,
     report_lost_indentation,
 )
+from noetl_stream.playbook.model.shapes import MAPPING, NULL, SECONDS, Schema, list_of, or_null, ref, section
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
 from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary import advice
@@ -67,31 +69,56 @@ def _scalar(value: Any) -> Any:
 Label = Annotated[Any, AfterValidator(_scalar)]
 
 
+_TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]", "maxLength": MAX_PATH_CHARS}
+
+
 class Root(Section):
     title = "the playbook"
     rejected = advice.ROOT
 
-    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
-    kind: Annotated[str | None, Required("kind: Playbook")] = None
-    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
-    keychain: Part = None
-    executor: Part = None
-    workload: Part = None
-    workflow: Annotated[Part, Required("workflow: [ { step: start, … } ]")] = None
-    workbook: Part = None
+    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = described(  # noqa: N815 - the key's name
+        "The version of the language.", {"const": API_VERSION}
+    )
+    kind: Annotated[str | None, Required("kind: Playbook")] = described("What the document is.", {"const": "Playbook"})
+    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = described(
+        "Its name, its place in the catalog, and what it is found by.", ref("Metadata")
+    )
+    keychain: Part = described(
+        "Secrets that tasks may read as `keychain.<name>`.", or_null(list_of(ref("keychain_entry")))
+    )
+    executor: Part = described(
+        "How the whole execution runs: entry step, result, timeouts, limits.", section("Executor")
+    )
+    workload: Part = described(
+        "The input, with defaults; what an execution is started with is merged over it.", MAPPING
+    )
+    workflow: Annotated[Part, Required("workflow: [ { step: start, … } ]")] = described(
+        "The steps.", list_of(ref("Step"), 1)
+    )
+    workbook: Part = described(
+        "Tasks that steps use by name, with `kind: workbook`.",
+        {"anyOf": [ref("WorkbookTasks"), list_of(ref("ListedEntry")), NULL]},
+    )
 
 
 class Metadata(Section):
     title = "`metadata`"
     example = "write metadata: { name: …, path: … }"
 
-    name: Annotated[str, Required()] = ""
-    path: Annotated[str, Required("path: folder/name, the playbook's place in the catalog")] = ""
-    version: str | None = None
-    description: str | None = None
-    tags: list[str] | None = None
-    labels: dict[str, Label] | None = None
-    annotations: dict[str, Any] | None = None
+    name: Annotated[str, Required()] = described("A name for people.", _TEXT, default="")
+    path: Annotated[str, Required("path: folder/name, the playbook's place in the catalog")] = described(
+        "The place in the catalog: names separated by slashes.", _TEXT, default=""
+    )
+    version: str | None = described(
+        "A registered version never changes. Without one, each new text gets the next revision."
+    )
+    description: str | None = described("What it is for; shown in lists.")
+    tags: list[str] | None = described("Words for people.")
+    labels: dict[str, Label] | None = described(
+        "Scalars by which playbooks and executions are found.",
+        {"type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}},
+    )
+    annotations: dict[str, Any] | None = described("Anything else; the engine does not read it.")
 
 
 class Executor(Section):
@@ -99,22 +126,35 @@ class Executor(Section):
     example = "write executor: { kind: distributed, spec: { … } }"
     rejected = advice.EXECUTOR
 
-    kind: Literal["distributed"] | None = None
-    spec: Part = None
+    kind: Literal["distributed"] | None = described("Always `distributed`.")
+    spec: Part = described("How the whole execution runs.", section("ExecutorSpec"))
 
 
 class ExecutorSpec(Section):
     title = "`executor.spec`"
     rejected = advice.EXECUTOR_SPEC
 
-    pool: str = "default"
-    priority: int | None = None
-    entry_step: str | None = None
-    workload: Part = None
-    result: Part = None
-    timeout: Part = None
-    timeout_s: Part = None
-    policy: Part = None
+    pool: str = described(
+        "The pool whose workers run the steps, unless a step names another.", ref("pool"), default="default"
+    )
+    priority: int | None = described(
+        "What waits in a pool comes from the highest: 0 to 9. Default: 5, or that of the caller.",
+        {"type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY},
+    )
+    entry_step: str | None = described("The step that gets the first token. Default: `start`, else the first.")
+    workload: Part = described(
+        "A JSON Schema of the inputs: types, choices, bounds, and which of them are required.",
+        or_null(ref("workload_schema")),
+    )
+    result: Part = described(
+        "An expression for the result of the execution. Default: the result of the last successful step.",
+        {"anyOf": [{"type": ["object", "array"]}, ref("holds_template")]},
+    )
+    timeout: Part = described("The timeouts of every task that has none of its own.", ref("timeout"))
+    timeout_s: Part = described(
+        "Seconds for the whole execution, from its start; time paused does not count.", or_null(SECONDS)
+    )
+    policy: Part = described("Failures, results and limits of the execution.", section("ExecutorPolicy"))
     profile: Annotated[Any, Reserved()] = None
     placement: Annotated[Any, Reserved()] = None
     resources: Annotated[Any, Reserved()] = None
@@ -125,24 +165,26 @@ class ExecutorPolicy(Placeholders):
     rejected = advice.EXECUTOR_POLICY
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
-    defaults: Part = None
-    failure: Part = None
-    results: Part = None
-    limits: Part = None
-    concurrency: Part = None
+    defaults: Part = described("What tasks have unless they say otherwise.", section("PolicyDefaults"))
+    failure: Part = described(
+        "What the failure of a step that no arc takes does to the execution.", section("PolicyFailure")
+    )
+    results: Part = described("Where results are kept.", section("PolicyResults"))
+    limits: Part = described("Limits of this playbook; it may only lower the operator's.", ref("limits"))
+    concurrency: Part = described("How many executions with the same key run at once.", section("Concurrency"))
 
 
 class PolicyDefaults(Section):
     title = "`policy.defaults`"
 
-    timeouts: Part = None
+    timeouts: Part = described("Timeouts of every task.", ref("timeout"))
     resources: Annotated[Any, Reserved()] = None
 
 
 class PolicyResults(Section):
     title = "`policy.results`"
 
-    reference_first: bool = False
+    reference_first: bool = described("Keep results above 1 KiB in the object store, by reference.", default=False)
 
 
 class PolicyFailure(Section):
@@ -150,7 +192,9 @@ class PolicyFailure(Section):
     rejected = advice.EXECUTOR_FAILURE
     example = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
-    mode: FailureMode | None = None
+    mode: FailureMode | None = described(
+        "`fail_fast` ends the execution at once; `best_effort` lets the other branches end first."
+    )
 
 
 class KeychainEntry(Section):

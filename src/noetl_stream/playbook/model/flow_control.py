@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from noetl_stream.model.events import OnLimit, Rate
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, mistyped, read_section
+from noetl_stream.playbook.model.sections import Part, Required, Section, described, is_null, mistyped, read_section
+from noetl_stream.playbook.model.shapes import Schema, or_null, section
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
 
 MOST_AT_ONCE: Final = 10_000
@@ -25,30 +26,47 @@ _CONCURRENCY: Final = f"concurrency: {{ {_KEY}, limit: 1, on_limit: queue }}"
 _LIMIT: Final = f"limit: {{ {_KEY}, concurrency: 5, rate: {{ per_s: 10, burst: 20 }} }}"
 
 
+_TEXT: Final[Schema] = {"type": "string", "pattern": r"\S"}
+_AT_ONCE: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE}
+
+
 class Concurrency(Section):
     title = "`concurrency`"
     example = f"write {_CONCURRENCY}"
 
-    key: Annotated[Part, Required(_KEY)] = None
-    limit: Annotated[Part, Required("limit: 1 for one at a time")] = None
-    on_limit: OnLimit = "queue"
+    key: Annotated[Part, Required(_KEY)] = described(
+        "Executions with the same key, of whatever playbook, share its slots.", _TEXT
+    )
+    limit: Annotated[Part, Required("limit: 1 for one at a time")] = described(
+        "How many of them run at once.", _AT_ONCE
+    )
+    on_limit: OnLimit = described(
+        "With no slot left: `queue` waits, `reject` fails, `discard` ends as cancelled, `cancel_running` "
+        "cancels the oldest and takes its place.",
+        default="queue",
+    )
 
 
 class KeyLimit(Section):
     title = "`limit`"
     example = f"write {_LIMIT}"
+    schema_rules: ClassVar[Schema] = {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]}
 
-    key: Annotated[Part, Required(_KEY)] = None
-    concurrency: Part = None
-    rate: Part = None
+    key: Annotated[Part, Required(_KEY)] = described(
+        "Step runs and tasks with the same key, of whatever playbook, share its slots.", _TEXT
+    )
+    concurrency: Part = described("How many of them run at once.", or_null(_AT_ONCE))
+    rate: Part = described("How often one of them may begin.", section("LimitRate"))
 
 
 class LimitRate(Section):
     title = "`rate`"
     example = "write rate: { per_s: 10, burst: 20 }"
 
-    per_s: Annotated[Part, Required("per_s: 10, or 0.5 for one in two seconds")] = None
-    burst: Part = None
+    per_s: Annotated[Part, Required("per_s: 10, or 0.5 for one in two seconds")] = described(
+        "How many may begin in a second, on average.", {"type": "number", "minimum": LEAST_PER_S, "maximum": MOST_PER_S}
+    )
+    burst: Part = described("How many may begin at once after a rest. Default: 1.", or_null(_AT_ONCE))
 
 
 class LimitDraft(msgspec.Struct, frozen=True):

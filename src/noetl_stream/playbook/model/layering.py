@@ -12,7 +12,8 @@ from msgspec.structs import asdict, replace
 from noetl_stream.playbook.diagnostics import Position, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.sections import Section, is_null, mistyped, read_section, recovered
+from noetl_stream.playbook.model.sections import Section, described, is_null, mistyped, read_section, recovered
+from noetl_stream.playbook.model.shapes import SECONDS, or_null
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, walk
 
@@ -92,9 +93,9 @@ def warn_unused(layer: Layer, kinds: Iterable[KindSpec | None], scope: str, prob
 class TimeoutParts(Section):
     title = "`timeout`"
 
-    total: float | None = None
-    connect: float | None = None
-    read: float | None = None
+    total: float | None = described("Seconds for one attempt.", or_null(SECONDS))
+    connect: float | None = described("Seconds to connect.", or_null(SECONDS))
+    read: float | None = described("Seconds without an answer.", or_null(SECONDS))
 
 
 def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:

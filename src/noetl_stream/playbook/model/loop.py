@@ -6,10 +6,9 @@ import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
-from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.model.layering import Layer, read_layered
@@ -19,11 +18,13 @@ from noetl_stream.playbook.model.sections import (
     Placeholders,
     Reserved,
     Section,
+    described,
     is_null,
     mistyped,
     read_section,
     recovered,
 )
+from noetl_stream.playbook.model.shapes import NULL, Schema, number_or_template, ref, section
 from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
@@ -40,36 +41,48 @@ READ_ONLY: Final = frozenset(["index", "count", "parent"])
 """Keys of ``iter`` that every loop level sets (LANGUAGE §5)."""
 
 
+_IN_FLIGHT: Final = number_or_template({"type": "integer", "minimum": 1})
+
+
 class Loop(Section):
     title = "`loop`"
     example = f"write {advice.LOOP_HINT}"
     rejected = advice.LOOP
+    schema_rules: ClassVar[Schema] = {"required": ["in", "iterator"]}
 
-    in_: Part = Field(None, alias="in")
-    iterator: str | None = None
-    spec: Part = None
-    loop: Part = None
+    in_: Part = described(
+        "The items: a list, a mapping, or an expression for one. Evaluated once.",
+        {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
+        alias="in",
+    )
+    iterator: str | None = described(
+        "The name of the item: read as `iter.<name>`.", {"allOf": [ref("name"), {"not": {"enum": sorted(READ_ONLY)}}]}
+    )
+    spec: Part = described("How iterations run.", section("LoopSpec"))
+    loop: Part = described("A loop inside each iteration.", section("Loop"))
 
 
 class LoopSpec(Section):
     title = "`loop.spec`"
     rejected = advice.LOOP_SPEC
 
-    mode: Mode | None = None
-    max_in_flight: Part = None
-    exec: Placement | None = None
-    timeout: Part = None
-    policy: Part = None
+    mode: Mode | None = described(
+        "`sequential`: one after the other. `parallel`: up to `max_in_flight` at the same time."
+    )
+    max_in_flight: Part = described("How many iterations run at the same time; default 10.", _IN_FLIGHT)
+    exec: Placement | None = described("`local`: on one worker. `distributed`: each iteration on any worker.")
+    timeout: Part = described("The timeouts of the tasks of each iteration.", ref("timeout"))
+    policy: Part = described("Failures of iterations.", section("LoopPolicy"))
 
 
 class LoopPolicy(Placeholders):
     title = "the loop's policy"
     rejected = advice.LOOP_POLICY
 
-    mode: Mode | None = None
-    max_in_flight: Part = None
-    exec: Placement | None = None
-    failure: Part = None
+    mode: Mode | None = described("`sequential` or `parallel`.")
+    max_in_flight: Part = described("How many iterations run at the same time.", _IN_FLIGHT)
+    exec: Placement | None = described("`local` or `distributed`.")
+    failure: Part = described("What failed iterations do to the loop.", section("LoopFailure"))
     ordering: Annotated[Any, Reserved()] = None
     reducers: Annotated[Any, Reserved()] = None
     backpressure: Annotated[Any, Reserved()] = None
@@ -80,8 +93,13 @@ class LoopFailure(Section):
     title = "`policy.failure`"
     example = "write failure: { mode: fail_fast } or { mode: best_effort, tolerated: 5% }"
 
-    mode: FailureMode | None = None
-    tolerated: Part = None
+    mode: FailureMode | None = described(
+        "`fail_fast`: the first failure ends the loop. `best_effort`: all iterations run."
+    )
+    tolerated: Part = described(
+        "How many may fail under `best_effort`: a number, or a share as `5%`.",
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{PERCENT.pattern}$"}, NULL]},
+    )
 
 
 class FailureDraft(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from noetl_stream.playbook.model.sections import (
     Required,
     Reserved,
     Section,
+    described,
     entries,
     is_null,
     keys_of,
@@ -25,6 +26,17 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recovered,
     respelt,
+)
+from noetl_stream.playbook.model.shapes import (
+    ANYTHING,
+    SECONDS,
+    Schema,
+    holding,
+    ladder,
+    number_or_template,
+    ref,
+    section,
+    writes,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
 from noetl_stream.playbook.suggestions import listed
@@ -46,15 +58,17 @@ class Rule(Section):
     title = "a rule"
     rejected = advice.RULE
 
-    when: Part = None
-    then: Annotated[Part, Required("{ when: …, then: { … } }")] = None
+    when: Part = described("The condition.", ref("guard"))
+    then: Annotated[Part, Required("{ when: …, then: { … } }")] = described("What is done.", ANYTHING)
 
 
 class Else(Section):
     title = "`else`"
     rejected = advice.RULE
 
-    then: Annotated[Part, Required(advice.ELSE_HINT)] = None
+    then: Annotated[Part, Required(advice.ELSE_HINT)] = described(
+        "What is done if no rule before it matched.", ANYTHING
+    )
 
 
 class Allow(Section):
@@ -62,33 +76,60 @@ class Allow(Section):
     example = "write then: { allow: true }"
     rejected = advice.CONTROL
 
-    allow: Annotated[bool, Required("then: { allow: true }")] = True
+    allow: Annotated[bool, Required("then: { allow: true }")] = described("Whether the token may enter.", default=True)
+
+
+def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
+    """Requires ``needed`` with a directive, and forbids ``options`` with any other."""
+    is_it: Schema = {"properties": {"do": {"const": directive}}, "required": ["do"]}
+    others = {"not": {"anyOf": [{"required": [name]} for name in options]}}
+    return [{"if": is_it, "then": {"required": needed}, "else": others}]
 
 
 class Then(Section):
     title = "`then`"
     example = "write then: { do: continue | retry | jump | break | fail, … }"
     rejected = advice.THEN
+    schema_rules: ClassVar[Schema] = {
+        "allOf": [
+            *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),
+            *_only_with("jump", ["to"], ["to"]),
+        ]
+    }
 
-    do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
-    attempts: int | None = None
-    backoff: Backoff | None = None
-    delay: Part = None
-    max_delay: float | None = None
-    to: str | None = None
-    set_ctx: Part = None
-    set_iter: Part = None
-    set_vars: Part = None
-    set_shared: Part = None
+    do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = described(
+        "`continue` with the next task, `retry`, `jump` to another, `break` (end well) or `fail`."
+    )
+    attempts: int | None = described(
+        "How many times the task runs in all, the first included.", {"type": ["integer", "null"], "minimum": 1}
+    )
+    backoff: Backoff | None = described("How the delay grows from attempt to attempt.")
+    delay: Part = described("Seconds before the next attempt.", number_or_template({"type": "number", "minimum": 0}))
+    max_delay: float | None = described("The longest delay, in seconds.", {"type": ["number", "null"], "minimum": 0})
+    to: str | None = described("The task of this step to jump to.")
+    set_ctx: Part = described("Sets keys of `ctx`, the state of the execution.", writes(ANYTHING))
+    set_iter: Part = described("Sets keys of `iter`, the scope of this iteration.", writes(ANYTHING))
+    set_vars: Part = described("Sets keys of `vars`, the scope of this step run.", writes(ANYTHING))
+    set_shared: Part = described(
+        "Changes keys of `ctx` from parallel iterations, by operations that add up.", writes(ref("SharedEntry"))
+    )
 
 
 class TaskPolicy(Placeholders):
     title = "a task's policy"
+    schema_rules: ClassVar[Schema] = {
+        "anyOf": [
+            {"required": ["rules"]},
+            {**holding("limit", {"type": "object"}), "not": {"required": ["on_unmatched"]}},
+        ]
+    }
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
-    on_unmatched: Literal["continue", "fail"] = "continue"
-    rules: Part = None
-    limit: Part = None
+    on_unmatched: Literal["continue", "fail"] = described(
+        "What happens when no rule matches: `continue` or `fail`.", default="continue"
+    )
+    rules: Part = described("What follows the task: the first rule whose `when` holds.", ladder("Rule", ref("Then")))
+    limit: Part = described("How many attempts of this task, and how often, with the same key.", section("KeyLimit"))
 
 
 class Admit(Section):
@@ -96,28 +137,53 @@ class Admit(Section):
     example = "write admit: { rules: [ { when: …, then: { allow: true } } ] }"
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
-    rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = None
-    wait: Part = None
+    rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = described(
+        "The first rule whose `when` holds decides; if none does, the token is held.", ladder("Rule", ref("Allow"))
+    )
+    wait: Part = described("Keeps the execution alive while the token is held, for so long.", section("AdmitWait"))
 
 
 class AdmitWait(Section):
     title = "`admit.wait`"
     example = "write wait: { timeout_s: 3600, on_timeout: fail }"
 
-    timeout_s: Annotated[Part, Required("wait: { timeout_s: 3600, on_timeout: fail }")] = None
-    on_timeout: OnTimeout = "fail"
+    timeout_s: Annotated[Part, Required("wait: { timeout_s: 3600, on_timeout: fail }")] = described(
+        "Seconds until it stops waiting.", SECONDS
+    )
+    on_timeout: OnTimeout = described("`fail` fails the step, `discard` drops the token.", default="fail")
 
 
 class NextWait(AdmitWait):
     title = "`next.spec.wait`"
 
+    on_timeout: OnTimeout = described("`fail` fails the execution, `discard` ends the branch.", default="fail")
+
+
+def _shared_takes(kind: str, operations: list[str]) -> Schema:
+    """The type of the value of these operations, unless it is a template."""
+    is_one: Schema = {"properties": {"op": {"enum": operations}}, "required": ["op"]}
+    value = {"anyOf": [{"type": kind}, {"allOf": [{"type": "string"}, ref("holds_template")]}]}
+    return {"if": is_one, "then": {"properties": {"value": value}}}
+
 
 class SharedEntry(Section):
     title = "a key of `set_shared`"
     rejected = advice.SHARED
+    schema_rules: ClassVar[Schema] = {
+        "if": {"properties": {"op": {"const": "count"}}, "required": ["op"]},
+        "then": {"not": {"required": ["value"]}},
+        "else": {"required": ["value"]},
+        "allOf": [
+            _shared_takes("number", ["add", "min", "max"]),
+            _shared_takes("array", ["extend", "union"]),
+            _shared_takes("object", ["merge"]),
+        ],
+    }
 
-    op: Annotated[SharedOperation | None, Required(f"write one of {listed(get_args(SharedOperation))}")] = None
-    value: Part = None
+    op: Annotated[SharedOperation | None, Required(f"write one of {listed(get_args(SharedOperation))}")] = described(
+        "How the value changes the key."
+    )
+    value: Part = described("The value; `count` takes none.", ANYTHING)
 
 
 class RuleDraft(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
+from noetl_stream.playbook.model.shapes import Schema
 from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary.advice import RejectedKey
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
@@ -54,10 +55,20 @@ Part = Annotated[Any, PartMark()]
 """A field that holds a :data:`Node` or ``None``."""
 
 
+def described(description: str, schema: Schema | None = None, *, default: Any = None, alias: str | None = None) -> Any:
+    """The field of a key: what it means, for editors, and the JSON Schema of its value.
+
+    Args:
+        schema: Needed of a :data:`Part`. Default: that of the field's type.
+    """
+    return Field(default, alias=alias, description=description, json_schema_extra=schema)
+
+
 class Section(BaseModel):
     """Base of the models of a playbook's mappings.
 
     ``title`` names the mapping in messages, ``example`` is a hint that shows one, ``rejected`` are keys with a hint.
+    ``schema_rules`` are JSON Schema for several keys at once.
     """
 
     model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
@@ -65,6 +76,7 @@ class Section(BaseModel):
     title: ClassVar[str] = "here"
     example: ClassVar[str | None] = None
     rejected: ClassVar[MappingOf[str, RejectedKey]] = {}
+    schema_rules: ClassVar[Schema] = {}
 
 
 class Placeholders(Section):

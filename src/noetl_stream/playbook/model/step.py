@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from noetl_stream.playbook.model.sections import (
     Required,
     Reserved,
     Section,
+    described,
     entries,
     is_null,
     mistyped,
@@ -29,6 +30,7 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recovered,
 )
+from noetl_stream.playbook.model.shapes import MAPPING, SECONDS, Schema, holding, list_of, or_null, ref, section
 from noetl_stream.playbook.model.sugar import Item, flattened, read_construct, word_of
 from noetl_stream.playbook.model.task import (
     TaskDraft,
@@ -56,23 +58,37 @@ _JOINS: Final = "write join: all to wait for every token that can still arrive, 
 class Step(Section):
     title = "a step"
     rejected = advice.STEP
+    schema_rules: ClassVar[Schema] = {
+        "anyOf": [{"required": ["tool"]}, {"required": ["next"]}],
+        "dependentRequired": {"loop": ["tool"]},
+        "if": holding("spec", holding("policy", holding("limit", {"type": "object"}))),
+        "then": {"required": ["tool"]},
+    }
 
-    step: Annotated[str, Required("- step: <name>")] = ""
-    desc: str | None = None
-    spec: Part = None
-    loop: Part = None
-    tool: Part = None
-    next: Part = None
+    step: Annotated[str, Required("- step: <name>")] = described(
+        "The name of the step, unique in the playbook.", ref("name"), default=""
+    )
+    desc: str | None = described("What it does, for people.")
+    spec: Part = described("How the step runs: pool, join, timeouts, policies.", section("StepSpec"))
+    loop: Part = described("Runs the tasks once for each item.", ref("Loop"))
+    tool: Part = described(
+        "A task, or a list of tasks that run in order. A step without one only routes.",
+        {"anyOf": [ref("entry"), ref("tasks")]},
+    )
+    next: Part = described("Where tokens go when the step has ended.", ref("Router"))
 
 
 class StepSpec(Section):
     title = "a step's `spec`"
     rejected = advice.STEP_SPEC
 
-    pool: str | None = None
-    join: Part = None
-    timeout: Part = None
-    policy: Part = None
+    pool: str | None = described("The pool whose workers run this step.", or_null(ref("pool")))
+    join: Part = described(
+        "Waits for the tokens of other branches: all that can come, the first, or so many.",
+        {"anyOf": [{"enum": ["all", "any", None]}, {"type": "integer", "minimum": 1}]},
+    )
+    timeout: Part = described("The timeouts of the tasks of this step.", ref("timeout"))
+    policy: Part = described("Admission, lifecycle and failures of the step.", section("StepPolicy"))
 
 
 class StepPolicy(Placeholders):
@@ -80,19 +96,21 @@ class StepPolicy(Placeholders):
     rejected = advice.STEP_POLICY
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
-    admit: Part = None
-    lifecycle: Part = None
-    failure: Part = None
-    limit: Part = None
-    emit: Part = None
+    admit: Part = described("Decides whether a token may enter; one that may not is held.", section("Admit"))
+    lifecycle: Part = described("How long a run of the step may take.", section("Lifecycle"))
+    failure: Part = described("What failed iterations do to the loop.", section("LoopFailure"))
+    limit: Part = described("How many runs of this step, and how often, with the same key.", section("KeyLimit"))
+    emit: Part = described("What the step emits.", section("Emit"))
 
 
 class Lifecycle(Section):
     title = "`lifecycle`"
     example = "write lifecycle: { timeout_s: 600 }"
 
-    timeout_s: Part = None
-    deadline_s: Part = None
+    timeout_s: Part = described(
+        "Seconds from the first start of the step, everything in it included.", or_null(SECONDS)
+    )
+    deadline_s: Part = described("Seconds from the arrival of its token.", or_null(SECONDS))
 
 
 class Emit(Section):
@@ -105,15 +123,19 @@ class Router(Section):
     title = "`next`"
     rejected = advice.NEXT
 
-    spec: Part = None
-    arcs: Annotated[Part, Required("next: { arcs: [ { step: … } ] }")] = None
+    spec: Part = described("How arcs are chosen.", section("RouterSpec"))
+    arcs: Annotated[Part, Required("next: { arcs: [ { step: … } ] }")] = described(
+        "The steps that may follow, each with its condition.", list_of(ref("Arc"))
+    )
 
 
 class RouterSpec(Section):
     title = "`next.spec`"
 
-    mode: Routing = "exclusive"
-    wait: Part = None
+    mode: Routing = described(
+        "`exclusive`: the first arc whose guard holds fires. `inclusive`: all of them.", default="exclusive"
+    )
+    wait: Part = described("Rests until a guard holds, when none does yet.", section("NextWait"))
     policy: Annotated[Any, Reserved()] = None
 
 
@@ -121,9 +143,13 @@ class Arc(Section):
     title = "an arc"
     rejected = advice.ARC
 
-    step: Annotated[str, Required("{ step: <name>, when: …, args: { … } }")] = ""
-    when: Part = None
-    args: Part = None
+    step: Annotated[str, Required("{ step: <name>, when: …, args: { … } }")] = described(
+        "The step that gets a token.", default=""
+    )
+    when: Part = described(
+        "The condition: an expression over `event`, `ctx`, `workload` and results. Without one, always.", ref("guard")
+    )
+    args: Part = described("What the step gets as `args`.", MAPPING)
     spec: Annotated[Any, Reserved()] = None
 
 

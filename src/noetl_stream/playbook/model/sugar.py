@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
-from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import GENERATED
 from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Rule, read_rules
-from noetl_stream.playbook.model.sections import Part, Required, Section, read_section
+from noetl_stream.playbook.model.sections import Part, Required, Section, described, read_section
+from noetl_stream.playbook.model.shapes import ANYTHING, ladder, ref
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.vocabulary import advice
@@ -28,37 +28,45 @@ class ChooseEntry(Section):
     title = "a `choose`"
     rejected = advice.CONSTRUCT
 
-    name: Part = None
-    choose: Annotated[Part, Required(f"choose: [ {advice.BRANCH_EXAMPLE} ]")] = None
+    name: Part = described("A name for the construct.", ref("name"))
+    choose: Annotated[Part, Required(f"choose: [ {advice.BRANCH_EXAMPLE} ]")] = described(
+        "Runs the tasks of the first rule whose `when` holds.", ladder("BranchRule", ref("tasks"))
+    )
 
 
 class WhileEntry(Section):
     title = "a `while`"
     rejected = advice.CONSTRUCT
 
-    name: Part = None
-    while_: Annotated[Part, Required(f"while: {advice.ROUND_EXAMPLE}")] = Field(None, alias="while")
+    name: Part = described("A name for the construct.", ref("name"))
+    while_: Annotated[Part, Required(f"while: {advice.ROUND_EXAMPLE}")] = described(
+        "Runs tasks again and again while `when` holds.", ref("Round"), alias="while"
+    )
 
 
 class UntilEntry(Section):
     title = "an `until`"
     rejected = advice.CONSTRUCT
 
-    name: Part = None
-    until: Annotated[Part, Required(f"until: {advice.ROUND_EXAMPLE}")] = None
+    name: Part = described("A name for the construct.", ref("name"))
+    until: Annotated[Part, Required(f"until: {advice.ROUND_EXAMPLE}")] = described(
+        "Runs tasks again and again until `when` holds.", ref("Round")
+    )
 
 
 class BranchRule(Rule):
     title = "a branch"
     rejected = advice.BRANCH
 
+    then: Annotated[Part, Required("{ when: …, then: { … } }")] = described("The tasks to run.", ANYTHING)
+
 
 class Round(Section):
     title = "a `while` or `until`"
     rejected = advice.ROUND
 
-    when: Annotated[Part, Required(advice.ROUND_EXAMPLE)] = None
-    do: Annotated[Part, Required(advice.ROUND_EXAMPLE)] = None
+    when: Annotated[Part, Required(advice.ROUND_EXAMPLE)] = described("The condition.", ref("guard"))
+    do: Annotated[Part, Required(advice.ROUND_EXAMPLE)] = described("The tasks of a round.", ref("tasks"))
 
 
 WORDS: Final[dict[str, type[Section]]] = {"choose": ChooseEntry, "while": WhileEntry, "until": UntilEntry}

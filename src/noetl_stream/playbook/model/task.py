@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
@@ -20,6 +20,7 @@ from noetl_stream.playbook.model.sections import (
     Part,
     Required,
     Section,
+    described,
     is_null,
     mistyped,
     read_section,
@@ -27,8 +28,9 @@ from noetl_stream.playbook.model.sections import (
     respelt,
     text_of,
 )
+from noetl_stream.playbook.model.shapes import Schema, ref
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.results.schema import ResultSchema, read_result_schema
+from noetl_stream.playbook.results.schema import KEYWORDS, ResultSchema, read_result_schema
 from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
@@ -41,11 +43,21 @@ _SCOPE_IN_CODE: Final = re.compile(
 )
 
 
+_ANY_SCHEMA: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"anyOf": [{"enum": sorted(KEYWORDS)}, {"pattern": "^x-"}]},
+}
+
+
 class ResultSpec(Section):
     title = "`spec.result`"
     example = "write result: { schema: { type: object, … } }"
 
-    schema_: Annotated[Part, Required()] = Field(None, alias="schema")
+    schema_: Annotated[Part, Required()] = described(
+        "A JSON Schema that the result must match, or the path of a registered one.",
+        {"anyOf": [ref("NamedSchema"), _ANY_SCHEMA]},
+        alias="schema",
+    )
 
 
 class TaskDraft(msgspec.Struct, frozen=True):

@@ -21,12 +21,14 @@ from noetl_stream.playbook.model.sections import (
     Part,
     Required,
     Section,
+    described,
     is_null,
     mistyped,
     pairs,
     read_section,
     recovered,
 )
+from noetl_stream.playbook.model.shapes import ref
 from noetl_stream.playbook.model.sugar import word_of
 from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, in_place, label_of_task, read_task, unlabelled
 from noetl_stream.playbook.suggestions import did_you_mean, listed
@@ -39,14 +41,21 @@ _SHAPE: Final = "workbook: { tasks: { <name>: { kind: …, … } } }"
 class WorkbookTasks(Section):
     title = "the workbook"
 
-    tasks: Part = None
+    tasks: Part = described(
+        "The tasks by name.",
+        {"type": ["object", "null"], "propertyNames": ref("name"), "additionalProperties": ref("workbook_task")},
+    )
 
 
 class ListedEntry(Section):
     title = "an entry of the workbook"
 
-    name: Annotated[str, Required("- { name: …, tool: { kind: …, … } }")] = ""
-    tool: Annotated[Part, Required("- { name: …, tool: { kind: …, … } }")] = None
+    name: Annotated[str, Required("- { name: …, tool: { kind: …, … } }")] = described(
+        "The name that steps use.", ref("name"), default=""
+    )
+    tool: Annotated[Part, Required("- { name: …, tool: { kind: …, … } }")] = described(
+        "The task.", ref("workbook_task")
+    )
 
 
 class WorkbookEntry(msgspec.Struct, frozen=True):

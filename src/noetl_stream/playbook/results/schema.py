@@ -17,7 +17,7 @@ import msgspec
 from noetl_stream.model.codec import encode
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.model.sections import Required, Section, mistyped, read_section
+from noetl_stream.playbook.model.sections import Required, Section, described, mistyped, read_section
 from noetl_stream.playbook.results.validator import InvalidSchema, Validator
 from noetl_stream.playbook.results.walk import SchemaRefused, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, listed
@@ -54,8 +54,8 @@ class NamedSchema(Section):
     title = "`spec.result.schema`"
     example = _EXAMPLE
 
-    path: Annotated[str, Required("path: schemas/order")] = ""
-    version: str | None = None
+    path: Annotated[str, Required("path: schemas/order")] = described("The path of a registered schema.", default="")
+    version: str | None = described("Its version; without it the latest.")
 
 
 class ResultSchema(msgspec.Struct, frozen=True, dict=True):
