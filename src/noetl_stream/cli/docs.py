@@ -57,7 +57,7 @@ SECTIONS: Final = (
     CodeTable("reference/why", "When it has ended", "a reason of `execution why`"),
     CodeTable("reference/doctor", "The doctor", "a check of `doctor`"),
     CodeTable("reference/cli", "Exit codes", "an exit code"),
-    CodeTable("reference/events", "Refused requests", "a refusal of a request"),
+    CodeTable("reference/diagnostics", "Refused requests", "a refusal of a request"),
     CodeTable("reference/http", "Errors", "a problem of the HTTP API"),
     CodeTable("reference/limits", "Limits", "a limit of an execution"),
     CodeTable("reference/limits", "Fixed limits", "a fixed limit"),
