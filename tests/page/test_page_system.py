@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 from page_browser import Visit, expect, needs_browser, visiting
@@ -150,10 +151,39 @@ async def values(shown: Shown, visit: Visit) -> None:
     visit.forgive("422")  # of the value that was too short
 
 
+async def workers(shown: Shown, visit: Visit) -> None:
+    """A worker shows how many child processes of a kind are busy, and how many tasks wait for one."""
+
+    async def with_children(route: Any) -> None:
+        answer = await route.fetch()
+        found = await answer.json()
+        found["items"][0]["children"] = {"python": {"busy": 2, "most": 2, "waiting": 3}}
+        await route.fulfill(response=answer, json=found)
+
+    await visit.page.route("**/api/v1/workers", with_children)
+    await shown.open(visit, "/system/workers")
+    table = visit.page.get_by_role("table", name="Workers")
+    await expect(table.get_by_role("cell").nth(3)).to_have_text("python 2 of 2, 3 waiting")
+
+
+async def faults(shown: Shown, visit: Visit) -> None:
+    """A trigger says how many events it could not handle, and leads to the last of them."""
+    page = visit.page
+    await shown.open(visit, "/triggers")
+    row = page.get_by_role("row").filter(has_text="team/pushes")
+    await expect(row.get_by_role("cell").nth(4)).to_have_text("1")
+    await row.get_by_role("button", name="team/pushes").click()
+    trigger = page.get_by_role("region", name="Trigger team/pushes")
+    await expect(trigger).to_contain_text("Faults: 1, the last of them event 4")
+    await trigger.get_by_role("button", name="event 4", exact=True).click()
+    await page.wait_for_url("**event=4*")
+    await trigger.get_by_role("button", name="Event 4", exact=True, expanded=True).wait_for()
+
+
 async def test_the_system_is_looked_after_by_clicks() -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)
-        for look in (health, letters, tokens, credentials, values):
+        for look in (health, letters, tokens, credentials, values, workers, faults):
             await look(shown, visit)
         assert visit.complaints == []
 
