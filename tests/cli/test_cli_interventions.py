@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli_program import HEAD, one_clear_line, only_json
+from noetl_stream.cli.execution.workload import workload_of
 from noetl_stream.sealing.keys import new_key
 from warm_program import all_at_once, noetl
 
@@ -185,6 +186,19 @@ def test_a_file_of_keys_must_hold_plain_values(tmp_path: Path, content: str, why
     assert found.returncode == 2
     reply = one_clear_line(found)
     assert reply.startswith(f"noetl-stream: --file {file}: ") and why in reply
+
+
+@pytest.mark.parametrize(
+    "text", ['{"n": 12345678901234567.89, "list": [0.5, 1]}', "n: 1234567890123456.789_1\n2: .5\nx: 1.5e3"]
+)
+def test_digits_that_a_file_loses_are_named_in_json_and_yaml(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(text)
+    assert workload_of(file, (), ())["n"] == float(re.findall('n"?: ([0-9._]+)', text)[0])
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: --workload {file}: digits are lost") and said.endswith(": /n\n")
 
 
 def test_a_file_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path) -> None:

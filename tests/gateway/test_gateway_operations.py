@@ -71,6 +71,28 @@ async def test_digits_that_the_body_of_a_start_loses_are_a_warning_of_the_execut
     assert found == [("digits_lost", "/workload/amount")]
 
 
+async def test_digits_that_patches_signals_and_tokens_lose_are_warnings_of_the_execution(api: Described) -> None:
+    held = await start(api, playbook=APPROVAL, workload={"amount": 250})
+    long = 12345678901234567.89
+    for operation, more, body in (
+        ("patchCtx", {}, {"seen": long}),
+        ("patchCtx", {}, {"seen": [long]}),
+        ("sendSignal", {"name": "go"}, {"payload": {"n": long}}),
+        ("injectToken", {}, {"step": "decide", "args": {"n": long}}),
+        ("patchCtx", {}, {"decision": "approved", "exact": 0.5}),
+    ):
+        text = json.dumps(body).replace(json.dumps(long), "12345678901234567.89")
+        assert (await api.call(operation, execution_id=held, body=text, **more)).status in (200, 202)
+    ended = (await api.call("getExecution", execution_id=held, query=LONG)).body
+    found = {one["message"].partition(": ")[0]: one["message"].rpartition(": ")[2] for one in ended["warnings"]}
+    assert found == {
+        "ctx": "/seen (and in 1 more requests of it)",
+        "signal go": "/payload/n",
+        "token": "/args/n",
+    }
+    assert {(one["kind"], one["step"]) for one in ended["warnings"]} == {("digits_lost", None)}
+
+
 async def test_a_workload_that_does_not_match_is_refused_with_a_pointer_into_the_body(api: Described) -> None:
     executor = "executor: {spec: {workload: {properties: {amount: {type: number}}}}}\n"
     body = {"playbook": APPROVAL.replace("workflow:", executor + "workflow:", 1), "workload": {"amount": "much"}}

@@ -24,10 +24,16 @@ _SHAPES: Final = bytes(
 _LONG: Final = re.compile(rb"(?<![0-9.])(?=[0-9]*[.eE])[0-9.]{%d,}|[eE]-[0-9]{3}" % (SAFE_DIGITS + 1))
 
 
-class _Lost(str):
-    """A number that is no double, as it was written."""
+class _Lost(float):
+    """The nearest double of a number that is none."""
 
     __slots__ = ()
+
+
+def as_double(text: str) -> float:
+    """The double that is nearest to a decimal. One that is another number is found by :func:`pointers_lost`."""
+    double = float(text)
+    return double if repr(double) == text or not _is_lossy(text, double) else _Lost(double)
 
 
 def digits_lost(data: bytes) -> list[str]:
@@ -38,20 +44,11 @@ def digits_lost(data: bytes) -> list[str]:
     shape = data.translate(_SHAPES)
     if (b"0" * (SAFE_DIGITS + 1) not in shape and b"e-000" not in shape) or _LONG.search(data) is None:
         return []
-    lost: list[str] = []
-
-    def read(text: str) -> float | _Lost:
-        double = float(text)
-        if repr(double) == text or not _is_lossy(text, double):
-            return double
-        lost.append(text)
-        return _Lost(text)
-
     try:
-        found = json.loads(data, parse_float=read, parse_int=_unread, parse_constant=_unread)
+        found = json.loads(data, parse_float=as_double, parse_int=_unread, parse_constant=_unread)
     except (ValueError, RecursionError):
         return []  # whoever decodes it says why
-    return list(_pointers(found)) if lost else []
+    return list(pointers_lost(found))
 
 
 def decode_decimals_as_text(data: bytes) -> Any:
@@ -83,14 +80,15 @@ def _is_lossy(text: str, double: float) -> bool:
         return True
 
 
-def _pointers(value: Any) -> Iterator[str]:
+def pointers_lost(value: Any) -> Iterator[str]:
+    """The JSON pointers of the numbers that :func:`as_double` has rounded."""
     left: list[tuple[str, Any]] = [("", value)]
     while left:
         pointer, value = left.pop()
         if type(value) is _Lost:
             yield pointer
         elif type(value) is dict:
-            left += [(f"{pointer}/{_escaped(key)}", value[key]) for key in reversed(value)]
+            left += [(f"{pointer}/{_escaped(str(key))}", value[key]) for key in reversed(value)]
         elif type(value) is list:
             left += [(f"{pointer}/{index}", value[index]) for index in range(len(value) - 1, -1, -1)]
 

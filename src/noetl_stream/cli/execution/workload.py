@@ -6,17 +6,20 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.texts import utf8_text
 from noetl_stream.errors import UsageError
-from noetl_stream.model.digits import digits_lost, digits_lost_text
+from noetl_stream.model.digits import as_double, digits_lost, digits_lost_text, pointers_lost
 from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
+
+if TYPE_CHECKING:
+    from ruamel.yaml import YAML
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -79,10 +82,7 @@ def json_or_text(text: str) -> Any:
 
 def warn_of_digits(data: bytes, named: str) -> bool:
     """Says on stderr which numbers of JSON text lose digits, if any."""
-    lost = digits_lost(data)
-    if lost:
-        say(f"warning: {named}: {digits_lost_text(lost)}", err=True)
-    return bool(lost)
+    return _warn(digits_lost(data), named)
 
 
 def priority_option(default: str) -> Callable[[Command], Command]:
@@ -93,12 +93,11 @@ def priority_option(default: str) -> Callable[[Command], Command]:
 
 
 def _read(file: Path, named: str) -> dict[str, Any]:
-    from ruamel.yaml import YAML  # most workloads are given without a file
-    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.error import YAMLError  # most workloads are given without a file
 
     try:
         text = utf8_text(file.read_bytes(), named).removeprefix("\ufeff")
-        found = YAML(typ="safe", pure=True).load(text)
+        found = _reader().load(text)
         plain = json.loads(json.dumps(found, allow_nan=False))
     except OSError as error:
         raise UsageError(f"{named}: {error.strerror}") from None
@@ -108,8 +107,30 @@ def _read(file: Path, named: str) -> dict[str, Any]:
         raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
         raise UsageError(f"{named}: expected a mapping")
-    warn_of_digits(text.encode(), named)
+    _warn(list(pointers_lost(found)), named)
     return plain
+
+
+def _reader() -> YAML:
+    """Reads YAML, and marks the numbers that are no doubles."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import SafeConstructor
+
+    class Marking(SafeConstructor):
+        def decimal(self, node: Any) -> float:
+            text = self.construct_scalar(node).replace("_", "")
+            return as_double(text) if text[-1:].isdigit() else self.construct_yaml_float(node)
+
+    Marking.add_constructor("tag:yaml.org,2002:float", Marking.decimal)
+    reader = YAML(typ="safe", pure=True)
+    reader.Constructor = Marking
+    return reader
+
+
+def _warn(lost: list[str], named: str) -> bool:
+    if lost:
+        say(f"warning: {named}: {digits_lost_text(lost)}", err=True)
+    return bool(lost)
 
 
 def _split(text: str, option: str) -> tuple[str, str]:

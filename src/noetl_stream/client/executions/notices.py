@@ -67,7 +67,7 @@ class Notices(msgspec.Struct):
             self.warn([WarningDocument("limit_replaced", fact.warning, None)])
         elif isinstance(fact, ExecutionFinished):
             self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
-            self.warn(WarningDocument(one.warning.kind, _warning_text(one), one.step) for one in fact.warnings)
+            self.warn(WarningDocument(one.warning.kind, _warning_text(one), one.step or None) for one in fact.warnings)
 
 
 def notices_of(journal: Iterable[StoredEvent]) -> Notices:
@@ -90,8 +90,9 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
 
 
 def _warning_text(found: TaskWarning) -> str:
-    more = f" (and in {found.runs - 1:,} more runs of it)" if found.runs > 1 else ""
-    return f"task {found.task} of {found.step}: {found.warning.message}{more}"
+    sent, where = ("runs", f"task {found.task} of {found.step}") if found.step else ("requests", found.task)
+    more = f" (and in {found.runs - 1:,} more {sent} of it)" if found.runs > 1 else ""
+    return f"{where}: {found.warning.message}{more}"
 
 
 def declared_inputs(playbook: Plan | CheckedText) -> Mapping[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from noetl_stream.engine.state import Assignment, Execution, StepRun
-from noetl_stream.model.events import Fact
+from noetl_stream.model.events import Fact, TaskWarning
+from noetl_stream.model.outcome import MAX_WARNINGS
 
 Value = TypeVar("Value")
 Rules = dict[type[Fact], Callable[[Execution, Any], Execution]]
@@ -33,3 +34,14 @@ def with_run(state: Execution, run: StepRun) -> Execution:
 def with_assignment(state: Execution, assignment: Assignment) -> Execution:
     """``state`` with ``assignment`` added or replaced."""
     return replace(state, assignments={**state.assignments, assignment.command_id: assignment})
+
+
+def with_warning(state: Execution, found: TaskWarning) -> Execution:
+    """``state`` with a warning counted; of all, the first :data:`MAX_WARNINGS` are kept."""
+    key = f"{found.step} {found.task} {found.warning.kind}"
+    before = state.warnings.get(key)
+    if before is not None:
+        found = replace(before, runs=before.runs + 1)
+    elif len(state.warnings) >= MAX_WARNINGS:
+        return state
+    return replace(state, warnings={**state.warnings, key: found})

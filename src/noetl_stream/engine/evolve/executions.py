@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve import Rules, with_warning
 from noetl_stream.engine.evolve.ctx import patched, with_ctx
 from noetl_stream.engine.evolve.suspensions import signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, Timer
 from noetl_stream.model import events
+from noetl_stream.model.digits import digits_lost_text
 from noetl_stream.model.messages import path_key
-from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo
+from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, PLAYBOOK, ErrorInfo, RunWarning
 
 RESOLVED_KEPT: Final = 4
 """How many resolved references a state keeps, besides those that one decision reads together."""
@@ -175,7 +176,13 @@ def take_once(state: Execution, fact: events.ClientRequest) -> Execution:
     if fact.request_id in state.requests:
         return state
     after = CLIENT_RULES[type(fact)](state, fact)
-    return state if after is state else replace(after, requests=state.requests | {fact.request_id})
+    if after is state:
+        return state
+    if fact.digits_lost:
+        what = f"signal {fact.signal}" if isinstance(fact, events.SignalReceived) else fact.kind.entity
+        text = digits_lost_text(fact.digits_lost)[:MAX_WARNING_CHARACTERS]
+        after = with_warning(after, events.TaskWarning("", what, RunWarning("digits_lost", text)))
+    return replace(after, requests=state.requests | {fact.request_id})
 
 
 def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Value, with_assignment, with_run, without
+from noetl_stream.engine.evolve import Value, with_assignment, with_run, with_warning, without
 from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.step_runs import (
@@ -34,7 +34,7 @@ from noetl_stream.model.composite import MAX_TASKS, StepRan
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
-from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, MAX_WARNINGS, ErrorInfo, Page, Payload, Reference
+from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Page, Payload, Reference
 from noetl_stream.template import ExpressionError
 
 
@@ -190,8 +190,8 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     state = with_assignment(
         state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers)
     )
-    if fact.outcome.warnings:
-        state = _warned(state, run.step, fact)
+    for warning in fact.outcome.warnings:
+        state = with_warning(state, events.TaskWarning(run.step, fact.task, warning))
     if assignment.discards_patches:
         keys = [*fact.set_ctx, *fact.set_shared]
         notice = events.CtxPatchDiscarded(run.step_run_id, keys) if keys else None
@@ -201,19 +201,6 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     if fact.set_ctx:
         state = with_ctx(state, {**state.ctx, **fact.set_ctx}, fact.set_ctx, run.step_run_id)
     return _shared(state, state.runs[run.step_run_id], fact) if fact.set_shared else state
-
-
-def _warned(state: Execution, step: str, fact: events.TaskProcessed) -> Execution:
-    """Counts the warnings of a task; of all tasks, the first :data:`MAX_WARNINGS` are kept."""
-    warnings = dict(state.warnings)
-    for warning in fact.outcome.warnings:
-        key = f"{step} {fact.task} {warning.kind}"
-        before = warnings.get(key)
-        if before is not None:
-            warnings[key] = replace(before, runs=before.runs + 1)
-        elif len(warnings) < MAX_WARNINGS:
-            warnings[key] = events.TaskWarning(step, fact.task, warning)
-    return replace(state, warnings=warnings)
 
 
 def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model import codec
+from noetl_stream.model.digits import digits_lost
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.problems import FaultDocument
 from noetl_stream.settings.gateway import BodySize, GatewayLimits
@@ -73,6 +74,19 @@ def json_body(model: type[Model], *, required: bool = True) -> Body[Model]:
         return validated(model, data if data or required else b"{}")
 
     return Body({"application/json": model}, read, required=required)
+
+
+class Numbered(NamedTuple, Generic[Model]):
+    """A request, and the JSON pointers of its numbers that are no doubles."""
+
+    request: Model
+    digits_lost: list[str]
+
+
+def numbered_body(model: type[Model], *, required: bool = True) -> Body[Numbered[Model]]:
+    """:func:`json_body` of a request whose numbers an execution keeps."""
+    body = json_body(model, required=required)
+    return Body(body.media, lambda data, media: Numbered(body.read(data, media), digits_lost(data)), required=required)
 
 
 def yaml_body() -> Body[bytes]:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.http.bodies import Body, RequestModel, object_in
+from noetl_stream.gateway.http.bodies import Body, Numbered, RequestModel, numbered_body, object_in
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, InPath, Intervention
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.interventions import CONFLICT, ONE, who_and_why
+from noetl_stream.model.digits import digits_lost
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument, Executions
@@ -23,10 +24,11 @@ routes = Routes()
 
 
 class CtxPatch(NamedTuple):
-    """Keys to set, or a merge patch (RFC 7396)."""
+    """Keys to set, or a merge patch (RFC 7396), and the JSON pointers of its numbers that are no doubles."""
 
     keys: dict[str, Any]
     merge: bool
+    digits_lost: list[str]
 
 
 PATCH_SHOWN: Final = {"type": "object", "additionalProperties": True}
@@ -35,7 +37,7 @@ PATCH_BODY: Final = Body(
         JSON: {**PATCH_SHOWN, "description": "Keys of `ctx` with their new values, each replaced whole."},
         MERGE_PATCH: {**PATCH_SHOWN, "description": "Merged deeply; null deletes a key (RFC 7396)."},
     },
-    lambda data, media: CtxPatch(object_in(data), media == MERGE_PATCH),
+    lambda data, media: CtxPatch(object_in(data), media == MERGE_PATCH, digits_lost(data)),
 )
 
 
@@ -111,9 +113,9 @@ PATCH_REFUSED: Final = ("conflict", "version-mismatch")
 @routes("PATCH", f"{ONE}/ctx", "patchCtx", "operator", PATCHED, PATCH_BODY, refuses=PATCH_REFUSED)
 async def patch(call: Call[Patching, CtxPatch]) -> Reply:
     """Change its `ctx`."""
-    keys, merge = call.body
+    keys, merge, lost = call.body
     expected = call.parameters.if_match
-    fact = CtxPatched(**who_and_why(call), patch=keys, merge=merge, expected_version=expected)
+    fact = CtxPatched(**who_and_why(call), patch=keys, merge=merge, expected_version=expected, digits_lost=lost)
     answer = await call.operations.executions.ask(call.parameters.execution_id, fact)
     return Reply(answer, headers={} if answer.position is None else {"ETag": f'"{answer.position}"'})
 
@@ -139,9 +141,13 @@ async def variable(call: Call[VariableAt, None]) -> OneVariable:
     return OneVariable(execution_id, name, ctx[name])
 
 
-@routes("POST", VARIABLES, "setVariables", "operator", refuses=CONFLICT)
-async def set_variables(call: Call[Intervention, VariablesRequest]) -> VariablesSet:
+SETTING: Final = numbered_body(VariablesRequest)
+
+
+@routes("POST", VARIABLES, "setVariables", "operator", body=SETTING, refuses=CONFLICT)
+async def set_variables(call: Call[Intervention, Numbered[VariablesRequest]]) -> VariablesSet:
     """Set keys of `ctx`, in the form of older clients."""
-    execution_id, keys = call.parameters.execution_id, call.body.variables
-    await call.operations.executions.ask(execution_id, CtxPatched(**who_and_why(call), patch=keys))
+    execution_id, keys = call.parameters.execution_id, call.body.request.variables
+    fact = CtxPatched(**who_and_why(call), patch=keys, digits_lost=call.body.digits_lost)
+    await call.operations.executions.ask(execution_id, fact)
     return VariablesSet(execution_id, len(keys), list(keys))

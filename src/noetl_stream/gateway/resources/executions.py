@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.http.bodies import Body, Keys, PriorityGiven, RequestModel, validated
+from noetl_stream.gateway.http.bodies import Keys, Numbered, PriorityGiven, RequestModel, numbered_body
 from noetl_stream.gateway.http.parameters import (
     MAX_PAGE,
     MAX_POSITION,
@@ -25,7 +25,6 @@ from noetl_stream.gateway.http.parameters import (
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.logs import Name
-from noetl_stream.model.digits import digits_lost
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -58,17 +57,6 @@ class StartRequest(RequestModel):
     workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
     priority: PriorityGiven = None
-
-
-class ReadStart(NamedTuple):
-    """``digits_lost`` are the JSON pointers of the numbers that are no doubles."""
-
-    request: StartRequest
-    digits_lost: list[str]
-
-    @classmethod
-    def of(cls, data: bytes, media: str) -> ReadStart:
-        return cls(validated(StartRequest, data), digits_lost(data))
 
 
 class Starting(Explained):
@@ -146,13 +134,11 @@ STARTED: Final = {
 
 
 START_REFUSED: Final = ("playbook-refused", "not-found", "conflict")
-
-
-STARTING: Final = Body({"application/json": StartRequest}, ReadStart.of)
+STARTING: Final = numbered_body(StartRequest)
 
 
 @routes("POST", EXECUTIONS, "startExecution", "operator", STARTED, refuses=START_REFUSED, adds_work=True, body=STARTING)
-async def start(call: Call[Starting, ReadStart]) -> Reply:
+async def start(call: Call[Starting, Numbered[StartRequest]]) -> Reply:
     """Start an execution.
 
     The request is committed when this answers. A text of your own, `playbook`, takes an author.

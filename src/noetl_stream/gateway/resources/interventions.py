@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.http.bodies import Keys, PriorityKept, RequestModel, json_body
+from noetl_stream.gateway.http.bodies import Keys, Numbered, PriorityKept, RequestModel, json_body, numbered_body
 from noetl_stream.gateway.http.parameters import InPath, Intervention, WaitS
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
@@ -86,19 +86,26 @@ async def _ask(call: Call[Any, Any], fact: InterventionFact) -> Reply:
     return Reply(answer, 200 if answer.already else 202, location(execution_id))
 
 
-@routes("POST", f"{ONE}/tokens", "injectToken", "operator", ACCEPTED, refuses=CONFLICT, adds_work=True)
-async def inject(call: Call[Intervention, TokenRequest]) -> Reply:
+TOKEN: Final = numbered_body(TokenRequest)
+
+
+@routes("POST", f"{ONE}/tokens", "injectToken", "operator", ACCEPTED, TOKEN, refuses=CONFLICT, adds_work=True)
+async def inject(call: Call[Intervention, Numbered[TokenRequest]]) -> Reply:
     """Inject a token at a step."""
-    return await _ask(call, TokenInjected(**who_and_why(call), step=call.body.step, args=call.body.args))
+    given, lost = call.body
+    fact = TokenInjected(**who_and_why(call), step=given.step, args=given.args, digits_lost=lost)
+    return await _ask(call, fact)
 
 
-SIGNAL: Final = json_body(SignalRequest, required=False)
+SIGNAL: Final = numbered_body(SignalRequest, required=False)
 
 
 @routes("POST", f"{ONE}/signals/{{name}}", "sendSignal", "operator", ACCEPTED, SIGNAL, refuses=CONFLICT, adds_work=True)
-async def signal(call: Call[SignalAt, SignalRequest]) -> Reply:
+async def signal(call: Call[SignalAt, Numbered[SignalRequest]]) -> Reply:
     """Send a signal to the waits for it."""
-    return await _ask(call, SignalReceived(**who_and_why(call), signal=call.parameters.name, payload=call.body.payload))
+    given, lost = call.body
+    fact = SignalReceived(**who_and_why(call), signal=call.parameters.name, payload=given.payload, digits_lost=lost)
+    return await _ask(call, fact)
 
 
 @routes("POST", f"{ONE}/cancel", "cancelExecution", "operator", ACCEPTED, refuses=CONFLICT)

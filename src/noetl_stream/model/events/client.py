@@ -55,12 +55,13 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
 
 class ClientRequest(Fact, frozen=True):
-    """Base of requests to an existing execution."""
+    """Base of requests to an existing execution; ``digits_lost`` as in :class:`ExecutionRequested`."""
 
     request_id: str
     principal: str = ""
     reason: str = ""
     correlation_id: str = ""
+    digits_lost: list[str] = []
 
 
 class CtxPatched(ClientRequest, frozen=True, tag="ctx.patched"):

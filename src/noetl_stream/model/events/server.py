@@ -433,7 +433,10 @@ class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fals
 
 
 class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The first warning of this kind in the outcomes of ``task``, and how many runs of it had one."""
+    """The first warning of this kind in the outcomes of ``task``, and how many runs of it had one.
+
+    Of requests to the execution, ``step`` is empty and ``task`` says what they sent.
+    """
 
     step: str
     task: str
