@@ -40,6 +40,9 @@ from noetl_testkit.scenario.scenario import Scenario
 
 KINDS = kinds_of(load_tools())
 PARTS: Final = 15
+PARTS_AT_ONCE: Final = 25
+"""As each of them takes much work by itself, fewer would not show how it grows."""
+
 DOORS: Final[dict[str, Door]] = {}
 
 
@@ -184,6 +187,54 @@ DOORS |= {
 }
 
 
+def go_on(scenario: Scenario) -> None:
+    """Runs what can run, gives slots to what waits for one, ends the executions that were called."""
+    for name, index in scenario.working:
+        scenario.done(name, index=index)
+    grant(scenario)
+    while scenario.execution.children:
+        scenario.child_ended()
+
+
+def branches(**keys: Any) -> Door:
+    """Branches that are at the same place at once."""
+
+    def running(count: int) -> Act:
+        names = [f"s{n}" for n in range(count)]
+        steps = [step("start", *names, mode="inclusive"), *(step(name, **keys) for name in names)]
+        scenario = Scenario(document(workflow=steps))
+        scenario.start()
+        while scenario.status == "running":
+            go_on(scenario)
+        return taken_again(scenario)
+
+    return running
+
+
+def iterations(**keys: Any) -> Door:
+    """Iterations that are at the same place at once."""
+
+    def running(count: int) -> Act:
+        spec = {"exec": "distributed", "mode": "parallel", "max_in_flight": count}
+        loop = {"in": "{{ range(workload.count) | list }}", "iterator": "n", "spec": spec}
+        scenario = Scenario(document(workload={"count": count}, workflow=[step("start", loop=loop, **keys)]))
+        scenario.start()
+        while scenario.status == "running":
+            go_on(scenario)
+        return taken_again(scenario)
+
+    return running
+
+
+ONE_KEY: Final = {"policy": {"limit": {"key": "k", "concurrency": 9}}}
+AT_ONCE: Final[dict[str, Door]] = {
+    "slots of branches": branches(spec=ONE_KEY),
+    "slots of tasks": branches(tool={"kind": "noop", "spec": ONE_KEY}),
+    "slots of iterations": iterations(tool={"kind": "noop", "spec": ONE_KEY}),
+    "calls of iterations": iterations(tool={"kind": "playbook", "path": "a/b"}),
+}
+
+
 def joined(join: str, **spec: Any) -> Door:
     """Branches that join."""
 
@@ -283,3 +334,8 @@ DOORS |= of_texts(explain) | of_texts(draw) | of_texts(upgrading) | of_texts(edi
 @pytest.mark.parametrize("name", in_gate(DOORS, 3))
 def test_a_run_grows_with_what_it_is_given(name: str) -> None:
     assert_near_linear(DOORS[name], PARTS)
+
+
+@pytest.mark.parametrize("name", in_gate(AT_ONCE, 3))
+def test_a_run_grows_with_what_waits_at_once(name: str) -> None:
+    assert_near_linear(AT_ONCE[name], PARTS_AT_ONCE)

@@ -10,7 +10,7 @@ is decided.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -23,7 +23,7 @@ from noetl_stream.engine.effects import Effect, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
-from noetl_stream.engine.state import Execution, RecordedFact, StepRun
+from noetl_stream.engine.state import UNSETTLED, Execution, RecordedFact
 from noetl_stream.engine.straight import straight
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact
@@ -97,7 +97,7 @@ def advance(
     if runnable is not None and not shares_budget:
         limits = runnable.limits if after.status == "pending" else after.limits
         after.budget.refill(limits.max_inline_operations)
-    if _has_no_consequences(after, recorded.fact):
+    if _has_no_consequences(state, after, recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), None)
@@ -105,7 +105,7 @@ def advance(
         settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), None)
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
-        catching_up = recorded.fact.kind.ends_halt
+        catching_up = recorded.fact.kind.ends_halt and (state is None or state.halted)
         found = None if catching_up else straight(plan, after, follows)
         if found is None:
             found = _settle(plan, after, deque(follows), state, catching_up)
@@ -124,9 +124,9 @@ def _settle(
     """
     journal: list[Fact] = []
     tried: _Inputs | None = None  # what guards saw when what waits was last retried
-    settled: Mapping[str, StepRun] = {}
-    if before is not None and not catching_up:
-        tried, settled = _admission_inputs(before), before.runs
+    settled = UNSETTLED
+    if before is not None and not before.halted:
+        tried, settled = _admission_inputs(before), before
     steps = 0
     ahead = 0  # pending facts of what was last retried: they are folded before anything else is
     while True:
@@ -154,7 +154,7 @@ def _settle(
         state = after
         journal.append(fact)
         if fact.kind.ends_halt:
-            catching_up, tried, settled = True, None, {}
+            catching_up, tried, settled = True, None, UNSETTLED
         if not fact.kind.bounded:
             steps += 1
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
@@ -164,10 +164,11 @@ def _settle(
             pending.extend(_decide_or_await(decide, plan, state, fact))
 
 
-def _has_no_consequences(state: Execution, fact: Fact) -> bool:
+def _has_no_consequences(before: Execution | None, state: Execution, fact: Fact) -> bool:
     """Whether the fact, like most reports, has no consequences in the state, which was quiescent before it."""
     if type(fact) is events.TaskProcessed:
-        return not (fact.set_ctx or fact.set_shared or any(slot.over for slot in state.slots.values()))
+        slots_end = before is None or before.slots is not state.slots
+        return not (fact.set_ctx or fact.set_shared or slots_end)
     return type(fact) is events.TaskStarted
 
 

@@ -5,6 +5,7 @@ The engine returns them; the server collects them in the tick and acts once it i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.decide.slots import keys_shared_by
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
-from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer
+from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded, aggregate_id
 from noetl_stream.model.composite import TokenPassed
@@ -139,9 +140,7 @@ def effects_of(
 def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:
     had = before.timers if before is not None else {}
     yield from map(DropTimer, had.keys() - after.timers.keys())
-    for timer_id, timer in after.timers.items():
-        if had.get(timer_id) is not timer:
-            yield SetTimer(timer_id, timer)
+    yield from itertools.starmap(SetTimer, changed(had, after.timers))
 
 
 def _scheduled(plan: Plan | None, state: Execution, fact: events.StepScheduled, _position: int) -> Iterator[Effect]:
@@ -378,9 +377,7 @@ def build_continuation(state: Execution, assignment: Assignment) -> Go:
         vars=run.vars,
         answers=assignment.answers,
         waits=assignment.waits,
-        slots=[
-            path_key(slot.path) for slot in state.slots.values() if slot.is_held_in(run.step_run_id, assignment.path)
-        ],
+        slots=[path_key(slot.path) for _, slot in state.slots_in(run.step_run_id, assignment.path) if slot.is_held],
     )
 
 

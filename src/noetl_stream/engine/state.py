@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from itertools import compress
+from operator import is_not
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +28,8 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Refere
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
 from noetl_stream.template import Budget
+
+Value = TypeVar("Value")
 
 NOT_LOADED: Final = object()
 
@@ -121,13 +126,9 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     path: Path = ()
     over: bool = False
 
-    def is_of_task_in(self, step_run_id: str, path: Path) -> bool:
-        """Whether it belongs to a task in this iteration, or one inside it."""
-        return bool(self.task) and self.step_run_id == step_run_id and self.path[: len(path)] == path
-
-    def is_held_in(self, step_run_id: str, path: Path) -> bool:
-        """Whether such a task holds it now."""
-        return self.granted and not self.over and self.is_of_task_in(step_run_id, path)
+    @property
+    def is_held(self) -> bool:
+        return self.granted and not self.over
 
 
 class LoopState(msgspec.Struct, frozen=True, gc=False):
@@ -341,6 +342,15 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         slot = self.slots.get("")
         return slot is not None and not slot.granted
 
+    def slots_in(self, step_run_id: str, path: Path) -> list[tuple[str, Slot]]:
+        """The slots of tasks in this iteration of a step run, and in those inside it, by their ids."""
+        depth = len(path)
+        return [
+            (slot_id, slot)
+            for slot_id, slot in self.slots.items()
+            if slot.task and slot.step_run_id == step_run_id and slot.path[:depth] == path
+        ]
+
     @property
     def looks_into(self) -> str | None:
         """What it must look into before it decides anything: the key of a reference, or :data:`EVALUATION`."""
@@ -362,3 +372,15 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
         waits = waits or any(not slot.granted for slot in self.slots.values())
         return "waiting" if waits else "running"
+
+
+UNSETTLED: Final = Execution("", "", "")
+"""An execution in which nothing is: compared with it, everything has changed."""
+
+
+def changed(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[tuple[str, Value]]:
+    """The entries of ``after`` that ``before`` lacks or has another value of."""
+    if before is after:
+        return []
+    differs = map(is_not, after.values(), map(before.get, after))
+    return list(compress(after.items(), differs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Rendering, is_current, made
 from noetl_stream.engine.decide.executions import end_when_stopped, finished, on_ctx
@@ -13,7 +13,7 @@ from noetl_stream.engine.decide.slots import give_back, watch_whole
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
-from noetl_stream.engine.state import Execution, StepRun
+from noetl_stream.engine.state import UNSETTLED, Execution, changed
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
@@ -27,32 +27,32 @@ def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
     Every input leaves a state for which this is empty (tested after every fact): ``advance`` finds the same facts
     without scanning the whole state each time.
     """
-    return pending_decisions(plan, state) or retry_waiting(plan, state) or move_on(plan, state, {})
+    return pending_decisions(plan, state) or retry_waiting(plan, state) or move_on(plan, state, UNSETTLED)
 
 
-def move_on(plan: Plan, state: Execution, settled: Mapping[str, StepRun]) -> Sequence[Fact]:
+def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
     """The next facts of a state with no pending fact, no held token that could be admitted and no resting branch that
     could go on.
 
     Args:
-        settled: The step runs of a state from which nothing followed: those that have not changed need nothing now.
+        settled: A state from which nothing followed: what is the same in it needs nothing now.
     """
     if state.ended:
         return ()
-    if state.slots and not state.halted and (freed := give_back(state)):
+    if state.slots and not state.halted and (freed := give_back(state, settled)):
         return freed
     if state.ending:
         return end_when_stopped(state)
     if state.halted or state.status == "pending":
         return ()
-    for step_run_id, run in state.runs.items():
-        if run.ended or (step_run_id in settled and settled[step_run_id] is run):
-            continue  # its branch rests, or it is as it was
+    for _, run in changed(settled.runs, state.runs):
+        if run.ended:
+            continue  # its branch rests
         if run.loop is not None and (moved := move_loop(plan, state, run)):
             return moved
         if facts := watch(plan, state, run):
             return facts
-    return cancel_unawaited(state) or _settle_tokens(plan, state)
+    return cancel_unawaited(state, settled) or _settle_tokens(plan, state)
 
 
 def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:

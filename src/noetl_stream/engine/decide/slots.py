@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.engine.scope import expression_failure, snapshot_scope
-from noetl_stream.engine.state import Assignment, Execution, StepRun, due_ms
+from noetl_stream.engine.state import Assignment, Execution, Slot, StepRun, changed, due_ms
 from noetl_stream.model import codec, events
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.events import Fact, Path, Wait
@@ -108,14 +108,26 @@ def key_of(limit: LimitPlan, scope: Scope) -> str:
     return key
 
 
-def give_back(state: Execution) -> Sequence[Fact]:
-    """The slots of step runs that have ended, and of attempts."""
-    live = {"", *(step_run_id for step_run_id, run in state.runs.items() if not run.ended)}
-    return [
-        events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "")
-        for holder, slot in state.slots.items()
-        if slot.over or slot.step_run_id not in live
-    ]
+def give_back(state: Execution, settled: Execution) -> Sequence[Fact]:
+    """The slots of step runs that have ended, and of attempts, since the ``settled`` state, which needed all it had."""
+    freed = {
+        holder
+        for holder, slot in changed(settled.slots, state.slots)
+        if slot.over or not _needs_slots(state, slot.step_run_id)
+    }
+    ended = {one for one, _ in changed(state.runs, settled.runs) if not _needs_slots(state, one)}
+    if ended:
+        freed |= {holder for holder, slot in state.slots.items() if slot.step_run_id in ended}
+    return [_release(holder, state.slots[holder]) for holder in filter(freed.__contains__, state.slots)]
+
+
+def _release(holder: str, slot: Slot) -> Fact:
+    return events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "")
+
+
+def _needs_slots(state: Execution, step_run_id: str) -> bool:
+    """Whether the step run has not ended; the execution, without an id, needs its slot until its own end."""
+    return not step_run_id or (step_run_id in state.runs and not state.runs[step_run_id].ended)
 
 
 def watch_whole(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -131,7 +143,7 @@ def keys_shared_by(state: Execution, step_run_id: str, path: Path | None = None)
     own = (slot.key for holder in ("", step_run_id) if (slot := state.slots.get(holder)) is not None and slot.granted)
     keys = {*state.shared_keys, *own}
     if path is not None:
-        keys.update(slot.key for slot in state.slots.values() if slot.is_held_in(step_run_id, path))
+        keys.update(slot.key for _, slot in state.slots_in(step_run_id, path) if slot.is_held)
     return sorted(keys)
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.slots import ask_for_task
-from noetl_stream.engine.decide.tokens import claim
-from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, due_ms
+from noetl_stream.engine.decide.tokens import begin, claim
+from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, changed, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, TimerSet, Wait
 from noetl_stream.model.ids import command_of, step_run_of, timer_of
@@ -51,14 +51,23 @@ def _due(wait: Wait) -> int | None:
     return None if waits_s is None else due_ms(wait.since_ms, waits_s)
 
 
-def cancel_unawaited(state: Execution) -> Sequence[Fact]:
-    """Cancels children that nothing waits for any more: the wait has timed out, or its step has failed."""
+def cancel_unawaited(state: Execution, settled: Execution) -> Sequence[Fact]:
+    """Cancels children that nothing waits for any more, unlike in the ``settled`` state: the wait has timed out, or its
+    step has failed.
+    """
     if not state.children:
         return ()
-    waits = [wait for assignment in state.commands for wait in assignment.waits.values()]
-    awaited = {wait.child.execution_id for wait in waits if wait.child is not None}
-    unawaited = [child_id for child_id in state.children if child_id not in awaited]
-    return [events.ChildOrdered(child_id, "cancel", "its parent no longer waits for it") for child_id in unawaited]
+    begun = state.children.keys() - settled.children.keys()
+    unawaited = (begun | _awaited(state, settled)) - _awaited(settled, state)
+    children = filter(unawaited.__contains__, state.children)
+    return [events.ChildOrdered(child_id, "cancel", "its parent no longer waits for it") for child_id in children]
+
+
+def _awaited(other: Execution, state: Execution) -> set[str]:
+    """The children that those commands of ``state`` wait for that are not the same in the ``other`` state."""
+    commands = changed(other.assignments, state.assignments) + changed(other.suspensions, state.suspensions)
+    waits = (wait for _, command in commands for wait in command.waits.values())
+    return {wait.child.execution_id for wait in waits if wait.child is not None}
 
 
 def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -77,10 +86,18 @@ def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequ
     return () if latest is None or state.ending else resume_or_wait(plan, state, latest)
 
 
-def _wait_answered(plan: Plan, state: Execution, fact: events.SignalReceived | events.ChildFinished) -> Sequence[Fact]:
+def _wait_answered(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:
     """Resumes the command whose wait was answered."""
     answered = next((suspended for suspended in state.suspensions.values() if suspended.answers), None)
     return () if answered is None or state.ending else resume_or_wait(plan, state, answered)
+
+
+def _slot_granted(plan: Plan, state: Execution, fact: events.SlotGranted) -> Sequence[Fact]:
+    """Begins the step run that has its slot, or resumes the command of a task; an execution begins as a halt ends."""
+    if fact.slot_id:
+        return _wait_answered(plan, state, fact)
+    run = state.runs.get(fact.step_run_id)
+    return () if run is None or state.ending else begin(plan, state, run)
 
 
 def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Sequence[Fact]:
@@ -143,5 +160,6 @@ RULES: Final[Rules] = {
     events.StepSuspended: _suspended,
     events.SignalReceived: _wait_answered,
     events.ChildFinished: _wait_answered,
+    events.SlotGranted: _slot_granted,
     events.TimerFired: _timer_fired,
 }

@@ -25,11 +25,7 @@ from noetl_stream.template import ExpressionError
 
 def end_slots(state: Execution, step_run_id: str, path: Path) -> Execution:
     """The tasks in this iteration, and in those inside it, no longer need the slots of their limits."""
-    over = {
-        holder: replace(slot, over=True)
-        for holder, slot in state.slots.items()
-        if slot.is_of_task_in(step_run_id, path) and not slot.over
-    }
+    over = {slot_id: replace(slot, over=True) for slot_id, slot in state.slots_in(step_run_id, path) if not slot.over}
     return replace(state, slots={**state.slots, **over}) if over else state
 
 

@@ -140,8 +140,7 @@ def slot_given(state: Execution, slot_id: str, slot: Slot) -> Execution:
     """The pipeline that waits for this slot may go on; if a worker runs its command now, at the next suspension."""
     key = path_key(slot.path)
     for command_id, suspended in state.suspensions.items():
-        wait = suspended.waits.get(key)
-        if wait is not None and wait.slot_id == slot_id:
+        if key in suspended.waits and suspended.waits[key].slot_id == slot_id:
             return _answer(state, command_id, key, None)
     return state
 
