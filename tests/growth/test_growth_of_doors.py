@@ -19,6 +19,7 @@ from noetl_stream.client.why.reason import Environment
 from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.resources.executions import ExecutionsOf
+from noetl_stream.model import pieces
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.http.request import HttpInputs, request_of
@@ -90,6 +91,11 @@ def reasons(play: Callable[[Scenario, list[str]], object], **spec: Any) -> Door:
     return explaining
 
 
+def long_results(count: int) -> Act:
+    value = [{"k": n, "t": [str(n)]} for n in range(200 * count)]
+    return lambda: pieces.decode(pieces.encode(value))
+
+
 HELD: Final = {
     "rules": [{"when": "{{ ctx.open | default(false) }}", "then": {"allow": True}}],
     "wait": {"timeout_s": 9},
@@ -117,6 +123,7 @@ DOORS: Final[dict[str, Door]] = {
     "env": lambda count: lambda: validated(ShellInputs, {"command": "true", "env": keyed(count, str)}),
     "secrets": many_secrets,
     "values with a secret": values_with_a_secret,
+    "long results": long_results,
     "reasons of commands": reasons(lambda scenario, names: [scenario.take(name) for name in names]),
     "reasons of held tokens": reasons(lambda scenario, names: None, policy={"admit": HELD}),
     "reasons of a join": reasons(lambda scenario, names: [scenario.done(name) for name in names[1:]]),

@@ -28,7 +28,7 @@ async def outcome_of(stage: Stage, act: Any) -> Outcome:
     stage.puppet.acts["deep"] = act
     await stage.start()
     await stage.issue(stage.command(stage.plan(STEP)))
-    await stage.until(lambda: any(isinstance(fact, TaskProcessed) for fact in stage.facts))
+    await stage.soon(lambda: any(isinstance(fact, TaskProcessed) for fact in stage.facts))
     return next(fact.outcome for fact in stage.facts if isinstance(fact, TaskProcessed))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Protocol
+from typing import Final, Protocol
 
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopStarted, Path, TaskProcessed
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.store import Store
+
+MUCH_BYTES: Final = 1024 * 1024
+"""The checksum of more takes milliseconds."""
 
 
 class Blobs(Protocol):
@@ -44,7 +48,7 @@ async def read_object(blobs: Blobs, reference: Reference) -> bytes:
         Unreachable: no answer in time.
     """
     data = await blobs.get(reference.key)
-    if reference.checksum and reference.checksum != checksum_of(data):
+    if reference.checksum and reference.checksum != await found_checksum(data):
         raise BlobMissing(f"the object {reference.key} is damaged: its checksum differs")
     return data
 
@@ -52,6 +56,11 @@ async def read_object(blobs: Blobs, reference: Reference) -> bytes:
 def checksum_of(data: bytes) -> str:
     """The checksum that references hold."""
     return f"sha256:{sha256(data).hexdigest()}"
+
+
+async def found_checksum(data: bytes) -> str:
+    """The checksum that references hold; that of much data is computed beside the loop."""
+    return checksum_of(data) if len(data) < MUCH_BYTES else await asyncio.to_thread(checksum_of, data)
 
 
 async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
+from noetl_stream.model import pieces
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import PlaybookQuestion, StepCommand
 from noetl_stream.playbook.compile.compiler import check_document
@@ -18,9 +18,6 @@ from noetl_stream.ports import subjects
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import SCHEMAS_KEPT
 from noetl_stream.worker.playbooks import read_answer
-
-MAX_BYTES_AT_ONCE: Final = 64 * 1024
-"""A larger result is validated in a thread, so that other commands go on."""
 
 
 class SchemaUnusable(NoetlError):
@@ -42,11 +39,10 @@ class Schemas:
             PlanUnknown: a server answered, but not with this schema. Worth retrying later.
             SchemaUnusable: the schema cannot be used here.
         """
-        encoded = codec.encode(value)
         validator = await self._validator(schema, command, asker)
-        if len(encoded) <= MAX_BYTES_AT_ONCE:
-            return _compared(validator, encoded)
-        return await asyncio.to_thread(_compared, validator, encoded)
+        if pieces.is_long(value):
+            return await asyncio.to_thread(_compared, validator, value)
+        return _compared(validator, value)
 
     async def _validator(self, schema: ResultSchema, command: StepCommand, asker: Asker) -> Validator:
         digest = command.schemas[schema.address] if schema.address else schema.digest
@@ -60,9 +56,9 @@ class Schemas:
         return validator
 
 
-def _compared(validator: Validator, encoded: bytes) -> Mismatch | None:
+def _compared(validator: Validator, value: Any) -> Mismatch | None:
     # What is stored is compared, not what the tool returned.
-    return validator.mismatch(codec.decode_json(encoded))
+    return validator.mismatch(pieces.decode(pieces.encode(value)))
 
 
 async def _asked(digest: str, asker: Asker) -> Validator:

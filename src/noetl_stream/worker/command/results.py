@@ -11,12 +11,12 @@ import msgspec
 
 from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
+from noetl_stream.model import codec, pieces
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ResultQuestion, StepCommand
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs, checksum_of, read_object
+from noetl_stream.ports.blobs import Blobs, found_checksum, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.sealing.objects import GivenKeys
@@ -105,8 +105,7 @@ class RunResults:
         Raises:
             PayloadRefused: it is not JSON, or nests too deeply.
         """
-        encoded = codec.encode(value)
-        codec.check_depth(encoded)
+        encoded = await asyncio.to_thread(_encoded, value) if pieces.is_long(value) else _encoded(value)
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
         reference = await self.store(encoded)
@@ -125,7 +124,7 @@ class RunResults:
         finally:
             self.keeping -= 1
             self.trouble = ""
-        return Reference("nats", key, len(encoded), checksum_of(encoded))
+        return Reference("nats", key, len(encoded), await found_checksum(encoded))
 
     def _note(self, error: Exception) -> None:
         self.trouble = f"its result cannot be stored: {error}"
@@ -172,6 +171,12 @@ class RunResults:
             why = given.get("lost") or given.get("refused") or "the answer cannot be read"
             raise ReferenceUnavailable(f"the loop result {reference.key} is lost: {why}")
         return Reference("nats", stored["key"], reference.size, str(stored.get("checksum", "")))
+
+
+def _encoded(value: Any) -> bytes:
+    encoded = pieces.encode(value)
+    codec.check_depth(encoded)
+    return encoded
 
 
 def _hint_of(value: Any) -> str:

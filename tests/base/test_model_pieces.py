@@ -1,0 +1,80 @@
+"""Long JSON in pieces is the same JSON, and no piece of it is long."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from noetl_stream.errors import PayloadRefused, TooDeep
+from noetl_stream.model import codec, pieces
+
+MANY = pieces.LONG_BYTES // 8
+SHAPES: dict[str, Any] = {
+    "a list": [[n, None, True, 1.5] for n in range(MANY)],
+    "an object": {f"k{n}": {"n": n} for n in range(MANY)},
+    "a text": 'é"\\\n\0' * 2 * MANY,
+    "texts": ["x" * MANY] * 40,
+    "a long member among short ones": [1, {"a": 2, "b": ["y", list(range(MANY))], "c": ()}, "z"],
+    "keys that are numbers": {n: [n] for n in range(MANY)},
+    "nested lists": [[[[["x" * MANY * 9]]]], []],
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_long_json_is_the_same_in_pieces(name: str) -> None:
+    value, encoded = SHAPES[name], codec.encode(SHAPES[name])
+    assert pieces.is_long(value)
+    assert pieces.encode(value) == encoded
+    assert pieces.decode(encoded) == codec.decode_json(encoded)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_piece_is_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, decode, sizes = codec.encode, codec.decode_json, [0]
+
+    def encoding(value: object) -> bytes:
+        sizes.append(len(encode(value)))
+        return encode(value)
+
+    def decoding(data: Any) -> Any:
+        if not bytes(data).startswith(b'"'):  # a text is one piece: to decode it takes little more than to copy it
+            sizes.append(len(data))
+        return decode(data)
+
+    monkeypatch.setattr(codec, "encode", encoding)
+    monkeypatch.setattr(codec, "decode_json", decoding)
+    pieces.decode(pieces.encode(SHAPES[name]))
+    assert max(sizes) <= 6 * pieces.LONG_BYTES, "as many bytes as characters need when all are escaped"
+
+
+def deep(value: Any, levels: int) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def some_value(random: Random, depth: int) -> Any:
+    if depth == 0 or random.random() < 0.3:
+        return random.choice([None, False, 7, -0.5, "é\0", "x" * random.randrange(300_000)])
+    members = [some_value(random, depth - 1) for _ in range(random.choice([0, 1, 3, 6]))]
+    return members if random.random() < 0.5 else {f"k{index}": member for index, member in enumerate(members)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_json_is_the_same_in_pieces(seed: int) -> None:
+    value = some_value(Random(seed), 5)
+    encoded = codec.encode(value)
+    assert pieces.encode(value) == encoded
+    assert pieces.decode(encoded) == value
+
+
+def test_what_is_no_json_is_refused_alike() -> None:
+    long = ["x" * pieces.LONG_BYTES]
+    with pytest.raises(PayloadRefused, match="not JSON"):
+        pieces.encode([*long, object()])
+    with pytest.raises(TooDeep):
+        pieces.encode(deep(long, 2_000))
+    with pytest.raises(PayloadRefused):
+        pieces.decode(b"[" + b"1," * pieces.LONG_BYTES + b"]")
