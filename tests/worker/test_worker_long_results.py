@@ -9,12 +9,20 @@ import pytest
 from worker_stage import Stage
 
 from noetl_stream.model import codec, pieces
+from noetl_stream.model.outcome import Outcome, Payload, Reference, StepValue
 from noetl_stream.tools.contract import ToolCall
 
 LONG = [{"n": n, "text": "some text"} for n in range(20_000)]
 RETURNS = """
 - step: start
   tool: [{name: fetch, kind: puppet, spec: {result: {schema: {type: array}}}}]
+"""
+READS = """
+- step: start
+  tool: [{name: read, kind: puppet, value: "{{ steps.other[2].n }}"}]
+  next: {arcs: [{step: other}]}
+- step: other
+  tool: {kind: noop}
 """
 
 
@@ -48,4 +56,16 @@ async def test_a_long_result_is_encoded_and_validated_in_another_thread(stage: S
     await stage.start()
     await stage.issue(stage.command(stage.plan(RETURNS)))
     await stage.soon(lambda: stage.names[-1:] == ["step.done"])
+    assert max(on_the_loop) < pieces.LONG_BYTES
+
+
+async def test_a_long_result_is_decoded_in_another_thread(stage: Stage, on_the_loop: list[int]) -> None:
+    data = codec.encode(LONG)
+    await stage.broker.blobs.put("some/key", data)
+    other = StepValue(Outcome("ok", Payload(reference=Reference("nats", "some/key", len(data)))))
+    await stage.start()
+    on_the_loop.clear()
+    await stage.issue(stage.command(stage.plan(READS), steps={"other": other}))
+    await stage.soon(lambda: stage.names[-1:] == ["step.done"])
+    assert stage.puppet.calls[0].inputs["value"] == 2
     assert max(on_the_loop) < pieces.LONG_BYTES

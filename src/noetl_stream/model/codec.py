@@ -197,13 +197,13 @@ def decode_value(data: bytes) -> Any:
     return value
 
 
-def decode_shown(data: bytes | msgspec.Raw) -> Any:
+def decode_shown(data: bytes | msgspec.Raw, decode: Decode[Any] = decode_json) -> Any:
     """A stored value as people are shown it: without what an older release let nest too deeply to be walked.
 
     Raises:
         PayloadRefused: ``data`` is not JSON, or nests too deeply even to be decoded.
     """
-    value = decode_json(data)
+    value = decode(data)
     if nests_deeper(bytes(data), MESSAGE_DEPTH):
         cut_below(value, MESSAGE_DEPTH)
     return value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from noetl_stream.errors import BlobMissing
-from noetl_stream.model import codec
+from noetl_stream.model import codec, pieces
 from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopStarted, Path, TaskProcessed
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.store import Store
@@ -61,6 +61,15 @@ def checksum_of(data: bytes) -> str:
 async def found_checksum(data: bytes) -> str:
     """The checksum that references hold; that of much data is computed beside the loop."""
     return checksum_of(data) if len(data) < MUCH_BYTES else await asyncio.to_thread(checksum_of, data)
+
+
+async def decoded(data: bytes, decode: Callable[[bytes], Any] = pieces.decode) -> Any:
+    """The value that this JSON encodes; long JSON is decoded beside the loop.
+
+    Raises:
+        PayloadRefused: it is not JSON.
+    """
+    return decode(data) if len(data) < pieces.LONG_BYTES else await asyncio.to_thread(decode, data)
 
 
 async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:

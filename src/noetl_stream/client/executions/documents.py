@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.notices import Notices
 from noetl_stream.errors import BlobMissing, NotFound
-from noetl_stream.model import codec
+from noetl_stream.model import codec, pieces
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested, ExecutionStarted
 from noetl_stream.model.outcome import ErrorInfo, Payload
-from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
+from noetl_stream.ports.blobs import Blobs, decoded, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
@@ -162,7 +163,9 @@ async def loaded(payload: Payload, of: str, store: Store, blobs: Blobs) -> Any:
     try:
         if reference.store == "journal":
             owner, _, step_run_id = reference.key.partition(".")
-            return codec.decode_shown(await gather_iterations(store, blobs, owner, step_run_id))
-        return codec.decode_shown(await read_object(blobs, reference))
+            data = await gather_iterations(store, blobs, owner, step_run_id)
+        else:
+            data = await read_object(blobs, reference)
     except BlobMissing as error:
         raise NotFound(f"the result of {of} is lost: {error.message}") from None
+    return await decoded(data, partial(codec.decode_shown, decode=pieces.decode))

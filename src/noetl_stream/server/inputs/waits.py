@@ -29,7 +29,7 @@ from noetl_stream.model.events import (
     TimerFired,
 )
 from noetl_stream.model.outcome import PLAYBOOK, Reference
-from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
+from noetl_stream.ports.blobs import Blobs, decoded, found_checksum, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.store import Store, TimerRow
@@ -214,8 +214,8 @@ class Waits:
         value = None
         try:
             data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
-            value = codec.decode_json(data)
-            fact = ReferenceResolved(reference.key, checksum_of(data))
+            value = await decoded(data)
+            fact = ReferenceResolved(reference.key, await found_checksum(data))
         except (BlobMissing, *VALUE_FAULTS) as error:
             fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {fault_text(error)}")
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))

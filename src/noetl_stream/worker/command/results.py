@@ -16,7 +16,7 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ResultQuestion, StepCommand
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs, found_checksum, read_object
+from noetl_stream.ports.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.sealing.objects import GivenKeys
@@ -156,7 +156,7 @@ class RunResults:
             data = await persist(self._clock, f"read result {stored.key}", lambda: read_object(self._blobs, stored))
         except BlobMissing as error:
             raise ReferenceUnavailable(f"the result kept as {stored.key} is lost: {error.message}") from error
-        return codec.decode_json(data)
+        return await decoded(data)
 
     async def _gathered(self, reference: Reference) -> Reference:
         """The object into which a server gathers a loop's results."""
