@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from client_stage import BY, ClientStage
 from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.client.diff import divergence
 from noetl_stream.client.diff.sentences import VALUE_CHARS
 from noetl_stream.client.views.direct import DirectViews, RedactedViews
 from noetl_stream.model import codec
@@ -65,6 +67,36 @@ async def test_a_sentence_that_is_cut_off_shows_no_part_of_it(showing: Showing) 
     found = await views.diff(*ids, "all", 10, None)
     assert found.first is not None and "***" in found.first.text
     assert SECRET[:4] not in codec.encode(found).decode()
+
+
+async def test_a_diff_hides_and_compares_beside_the_loop(showing: Showing, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, on_the_loop = [False], []
+    to_thread = asyncio.to_thread
+
+    def noting(act: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            on_the_loop.extend([act.__name__] * (not beside[0]))
+            return act(*args)
+
+        return noted
+
+    async def threading(act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        def run() -> Any:
+            beside[0] = True
+            try:
+                return act(*args, **options)
+            finally:
+                beside[0] = False
+
+        return await to_thread(run)
+
+    monkeypatch.setattr(divergence, "hidden", noting(divergence.hidden))
+    monkeypatch.setattr(divergence, "differences", noting(divergence.differences))
+    monkeypatch.setattr(asyncio, "to_thread", threading)
+    ids = [(await showing.stage.run(ECHO, workload={"typed": said})).execution_id for said in (SECRET, "nothing")]
+    await showing.give(ids[0])
+    found = await DirectViews(showing.stage.store, showing.stage.checking, showing.secrets).diff(*ids, "all", 10, None)
+    assert found.first is not None and not on_the_loop
 
 
 @pytest.mark.parametrize("body", [SECRET.encode(), f"\xff {SECRET}".encode("latin-1")], ids=["text", "base64"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -93,7 +94,8 @@ class Divergences:
         b = await self._side(side_b, found_b, run_b, explained)
         facts = [found for found in (found_a, found_b) if found is not None]
         most = VALUES_SHOWN if explained else ROW_VALUES
-        values = differences(_values(found_a), _values(found_b), side_a.course.like, side_b.course.like, most)
+        like_a, like_b = side_a.course.like, side_b.course.like
+        values = await asyncio.to_thread(differences, _values(found_a), _values(found_b), like_a, like_b, most)
         subject = Subject(facts[0].parts.kind, self._alignment.step_of(one.pair), _task(facts), _path(facts[0]))
         told = (_told(side_a, found_a, a), _told(side_b, found_b, b))
         return DivergenceDocument(
@@ -112,18 +114,26 @@ class Divergences:
         if number == NONE:
             return None
         course, position = side.course, side.course.position_of[number]
-        (event,) = await self._store.journal(course.execution_id, position - 1, 1) or (None,)
+        for event in await self._store.journal(course.execution_id, position - 1, 1):
+            found = await asyncio.to_thread(self._found, side, number, event)  # results may be large
+            if found is not None:
+                return found
+        raise NotFound(f"execution {course.execution_id} is being deleted")
+
+    def _found(self, side: ComparedSide, number: int, event: StoredEvent) -> _Found | None:
+        """The fact of a course in this event; ``None`` if the event has another."""
+        course = side.course
         run = course.runs[course.run[number]]
         kind, data = KINDS[course.kind[number]], course.data[number]
-        for fact in () if event is None else _held(codec.decode_fact(event.data)):
+        for fact in _held(codec.decode_fact(event.data)):
             if isinstance(fact, events.LoopDone) and kind == "end":
                 fact = events.StepDone(fact.step_run_id)
             parts = parts_of(fact, run.step, side.course.targets)
             about = getattr(fact, "step_run_id", "") or run.step_run_id
             is_it = parts is not None and parts.kind == kind and about == run.step_run_id
-            if event and parts and is_it and course.like.digest(parts.data) == data:
+            if parts and is_it and course.like.digest(parts.data) == data:
                 return _Found(event, fact, parts._replace(data=self._hidden(parts.data)))
-        raise NotFound(f"execution {course.execution_id} is being deleted")
+        return None
 
     async def _side(
         self, side: ComparedSide, found: _Found | None, number: int, explained: bool
@@ -133,7 +143,8 @@ class Divergences:
             waits = None if run is None or not explained else _waiting(side, run)
             if waits is None:
                 return NOTHING_DONE
-            return replace(NOTHING_DONE, place=waits.place, waiting_on=self._hidden(waits.waiting_on))
+            waiting_on = await asyncio.to_thread(self._hidden, waits.waiting_on)
+            return replace(NOTHING_DONE, place=waits.place, waiting_on=waiting_on)
         return DivergenceSideDocument(
             position=found.event.position,
             at=iso(found.event.at_ms),
@@ -160,7 +171,8 @@ class Divergences:
             guard, to = guards.get(one.rule, (None, None))
             if guard is None or scope is None:
                 continue
-            document = self._hidden(replace(guard_document(guard, scope, to=to), holds=one.value))
+            document = replace(guard_document(guard, scope, to=to), holds=one.value)
+            document = await asyncio.to_thread(self._hidden, document)
             of_task = isinstance(fact, events.TaskProcessed)  # a journal lacks some of what its policy read
             shown.append(replace(document, missing=[]) if of_task else document)
         return shown
