@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 from counted import Act, Door, assert_near_linear
@@ -13,6 +14,10 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from effort import in_gate
 from noetl_stream.cli.base.output import columns_of, print_documents
+from noetl_stream.client.diff.values import Likeness, differences
+from noetl_stream.client.doctor import roles, work
+from noetl_stream.client.doctor.finding import Finding
+from noetl_stream.client.doctor.readings import Timed
 from noetl_stream.client.why.answer import explain
 from noetl_stream.client.why.journal import read_history
 from noetl_stream.client.why.reason import Environment
@@ -20,14 +25,22 @@ from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.resources.executions import ExecutionsOf
 from noetl_stream.model import pieces
+from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.redaction import Redactor
+from noetl_stream.ports.access import StoredToken
+from noetl_stream.ports.command_queue import QueuedPool
+from noetl_stream.ports.credentials import CredentialInfo
+from noetl_stream.sealing.keys import Key, KeyRing
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.http.request import HttpInputs, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body
 from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.postgres.tool import read_statements
+from noetl_stream.tools.python.tool import PythonInputs
 from noetl_stream.tools.shell import ShellInputs
 from noetl_stream.tools.sql import Returned, result_of
+from noetl_stream.worker.secrets.run_secrets import RunSecrets
+from noetl_stream.worker.task_logs.lines import OutputLines
 from noetl_testkit.scenario.scenario import Scenario
 
 PARTS: Final = 15
@@ -96,6 +109,89 @@ def long_results(count: int) -> Act:
     return lambda: pieces.decode(pieces.encode(value))
 
 
+class Given:
+    """A reading of the doctor that is there."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, Any]:
+        return self._value
+        yield
+
+
+def examined(check: Callable[..., Coroutine[None, None, Finding]], read: Callable[[int], dict[str, Any]]) -> Door:
+    """A check of the doctor, by what it reads of each of so many."""
+
+    def examining(count: int) -> Act:
+        given = SimpleNamespace(**{name: Given(value) for name, value in read(count).items()})
+
+        def run() -> None:
+            checking = check(given)
+            with pytest.raises(StopIteration):
+                checking.send(None)
+
+        return run
+
+    return examining
+
+
+def workers(count: int) -> Timed[list[WorkerPresence]]:
+    return Timed([WorkerPresence(f"w{n}", f"p{n}", 1, 0, 0, [], f"{n}") for n in range(count)], 0, 0)
+
+
+def stored_keys(count: int) -> list[CredentialInfo]:
+    return [CredentialInfo(f"c{n}", "text", "", (), 1, f"key{n}", 0, 0) for n in range(count)]
+
+
+def tokens(count: int) -> list[StoredToken]:
+    return [StoredToken(f"t{n}", f"t{n}", "admin", (), b"", 0, "ann", expires_ms=9) for n in range(count)]
+
+
+DOCTOR: Final[dict[str, Door]] = {
+    "versions of workers": examined(roles.versions, lambda count: {"known": [], "workers": workers(count)}),
+    "pools": examined(
+        roles.pools,
+        lambda count: {"pools": [QueuedPool(f"q{n}", 1, 0, 0) for n in range(count)], "workers": workers(count)},
+    ),
+    "keys of credentials": examined(
+        lambda read: work.keys(read, KeyRing(Key("key0", b""), ())), lambda count: {"credentials": stored_keys(count)}
+    ),
+    "tokens": examined(lambda read: work.tokens(read, 1), lambda count: {"tokens": tokens(count)}),
+}
+
+
+def secrets_in_turn(count: int) -> Act:
+    """The entries of a keychain, each as it is read."""
+
+    def run() -> None:
+        redactor = Redactor()
+        for n in range(count):
+            redactor.learn(f"secret number {n}")
+        redactor.text("secret number 1, and more")
+
+    return run
+
+
+def written_lines(count: int) -> Act:
+    lines = OutputLines(cast(RunSecrets, SimpleNamespace(used=None)))
+
+    def run() -> None:
+        lines.add(b"a line of 20 bytes.\n" * 100 * count, 0, lambda size: True)
+        lines.take(ended=True)
+
+    return run
+
+
+def different_values(count: int) -> Act:
+    a, b = ([{"n": n, "text": f"{side} {n}"} for n in range(count)] for side in "ab")
+    return lambda: differences(a, b, Likeness("a" * 20), Likeness("b" * 20))
+
+
+def code(**inputs: Any) -> Act:
+    return lambda: validated(PythonInputs, {"code": "return 1"} | inputs)
+
+
 HELD: Final = {
     "rules": [{"when": "{{ ctx.open | default(false) }}", "then": {"allow": True}}],
     "wait": {"timeout_s": 9},
@@ -124,11 +220,17 @@ DOORS: Final[dict[str, Door]] = {
     "secrets": many_secrets,
     "values with a secret": values_with_a_secret,
     "long results": long_results,
+    "entries of a keychain": secrets_in_turn,
+    "lines that a task writes": written_lines,
+    "values of a diff": different_values,
+    "args of code": lambda count: code(args=keyed(count)),
+    "libs of code": lambda count: code(libs=keyed(count, lambda n: "math")),
     "reasons of commands": reasons(lambda scenario, names: [scenario.take(name) for name in names]),
     "reasons of held tokens": reasons(lambda scenario, names: None, policy={"admit": HELD}),
     "reasons of a join": reasons(lambda scenario, names: [scenario.done(name) for name in names[1:]]),
     "reasons of a failure": reasons(lambda scenario, names: scenario.failed(names[0])),
 } | {f"a list as {output}": listed(output) for output in ("text", "yaml", "name")}
+DOORS |= DOCTOR
 
 
 @pytest.mark.parametrize("name", in_gate(DOORS, 3))
