@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -81,3 +82,13 @@ def test_every_module_that_a_page_names_exists(path: Path) -> None:
     named = set(MODULE.findall(path.read_text()))
     missing = {name for name in named if not ((ROOT / name).exists() or (ROOT / "src/noetl_stream" / name).exists())}
     assert missing == set()
+
+
+def test_the_design_lists_the_packages_as_their_arrows_point() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    _, _, table = (
+        (ROOT / "docs" / "explanation" / "design.md").read_text().partition("| package | is |\n| --- | --- |\n")
+    )
+    rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()]
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [set(re.findall(r"\w+", layer)) for layer in layers]
