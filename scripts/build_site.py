@@ -2,7 +2,8 @@
 
 The pages under ``docs/`` are plain Markdown that reads well in the repository. Zensical makes HTML of a copy of them in
 strict mode: a link to a page, a heading or a file that does not exist ends the build. Next to the HTML, the site has
-the pages as Markdown, ``llms.txt`` (a list of them) and ``llms-full.txt`` (all of them in one file).
+the pages as Markdown, ``llms.txt`` (a list of them) and ``llms-full.txt`` (all of them in one file). The pages of the
+conformance table are made of its sentences.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("tutorials", "how-to", "reference", "explanation")
 IMAGES = "images"
 """The folder of ``docs/`` with pictures that pages show."""
+
+TABLE = PurePosixPath("tests/conformance/conformance_table.py")
+"""The program that makes the pages of the conformance table, where there is one."""
+
+CONFORMANCE = PurePosixPath("reference/conformance")
+"""Their folder below ``docs/``."""
 
 SOURCE = PurePosixPath("source")
 """The folder of the site with the files of the repository that pages link to."""
@@ -71,12 +78,11 @@ def build(root: Path, folder: Path) -> Path:
     Raises:
         BrokenDocs: a link leads nowhere, or no index page lists a page.
     """
-    docs = root / "docs"
+    docs = complete_docs(root, folder)
     start = read_page(docs, PurePosixPath("index.md"))
     sections = [read_index(docs, PurePosixPath(section, "index.md")) for section in SECTIONS]
     pages = [start, *(page for section in sections for page in walk(section))]
     require_listed(docs, pages)
-    shutil.rmtree(folder, ignore_errors=True)
     for page in pages:
         copy = folder / "pages" / page.path
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +101,15 @@ def build(root: Path, folder: Path) -> Path:
     (site / "llms.txt").write_text(overview(start, sections), encoding="utf-8")
     (site / "llms-full.txt").write_text("".join(whole(folder / "pages", page) for page in pages), encoding="utf-8")
     return site
+
+
+def complete_docs(root: Path, folder: Path) -> Path:
+    """A copy of ``docs/`` with the pages that are made, in ``folder``, which is emptied first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    docs = shutil.copytree(root / "docs", folder / "docs")
+    if (root / TABLE).is_file():
+        subprocess.run([sys.executable, str(root / TABLE), str(docs / CONFORMANCE)], check=True)
+    return docs
 
 
 def read_page(docs: Path, path: PurePosixPath) -> Page:

@@ -1,9 +1,10 @@
-"""The pages of the conformance table, generated from its rows. Run this file to write them."""
+"""The pages of the conformance table, made of its rows: ``conformance_table.py FOLDER``, as the site's build does."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 from conformance_rows import ROOT, STATES, Row, Source, State, Table, case_file, read_rows, read_table
 
 FOLDER: Final = ROOT / "docs" / "reference" / "conformance"
+"""Where links of the pages begin. Of the pages only the beginning of the index is kept there."""
 
 Rows = Mapping[str, Sequence[Row]]
 """By the name of their source."""
@@ -21,22 +23,6 @@ _SHOWN: Final[Mapping[State, str]] = {
     "decided-otherwise": "decided otherwise",
     "not-yet": "not yet",
 }
-_INDEX: Final = """# Conformance
-
-Every normative sentence of the project's specifications, quoted beside what this version does and the tests that show
-it. Each row has one of three states:
-
-- **holds**: this version does what the source says. The listed tests fail if it stops doing so.
-- **decided otherwise**: a source with precedence, or a decision record ([ADR]), says something else, and this version
-  does that. The row names the decision; the listed tests show the behavior that was chosen. Keywords that a source
-  reserves for the future are in this state: this version refuses them.
-- **not yet**: not built, or not covered by a test. The row names the capability that brings it.
-
-The sources contradict each other in places. They are listed in order of precedence. ADRs settle what the sources leave
-open and record where this version departs from LANGUAGE or PROTOCOL.
-
-These pages are generated from `tests/conformance/sentences` by `tests/conformance/conformance_table.py`.
-"""
 _COLUMNS: Final = ("row", "source", "this version", "state", "notes", "tests")
 _ADR: Final = re.compile(r"\bADR (\d+)\b")
 
@@ -47,20 +33,16 @@ def pages(table: Table, rows: Rows) -> dict[str, str]:
     return {"index.md": "".join(_index(table, rows)), **texts}
 
 
-def write_pages() -> None:
-    """Writes the pages, and removes those of sources that are gone."""
+def write_pages(folder: Path) -> None:
+    """Writes the pages into a folder, which is there."""
     table = read_table()
     written = pages(table, {source.name: read_rows(source.name) for source in table.sources})
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for stray in set(FOLDER.glob("*.md")) - {FOLDER / name for name in written}:
-        stray.unlink()
     for name, text in written.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _index(table: Table, rows: Rows) -> Iterator[str]:
-    decisions = next(iter(sorted((ROOT / "docs").rglob("adr"))), None)
-    yield _INDEX.replace("[ADR]", f"[ADR]({_relative(decisions)})" if decisions else "ADR")
+    yield (FOLDER / "index.md").read_text(encoding="utf-8")
     yield "\n" + _line(["source", "rows", *(_SHOWN[state] for state in STATES)]) + "|---" * (2 + len(STATES)) + "|\n"
     for source in table.sources:
         found = rows[source.name]
@@ -134,4 +116,4 @@ def _line(cells: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    write_pages()
+    write_pages(Path(sys.argv[1]))

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md"))
+SOURCES = sorted(path for path in (ROOT / "tests/conformance/sentences").glob("*.yaml") if path.stem != "sources")
+CONFORMANCE = Path("reference/conformance")
+PAGES = sorted(
+    {page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")}
+    | {CONFORMANCE / f"{source.stem}.md" for source in SOURCES}
+)
+"""Those of the repository, and those that the build makes."""
 PATIENCE_S = 120
 
 
@@ -29,6 +35,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+def written(site: Path, page: Path) -> str:
+    """The text that the site's page is made of."""
+    return (site.parent / "docs" / page).read_text()
+
+
 def html_of(site: Path, page: Path) -> Path:
     return site / (page.parent if page.name == "index.md" else page.with_suffix("")) / "index.html"
 
@@ -37,8 +48,23 @@ def html_of(site: Path, page: Path) -> Path:
 def test_every_page_is_there_as_html_and_as_markdown(site: Path) -> None:
     for page in PAGES:
         assert html_of(site, page).is_file(), page
-        title = (ROOT / "docs" / page).read_text().partition("\n")[0]
-        assert (site / page).read_text().startswith(title)
+        assert (site / page).read_text().startswith(written(site, page).partition("\n")[0])
+
+
+@pytest.mark.xdist_group("docs_site")
+def test_the_pages_of_the_repository_are_those_of_the_site(site: Path) -> None:
+    pages = {page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")}
+    changed = {page for page in pages if written(site, page) != (ROOT / "docs" / page).read_text()}
+    assert changed == {CONFORMANCE / "index.md"}
+
+
+@pytest.mark.xdist_group("docs_site")
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_each_row_of_the_conformance_table_is_on_its_page(site: Path, source: Path) -> None:
+    rows = re.findall(r"^- id: (\S+)$", source.read_text(), re.MULTILINE)
+    page = html_of(site, CONFORMANCE / f"{source.stem}.md").read_text()
+    assert rows and [row for row in rows if f'id="{row.lower()}"' not in page] == []
+    assert f'href="{source.stem}/"' in html_of(site, CONFORMANCE / "index.md").read_text()
 
 
 @pytest.mark.xdist_group("docs_site")
@@ -101,7 +127,7 @@ def test_the_overview_for_programs_names_every_page_and_says_what_it_is_about(si
 def test_the_whole_for_programs_has_every_page_and_links_that_hold(site: Path) -> None:
     whole = (site / "llms-full.txt").read_text()
     for page in PAGES:
-        text = (ROOT / "docs" / page).read_text()
+        text = written(site, page)
         plain = [line for line in text.splitlines() if "](" not in line and not line.startswith("```")]
         (held,) = (part for part in whole.split("<!-- page: ") if part.startswith(f"{page} -->"))
         assert [line for line in plain if line not in held.splitlines()] == []

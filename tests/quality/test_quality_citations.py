@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -34,7 +35,7 @@ PAGES: Final[Mapping[str, str]] = {
     "legacy-architecture-case": f"{CONFORMANCE}/legacy-architecture-case.md",
     "legacy architecture": f"{CONFORMANCE}/legacy-architecture-case.md",
 }
-"""Where the sections of each source stand, below ``docs``."""
+"""Where the sections of each source stand, below ``docs``; those of the conformance table come with the site."""
 
 OURS: Final = frozenset({"LANGUAGE", "PROTOCOL", "DESIGN", "HOT_PATH"})
 """Sources whose rules are headings of their own; a name after a § of the others is a quotation."""
@@ -144,6 +145,10 @@ def numbered(title: str) -> str | None:
 
 @cache
 def headings(page: str) -> Mapping[str, frozenset[str]]:
+    if page.startswith(CONFORMANCE):
+        sources = YAML(typ="safe").load((QUOTES / "sources.yaml").read_text(encoding="utf-8"))["sources"]
+        (sections,) = (source["sections"] for source in sources if source["name"] == Path(page).stem)
+        return dict.fromkeys(sections, frozenset())
     return headings_of((DOCS / page).read_text(encoding="utf-8"))
 
 
@@ -169,8 +174,6 @@ def problem_of(citation: Citation) -> str:
     page = PAGES.get(citation.source)
     if page is None:
         return f"which source? known: {', '.join(PAGES)}"
-    if not (DOCS / page).is_file():
-        return f"no file docs/{page}"
     known = headings(page)
     sections = [number for number in known if f"{number}.".startswith(f"{citation.section}.")]
     if not sections:
