@@ -5,7 +5,7 @@ stands for anything. Comments above a block say what a page shows in its words:
 
 - ``<!-- exit: 1 -->``: one of its commands ends with this code.
 - ``<!-- terminal -->``: it is left running, as in a terminal of its own; the same block again takes its place.
-- ``<!-- installation -->``: it installs the program, which most walks have already.
+- ``<!-- installation -->``: it installs the program, which most walks have already and the others do first.
 - ``<!-- empty folder -->``: it is for those who have no clone.
 """
 

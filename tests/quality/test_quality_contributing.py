@@ -62,6 +62,16 @@ def test_the_guide_lists_each_package_of_the_program_once() -> None:
     assert sorted(listed) == sorted(packages)
 
 
+@pytest.mark.parametrize("file", [GUIDE, ROOT / "README.md"], ids=lambda file: file.name)
+def test_the_tests_that_it_runs_by_name_exist(file: Path) -> None:
+    run = re.findall(r"-m pytest -n 0 -q (\S+)(?: -k (\w+))?", file.read_text())
+    assert run
+    assert {path for path, _ in run if not (ROOT / path).exists()} == set()
+    assert [
+        word for path, word in run if word and not re.search(rf"def test_\w*{word}", (ROOT / path).read_text())
+    ] == []
+
+
 def runs(workflow: str) -> list[str]:
     """The commands of a workflow."""
     jobs = read(WORKFLOWS / workflow)["jobs"].values()
