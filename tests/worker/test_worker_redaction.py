@@ -73,6 +73,14 @@ def test_no_secret_is_left_as_it_is_in_any_text(secret: str, before: str, after:
     assert secret not in hidden.replace(HIDDEN, "\0")
 
 
+@pytest.mark.parametrize("first", ["-", "\\", '"', "\n", "é", "\U0001f511"])
+def test_a_row_of_backslashes_is_read_once_for_a_secret_that_begins_with_a_sign(first: str) -> None:
+    """Read once for each of its backslashes, this one would take days."""
+    secret, row = f"{first}s3cret-value", "\\" * 4_000_000
+    escaped = json.dumps(json.dumps(secret))[3:-3]
+    assert hiding(secret).text(f"{row}s3cret {escaped}") == f"{row}s3cret {HIDDEN}"
+
+
 @given(st.lists(st.sampled_from("\\\"' ab\n"), min_size=4, max_size=60).map("".join))
 def test_a_secret_of_awkward_signs_is_found_soon(secret: str) -> None:
     hidden = hiding(secret).text(secret + "\\" * 200)

@@ -25,20 +25,30 @@ LONGEST_PATTERN: Final = 8_192
 
 _SIGN: Final = re.compile(r"[^A-Za-z0-9]")
 
-_NAMED: Final = {
+_LONG_ROW: Final = 8
+"""A row of so many backslashes with no secret behind it is passed over at once."""
+
+_IN_MARKUP: Final = {
     " ": ("+",),
-    "\n": ("\\n", "\\\\n"),
-    "\r": ("\\r", "\\\\r"),
-    "\t": ("\\t", "\\\\t"),
-    "\b": ("\\b",),
-    "\f": ("\\f",),
     "&": ("&amp;",),
     "<": ("&lt;",),
     ">": ("&gt;",),
     '"': ("&quot;", "&#34;"),
     "'": ("&#39;", "&#x27;"),
 }
-"""Escapes of characters in URLs, JSON and HTML, besides their numeric form."""
+"""Escapes of characters in URLs and HTML, besides their numeric form."""
+
+_BEHIND_BACKSLASHES: Final = {
+    "\n": "n",
+    "\r": "r",
+    "\t": "t",
+    "\b": "b",
+    "\f": "f",
+    '"': '"',
+    "'": "'",
+    "/": "/",
+}
+"""Escapes of characters in JSON and Python, likewise: what follows the backslashes."""
 
 
 class HiddenText:
@@ -68,7 +78,7 @@ class HiddenText:
     def removed(self, text: str) -> str:
         for core in self._base64:
             text = text.replace(core, HIDDEN)
-        return self._pattern.sub(HIDDEN, text) if self.anchor in text else text
+        return self._pattern.sub(_replacement, text) if self.anchor in text else text
 
 
 class Redactor:
@@ -163,29 +173,49 @@ def _parts(secret: str) -> Iterator[str]:
         yield from (line for line in lines if len(line) >= SHORTEST_LINE)
 
 
+def _replacement(match: re.Match[str]) -> str:
+    return HIDDEN if match.lastindex is None else match[0]
+
+
 def _pattern_of(secret: str) -> str:
-    signs = re.findall(r"\\+|[^\\]", secret)  # several backslashes count as one
-    return "".join(_escapes_of(sign[0]) for sign in signs)
+    """A pattern that takes linear time. If its group 1 takes part in a match, that is no secret."""
+    signs = re.sub(r"\\+", r"\\", secret)  # several backslashes count as one
+    first, *others = [_escapes_of(signs, at) for at in range(len(signs))]
+    rest = "".join(others)
+    if first == signs[0]:
+        return first + rest
+    # Each of its backslashes would begin another search through the row.
+    return rf"{first[:-2]}|(?<=\\{{{_LONG_ROW}}})()))(?(1)|{rest})"
 
 
-def _escapes_of(sign: str) -> str:
-    """A pattern for one character, which may be escaped several times over: JSON in JSON, a traceback in that."""
+def _escapes_of(signs: str, at: int) -> str:
+    """A pattern for one character, which may be escaped several times over: JSON in JSON, a traceback in that.
+
+    Each way begins with a literal character, for which a search is quick, and takes a whole row of backslashes.
+    """
+    sign, before = signs[at], signs[at - 1 : at]
     if sign.isascii() and sign.isalnum():
         return sign
     percent = "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", errors="replace"))
-    ways = [re.escape(sign), f"(?i:{percent})", *map(re.escape, _NAMED.get(sign, ()))]
-    if sign == "\\":
-        ways.append(r"\\+")
-    elif sign in "\"'/":
-        ways.append(rf"\\+{sign}")
+    ways = [re.escape(sign), _any_case(percent), *map(re.escape, _IN_MARKUP.get(sign, ()))]
     units = sign.encode("utf-16-be", errors="surrogatepass").hex()
-    written = "".join(rf"\\+u{units[at : at + 4]}" for at in range(0, len(units), 4))
-    ways.append(f"(?i:{written})")
+    escapes = [r"\\++".join(f"u{_any_case(units[at : at + 4])}" for at in range(0, len(units), 4))]
     if ord(sign) < 256:
-        ways.append(rf"(?i:\\+x{ord(sign):02x})")
+        escapes.append(f"x{_any_case(f'{ord(sign):02x}')}")
     elif ord(sign) > 0xFFFF:
-        ways.append(rf"\\+U(?i:{ord(sign):08x})")
-    return f"(?:{'|'.join(ways)})"
+        escapes.append(f"U{_any_case(f'{ord(sign):08x}')}")
+    if sign in _BEHIND_BACKSLASHES:
+        escapes.append(_BEHIND_BACKSLASHES[sign])
+    if sign == "\\" and at < len(signs) - 1:  # at its end, the rest of a row may begin the next secret
+        ways.pop(0)
+        escapes.append("")
+    row = r"\\*+" if before == "\\" else r"\\\\*+"
+    return f"(?:{'|'.join(ways)}|{row}(?:{'|'.join(escapes)}))"
+
+
+def _any_case(text: str) -> str:
+    """A pattern for text whose letters may be large or small."""
+    return re.sub("[A-Fa-f]", lambda letter: f"[{letter[0].upper()}{letter[0].lower()}]", text)
 
 
 def _base64_core(encoded: bytes, offset: int) -> str:
