@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import pytest
 
 import noetl_stream
 from noetl_stream.errors import PayloadRefused, TooDeep
-from noetl_stream.model import codec
+from noetl_stream.model import codec, nesting
 from noetl_stream.model.nesting import MAX_DEPTH, cut_below, nests_deeper
 
 TEXTS: Final = ["", "]", "[[[[", '"', "\\", '\\"[', "\\\\", '{"a":[', "é]", "a\nb"]
@@ -39,6 +40,25 @@ def test_the_depth_counted_in_bytes_is_that_of_the_value_whatever_its_texts_hold
     depth = depth_of(value)
     data = json.dumps(value, ensure_ascii=dice.random() < 0.5).encode()
     assert [nests_deeper(data, most) for most in range(3, depth + 5)] == [True] * (depth - 3) + [False] * 5
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_brackets_are_counted_in_pieces_between_which_other_threads_run(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    def counts(steps: Sequence[int], initial: int) -> Iterator[int]:
+        counted.append(len(steps))
+        return accumulate(steps, initial=initial)
+
+    monkeypatch.setattr(nesting, "accumulate", counts)
+    monkeypatch.setattr(nesting, "_PIECE", 7)
+    dice = random.Random(seed)
+    value = [[[[random_value(dice, 7) for _ in range(20)]]]]
+    depth, data = depth_of(value), json.dumps(value).encode()
+    assert [nests_deeper(data, depth - 1), nests_deeper(data, depth)] == [True, False]
+    assert max(counted) <= 7
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('["]",', ',"["]')])

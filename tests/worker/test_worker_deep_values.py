@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from keychain_stage import Vault, failure_of
 from worker_stage import Stage
 
+from noetl_stream.model import codec
 from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.nesting import MAX_DEPTH
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 
@@ -49,6 +52,25 @@ async def test_the_deepest_result_there_may_be_is_kept(stage: Stage) -> None:
 
     outcome = await outcome_of(stage, deep)
     assert (outcome.status, bytes(outcome.result.value)) == ("ok", b"[" * 200 + b"]" * 200)
+
+
+@pytest.mark.parametrize(("items", "is_beside"), [(10, False), (100_000, True)])
+async def test_the_depth_of_a_large_result_is_counted_beside_the_loop(
+    stage: Stage, items: int, is_beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[int, int] = {}
+    check_depth = codec.check_depth
+
+    def checks(data: bytes, most: int = MAX_DEPTH) -> None:
+        threads[len(data)] = threading.get_ident()
+        check_depth(data, most)
+
+    async def returns(_call: ToolCall) -> Any:
+        return [[]] * items
+
+    monkeypatch.setattr(codec, "check_depth", checks)
+    assert (await outcome_of(stage, returns)).status == "ok"
+    assert (threads[3 * items + 1] != threading.get_ident()) == is_beside
 
 
 @pytest.mark.parametrize("levels", [201, 960, 100_000])

@@ -26,6 +26,8 @@ _LEAVES: Final = b"\x01\xff"
 _PASSES: Final = 3
 """Most lists and objects are this close to the innermost: they are taken out before the rest is counted."""
 
+_PIECE: Final = 16 * 1024
+"""Brackets that are counted in one go: other threads run in between."""
 
 CUT: Final = "…"
 """Stands for what nests too deeply to be shown."""
@@ -42,7 +44,13 @@ def nests_deeper(data: bytes, most: int = MAX_DEPTH) -> bool:
         steps = b"".join(steps.split(b'"')[::2])
     for _ in range(_PASSES):
         steps = steps.replace(_LEAVES, b"")
-    return max(accumulate(memoryview(steps).cast("b")), default=0) + _PASSES > most
+    depth, left = 0, memoryview(steps).cast("b")
+    for at in range(0, len(left), _PIECE):
+        depths = list(accumulate(left[at : at + _PIECE], initial=depth))
+        if max(depths) + _PASSES > most:
+            return True
+        depth = depths[-1]
+    return False
 
 
 def cut_below(value: Any, most: int) -> None:

@@ -338,12 +338,12 @@ class Attempts:
         limit = self._command.limits.max_inline_bytes
         try:
             encoded = codec.encode(outcome.helper)
-            codec.check_depth(encoded)
+            if len(encoded) <= limit:
+                codec.check_depth(encoded)
+                return outcome
         except PayloadRefused as refused:
             error = ErrorInfo("internal", f"the tool's helper block is {refused.message}")
         else:
-            if len(encoded) <= limit:
-                return outcome
             over = f"what `outcome` has of this kind of task, such as headers, is {len(encoded):,} bytes"
             bound = f"limits.max_inline_bytes is {limit:,}, at most what the operator allows"
             message = f"{over}; {bound} ({VARIABLE_PREFIX}MAX_INLINE_BYTES)"
