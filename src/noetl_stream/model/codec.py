@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -56,6 +57,22 @@ def encode_sorted(value: object) -> bytes:
         raise PayloadRefused(f"not JSON: {error}") from None
 
 
+_LARGE_BYTES: Final = 64 * 1024
+
+
+def uncollected(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
+    """What JSON holds. If it is large, the collector would look through it again and again, and find no garbage."""
+    if len(data) <= _LARGE_BYTES:
+        return decode(data)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return decode(data)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     @cache  # made when it is first used: a command that reads needs few of them
     def decode() -> Callable[[bytes | msgspec.Raw], Any]:
@@ -63,7 +80,7 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
     def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
         try:
-            return decode()(data)
+            return uncollected(decode(), data)
         except RecursionError:
             raise TooDeep(TOO_DEEP) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

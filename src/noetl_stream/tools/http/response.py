@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from noetl_stream.model.codec import uncollected
 from noetl_stream.model.digits import decode_decimals_as_text, digits_lost, digits_lost_text
 from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.outcome import ErrorInfo, RunWarning
@@ -92,7 +93,7 @@ def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
         ValueError, msgspec.DecodeError: it is not JSON.
     """
     try:
-        data = msgspec.json.decode(body) if not numbers_as_text else decode_decimals_as_text(body)
+        data = uncollected(msgspec.json.decode, body) if not numbers_as_text else decode_decimals_as_text(body)
     except RecursionError:
         raise NotJson("data", TOO_DEEP) from None
     # Of parsed JSON, to_json could only reject NUL, which shows in the bytes, and of Python's parser lone surrogates;
