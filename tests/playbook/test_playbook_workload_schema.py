@@ -66,6 +66,15 @@ def test_what_a_start_may_complete_is_no_error() -> None:
     assert found(schema, "{ rows: null, order: {} }") == []
 
 
+def test_keys_that_defaults_lack_are_not_listed() -> None:
+    """There may be a thousand for each mapping."""
+    rows = {"items": {"required": ["id"], "properties": {"id": {"required": ["b"], "type": "object"}}}}
+    part = {"properties": {"rows": rows}, "additionalProperties": {"required": ["a"]}, "required": ["c"]}
+    assert WorkloadSchema(part).mismatches({"rows": [{}, {"id": {}}], "more": {}}) == []
+    [one] = WorkloadSchema(part).mismatches({"rows": [{}, {"id": 1}]})
+    assert (one.pointer, one.keyword) == ("/rows/1/id", "type")
+
+
 def test_a_default_that_no_key_may_have_is_an_error() -> None:
     assert [code for code, *_ in found("{ additionalProperties: false }", "{ rows: 1 }")] == ["invalid_default"]
     assert [code for code, *_ in found("{ type: array }", "{ rows: 1 }")] == ["invalid_default"]

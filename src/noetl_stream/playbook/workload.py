@@ -80,9 +80,19 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         """The JSON pointer of the part at which it takes too many comparisons; ``None`` if it does not."""
         return None if self._counted is None else part_beyond(self._counted, workload, MAX_COMPARISONS)
 
-    def mismatches(self, workload: MappingOf[str, Any]) -> list[Mismatch]:
-        """Everything in a workload that does not match."""
-        return self._validator.mismatches(workload)
+    def mismatches(self, defaults: MappingOf[str, Any]) -> list[Mismatch]:
+        """Everything in defaults that does not match; a start may add the keys that they lack."""
+        return Validator(_without_required(self.content)).mismatches(defaults)
+
+
+def _without_required(schema: Any) -> Any:
+    if not isinstance(schema, MappingOf):
+        return schema
+    kept = {word: value for word, value in schema.items() if word != "required"}
+    kept |= {word: _without_required(kept[word]) for word in ("additionalProperties", "items") if word in kept}
+    if "properties" in kept:
+        kept["properties"] = {key: _without_required(part) for key, part in kept["properties"].items()}
+    return kept
 
 
 def read_workload_schema(
@@ -106,9 +116,11 @@ def read_workload_schema(
         message = f"a default of `workload` cannot be compared with its schema: {_BEYOND}"
         problems.error("limit_exceeded", message, node if defaults is None else at_pointer(defaults, beyond), _SHORTEN)
         return schema
+    if schema.refusal(workload) is None:
+        return schema
     for found in schema.mismatches(workload):
         at = at_pointer(defaults, found.pointer) if isinstance(defaults, Mapping) else node
-        if at.plain() is None or (isinstance(at, Mapping) and found.keyword in ("required", "enum")):
+        if at.plain() is None or (isinstance(at, Mapping) and found.keyword == "enum"):
             continue  # a start may complete it
         name = ".".join(("workload", *found.pointer.split("/")[1:]))
         problems.error("invalid_default", f"`{name}` does not match its schema: {found.reason}", at)
