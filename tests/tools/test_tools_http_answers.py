@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -17,7 +18,7 @@ from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress
-from noetl_stream.tools.http.response import MAX_RETRY_AFTER_S
+from noetl_stream.tools.http.response import MAX_RETRY_AFTER_S, status_failure
 from noetl_stream.tools.http.tool import HttpTool
 from raw_http import RawServer, answer, raw_server
 
@@ -331,3 +332,16 @@ async def test_every_answer_has_a_documented_outcome_and_the_next_request_goes_w
         assert msgspec.json.decode(msgspec.json.encode(outcome)), f"seed {seed}"
         if seed % 10 == 0:
             assert (await get(answer(b"[1]", JSON))).result["data"] == [1]
+
+
+def test_of_a_large_body_the_message_of_a_failure_reads_the_beginning() -> None:
+    """Its words alone would take many times the room of the body."""
+    body = "\n" * 10_000 + "no  such\n order " + "x " * 1_000_000
+    tracemalloc.start()
+    try:
+        failed = status_failure("GET", "http://a", {"status": 500, "headers": {}, "data": body})
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert failed.error.message.startswith("GET http://a returned 500: no such order x x")
+    assert most < 2 * len(body)

@@ -124,7 +124,8 @@ def status_failure(
     """The failure for a status of 400 or above, or below 200; keeps ``result``."""
     status, headers = result["status"], result["headers"]
     body = result["data"] if isinstance(result["data"], str) else msgspec.json.encode(result["data"]).decode()
-    excerpt = "" if result["data"] is None else f": {' '.join(body.split())[:_SHOWN_CHARACTERS]}"
+    words = body.lstrip()[: 10 * _SHOWN_CHARACTERS].split()  # of a large body, without reading the rest
+    excerpt = "" if result["data"] is None else f": {' '.join(words)[:_SHOWN_CHARACTERS]}"
     error = ErrorInfo(
         kind="http_status",
         message=f"{method} {url} returned {status}{excerpt}",
