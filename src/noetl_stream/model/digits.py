@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 SAFE_DIGITS: Final = 15
 """A double holds any number of so many significant digits."""
 
 POINTERS_SHOWN: Final = 3
+MAX_POINTERS: Final = 100
+MAX_POINTER_CHARACTERS: Final = 200
+"""Of the rest of a longer pointer only `…` is kept: a long key would be in the pointer of each number below it."""
 
 _EXACT_DIGITS: Final = 800
 """No double has more significant digits than this in full."""
@@ -22,6 +25,10 @@ _SHAPES: Final = bytes(
     for sign in range(256)
 )
 _LONG: Final = re.compile(rb"(?<![0-9.])(?=[0-9]*[.eE])[0-9.]{%d,}|[eE]-[0-9]{3}" % (SAFE_DIGITS + 1))
+
+
+_Path: TypeAlias = "tuple[_Path, object] | None"
+"""The place of a value: that of the value it is in, and its key or index there."""
 
 
 class _Lost(float):
@@ -37,9 +44,9 @@ def as_double(text: str) -> float:
 
 
 def digits_lost(data: bytes) -> list[str]:
-    """The JSON pointers (RFC 6901) of the numbers in valid JSON text that lose digits as doubles.
+    """The JSON pointers (RFC 6901) of the first numbers in valid JSON text that lose digits as doubles.
 
-    Whole numbers are exact. Where no number is long this costs next to nothing.
+    At most :data:`MAX_POINTERS`. Whole numbers are exact. Where no number is long this costs next to nothing.
     """
     shape = data.translate(_SHAPES)
     if (b"0" * (SAFE_DIGITS + 1) not in shape and b"e-000" not in shape) or _LONG.search(data) is None:
@@ -48,7 +55,7 @@ def digits_lost(data: bytes) -> list[str]:
         found = json.loads(data, parse_float=as_double, parse_int=_unread, parse_constant=_unread)
     except (ValueError, RecursionError):
         return []  # whoever decodes it says why
-    return list(pointers_lost(found))
+    return pointers_lost(found)
 
 
 def decode_decimals_as_text(data: bytes) -> Any:
@@ -64,7 +71,8 @@ def decode_decimals_as_text(data: bytes) -> Any:
 def digits_lost_text(pointers: list[str]) -> str:
     """The message of the warning about numbers at these places."""
     shown = ", ".join(islice(pointers, POINTERS_SHOWN))
-    more = f" and {len(pointers) - POINTERS_SHOWN:,} more" if len(pointers) > POINTERS_SHOWN else ""
+    left = len(pointers) - POINTERS_SHOWN
+    more = "" if left <= 0 else f" and {left} more" if len(pointers) < MAX_POINTERS else " and many more"
     return f"digits are lost, as a number is a double, which holds about 16: {shown}{more}"
 
 
@@ -80,21 +88,30 @@ def _is_lossy(text: str, double: float) -> bool:
         return True
 
 
-def pointers_lost(value: Any) -> Iterator[str]:
-    """The JSON pointers of the numbers that :func:`as_double` has rounded."""
-    left: list[tuple[str, Any]] = [("", value)]
+def pointers_lost(value: Any) -> list[str]:
+    """The JSON pointers of the first numbers that :func:`as_double` has rounded, at most :data:`MAX_POINTERS`."""
+    return [_pointer(path) for path in islice(_paths_lost(value), MAX_POINTERS)]
+
+
+def _paths_lost(value: Any) -> Iterator[_Path]:
+    left: list[tuple[_Path, Any]] = [(None, value)]
     while left:
-        pointer, value = left.pop()
+        path, value = left.pop()
         if type(value) is _Lost:
-            yield pointer
+            yield path
         elif type(value) is dict:
-            left += [(f"{pointer}/{_escaped(str(key))}", value[key]) for key in reversed(value)]
+            left += [((path, key), value[key]) for key in reversed(value)]
         elif type(value) is list:
-            left += [(f"{pointer}/{index}", value[index]) for index in range(len(value) - 1, -1, -1)]
+            left += [((path, index), value[index]) for index in range(len(value) - 1, -1, -1)]
 
 
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
+def _pointer(path: _Path) -> str:
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(str(key)[:MAX_POINTER_CHARACTERS].replace("~", "~0").replace("/", "~1"))
+    pointer = "".join(f"/{key}" for key in reversed(keys))
+    return pointer if len(pointer) <= MAX_POINTER_CHARACTERS else f"{pointer[:MAX_POINTER_CHARACTERS]}…"
 
 
 def _unread(_text: str) -> int:

@@ -107,7 +107,7 @@ def _read(file: Path, named: str) -> dict[str, Any]:
         raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
         raise UsageError(f"{named}: expected a mapping")
-    _warn(list(pointers_lost(found)), named)
+    _warn(pointers_lost(found), named)
     return plain
 
 
