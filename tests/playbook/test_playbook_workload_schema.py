@@ -169,3 +169,11 @@ def test_a_default_that_takes_too_many_comparisons_is_an_error_at_its_place() ->
     [one] = checked(schema, f"\n  order: 1\n  rows: {'x' * 10_000}").diagnostics
     assert (one.code, one.pointer, one.line) == ("limit_exceeded", "/workload/rows", 7)
     assert "(max_workload_comparisons)" in one.message
+
+
+def test_of_very_many_defaults_that_do_not_match_none_is_named() -> None:
+    choices = ", ".join(f"{letter * 30_000}" for letter in "abc")
+    schema = f"{{ properties: {{ rows: {{ items: {{ enum: [{choices}] }} }} }} }}"
+    [one] = checked(schema, f"\n  rows: [{', '.join(['d'] * 2_000)}]").diagnostics
+    assert (one.code, one.line) == ("limit_exceeded", 6)
+    assert "too many to name" in one.message

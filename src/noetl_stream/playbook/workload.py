@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.errors import WorkloadRefused
+from noetl_stream.model.codec import encode
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.sections import is_null
 from noetl_stream.playbook.results.comparisons import Counted, counted, part_beyond
@@ -29,6 +30,9 @@ MAX_CHOICES: Final = 100
 """Values of an ``enum``: a value may be compared with each."""
 MAX_COMPARISONS: Final = 8_000_000
 """Of a workload with its schema, some tenths of a second. One of a megabyte with ordinary patterns takes fewer."""
+
+MAX_REASONS_BYTES: Final = 64 * 1024 * 1024
+"""Of what may be said of defaults that do not match: the text of an ``enum`` or a ``pattern`` for each of them."""
 
 _BEYOND: Final = f"up to here it takes more than {MAX_COMPARISONS:,} comparisons (max_workload_comparisons)"
 _SHORTEN: Final = "shorten its texts and lists, or simplify the `pattern` or `enum` they are compared with"
@@ -85,6 +89,14 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         return Validator(_without_required(self.content)).mismatches(defaults)
 
 
+def _longest_text(schema: Any) -> int:
+    """The most bytes that an ``enum`` or a ``pattern`` has."""
+    if not isinstance(schema, MappingOf):
+        return 0
+    inner = [*schema.get("properties", {}).values(), schema.get("additionalProperties"), schema.get("items")]
+    return max(*(len(encode(schema.get(word))) for word in ("enum", "pattern")), *map(_longest_text, inner))
+
+
 def _without_required(schema: Any) -> Any:
     if not isinstance(schema, MappingOf):
         return schema
@@ -117,6 +129,10 @@ def read_workload_schema(
         problems.error("limit_exceeded", message, node if defaults is None else at_pointer(defaults, beyond), _SHORTEN)
         return schema
     if schema.refusal(workload) is None:
+        return schema
+    if _longest_text(content) * len(encode(workload)) > MAX_REASONS_BYTES:
+        message = "the defaults of `workload` do not match its schema, and are too many to name those that do not"
+        problems.error("limit_exceeded", message, defaults or node, _SHORTEN)
         return schema
     for found in schema.mismatches(workload):
         at = at_pointer(defaults, found.pointer) if isinstance(defaults, Mapping) else node
