@@ -20,10 +20,10 @@ import psutil
 from bench_stack import running, until
 from noetl_stream.client.executions.submit import ask_aggregate
 from noetl_stream.client.playbooks import entry_of
+from noetl_stream.hosting.processes import Supervised
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.ports.store import ListingFilter
-from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.registry import kinds_of
 from noetl_stream.wiring.operations import installed_kinds

@@ -33,7 +33,7 @@ from typing import Any, Final
 import asyncpg
 
 from bench_stack import running, until
-from noetl_stream.bench import chain_playbook
+from noetl_stream.hosting.bench import chain_playbook
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request

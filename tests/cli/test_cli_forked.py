@@ -24,7 +24,7 @@ pytestmark = [
 
 FORK = """
 import asyncio, json, os, socket, sys, threading
-from noetl_stream.processes import fork
+from noetl_stream.hosting.processes import fork
 
 def show(words):
     about = {"words": words, "pid": os.getpid(), "session": os.getsid(0), "told": os.read(0, 100).decode()}

@@ -21,7 +21,7 @@ LIBRARIES = {
     *("dataclasses", "encodings.idna", "shutil", "tempfile"),
 }
 PARTS = {
-    *("engine", "gateway", "server", "tools", "worker", "adapters.nats", "hosting", "wiring.roles"),
+    *("engine", "gateway", "server", "tools", "worker", "adapters.nats", "hosting.roles", "wiring.roles"),
     *("adapters.postgres.diagnosis", "adapters.postgres.retention", "client.views.index"),
     *("playbook.compile", "playbook.model", "playbook.plan", "playbook.yaml", "template.compile"),
 }
@@ -87,10 +87,10 @@ def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
     assert not {one for one in costly if "playbook" in one or "engine" in one} | costly & {"pydantic", "jinja2"}
 
 
-@pytest.mark.parametrize("loads", ["load('worker')", "import noetl_stream.background; load('worker')"])
+@pytest.mark.parametrize("loads", ["load('worker')", "import noetl_stream.hosting.background; load('worker')"])
 def test_a_worker_imports_no_postgres_nor_what_it_may_be_forked_from(loads: str) -> None:
     """They need NATS alone."""
-    shown = f"import sys; from noetl_stream.hosting import load; {loads}; print(*sys.modules)"
+    shown = f"import sys; from noetl_stream.hosting.roles import load; {loads}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", shown], capture_output=True, text=True, env=environment(), check=True
     ).stdout.split()

@@ -26,7 +26,7 @@ from nats_namespaces import DividedCluster
 from nats_process import NatsCluster
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import NoetlError
-from noetl_stream.maintenance import reconcile_stream
+from noetl_stream.hosting.maintenance import reconcile_stream
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS, digest_of
 from noetl_stream.ports.permissions import ADMIN, SERVER, worker_identity

@@ -15,7 +15,6 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.cli.playbook.group import playbook as commands
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.model import codec
 from noetl_stream.model.ids import digest_of
@@ -28,6 +27,7 @@ from noetl_stream.sealing.keys import new_key
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.roles import make_server
 from noetl_stream.wiring.stack import open_stack
 from noetl_stream.wiring.stores import OperatorPorts

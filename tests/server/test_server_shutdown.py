@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from server_stage import Stage
 
-from noetl_stream import hosting
-from noetl_stream.background import can_exit
+from noetl_stream.hosting import roles
+from noetl_stream.hosting.background import can_exit
 from noetl_stream.ports import subjects
 
 
@@ -36,14 +36,14 @@ async def test_a_server_whose_store_is_silent_ends_without_it(stage: Stage, monk
     server, _, running = stage.start_server()
     await stage.until(lambda: len(server.ownership) > 0)
     stage.store.silent = True
-    monkeypatch.setattr(hosting, "STOP_S", 0.01)
+    monkeypatch.setattr(roles, "STOP_S", 0.01)
     async with asyncio.timeout(20):
-        await hosting.end_server(server, running)
+        await roles.end_server(server, running)
     assert running.cancelled()
 
 
 async def test_a_server_whose_store_answers_releases_what_it_owns(stage: Stage) -> None:
     server, _, running = stage.start_server()
     await stage.until(lambda: len(server.ownership) > 0)
-    await hosting.end_server(server, running)
+    await roles.end_server(server, running)
     assert set(await stage.owners()) == {None}

@@ -19,7 +19,6 @@ from real_stack import LARGE, TIMEOUT_S, RealStack, rows
 
 from cli_program import environment
 from nats_process import NatsServer
-from noetl_stream import maintenance
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.adapters.nats.streams import ensure_streams
@@ -29,6 +28,7 @@ from noetl_stream.backup.create import create_backup
 from noetl_stream.backup.folder import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
+from noetl_stream.hosting import maintenance
 from noetl_stream.ports.retention import Month
 from noetl_stream.ports.subjects import RESULTS
 from noetl_stream.wiring.stores import connect_to_nats

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from real_stack import LARGE, RealStack
 
 from nats_process import NatsServer
-from noetl_stream.maintenance import create_backup
+from noetl_stream.hosting.maintenance import create_backup
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
 from warm_program import noetl
 

@@ -18,12 +18,12 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.overdue import OverdueStatements
 from noetl_stream.adapters.postgres.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import Unreachable, UsageError
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stores import connected_when_used
 from noetl_testkit.conformance.store_rows import committed, execution_row, following

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from real_stack import JOURNALS, WAITING, RealStack, rows
 
 from effort import first_in_gate
-from noetl_stream import maintenance
 from noetl_stream.errors import Conflict, NotReady
+from noetl_stream.hosting import maintenance
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.ids import PARTITIONS, partition_of, use_partitions

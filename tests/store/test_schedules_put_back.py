@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from real_stack import TIMEOUT_S, RealStack, rows
 
-from noetl_stream import maintenance
+from noetl_stream.hosting import maintenance
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stores import Connected
 

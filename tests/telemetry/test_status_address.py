@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
-from noetl_stream.hosting import host_worker
+from noetl_stream.hosting.roles import host_worker
 from noetl_stream.local.processes import choose_port
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.status import StatusAddress, read_status_address
@@ -214,7 +214,8 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
 
 def test_nothing_of_it_is_loaded_where_it_is_off() -> None:
     program = (
-        "import sys; import noetl_stream.hosting, noetl_stream.wiring.roles; from noetl_stream.cli import processes;"
+        "import sys; import noetl_stream.hosting.roles, noetl_stream.wiring.roles;"
+        "from noetl_stream.cli import processes;"
         "import noetl_stream.server.status, noetl_stream.worker.status;"
         "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
     )

@@ -56,7 +56,7 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
 
     Run it as the owner of the schema and the NATS identity `admin`, as `database migrate`.
     """
-    from noetl_stream.maintenance import create_backup
+    from noetl_stream.hosting.maintenance import create_backup
     from noetl_stream.wiring.stack import open_stack, prepare_once
 
     if name is not None and not is_valid_id(name):
@@ -109,7 +109,7 @@ def restore(place: Place, objects_only: bool, home: Path | None) -> None:
 
     Stop all servers first, and make sure that nothing of the system that was backed up runs any more.
     """
-    from noetl_stream.maintenance import restore_backup, restore_objects
+    from noetl_stream.hosting.maintenance import restore_backup, restore_objects
     from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import ensure_all_streams
 

@@ -219,7 +219,7 @@ def verify(ctx: click.Context, home: Path | None) -> None:
     It names partitions whose Postgres is behind EVENTS, messages that were folded and are lost, and executions that
     wait for nothing. Servers may run meanwhile.
     """
-    from noetl_stream.maintenance import compare_stores
+    from noetl_stream.hosting.maintenance import compare_stores
     from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
@@ -240,7 +240,7 @@ def repartition(count: int, home: Path | None) -> None:
     Nothing may wait in a pool or be unfolded; executions may wait for anything else. EVENTS begins anew. Afterwards,
     set NOETL_PARTITIONS to COUNT for every process.
     """
-    from noetl_stream.maintenance import repartition as change
+    from noetl_stream.hosting.maintenance import repartition as change
     from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
@@ -260,7 +260,7 @@ def rebuild(home: Path | None) -> None:
     settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters. So are
     schedules and triggers: they are listed, to be registered again.
     """
-    from noetl_stream.maintenance import rebuild_database
+    from noetl_stream.hosting.maintenance import rebuild_database
     from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:
@@ -358,7 +358,7 @@ def reconcile(home: Path | None) -> None:
     executions that they do not know. This repairs it all the same: partitions whose last folded message is gone are
     read again from the newest one that is sure to be folded.
     """
-    from noetl_stream.maintenance import reconcile_stream
+    from noetl_stream.hosting.maintenance import reconcile_stream
     from noetl_stream.wiring.stack import open_stack
 
     with open_stack(settings_for(home)) as stack:

@@ -39,7 +39,7 @@ def _examine(target: Target) -> list[CheckDocument]:
     settings = settings_for(target.home)
     if gateway_of(target, settings) is not None:
         return with_session(target, lambda session: session.operations.diagnosis.examine())
-    from noetl_stream.maintenance import diagnose
+    from noetl_stream.hosting.maintenance import diagnose
     from noetl_stream.wiring.stack import open_stack, prepare_once
 
     with open_stack(settings) as stack:

@@ -31,8 +31,8 @@ SHOW: Final = "show"
 
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
     if given:
-        from noetl_stream.hosting import load
-        from noetl_stream.processes import end_with_parent
+        from noetl_stream.hosting.processes import end_with_parent
+        from noetl_stream.hosting.roles import load
 
         load(str(context.command.name))  # while the parent waits for its stack
         end_with_parent()
@@ -93,7 +93,7 @@ def dev(
 
     Processes that die are restarted. Other commands with the same home use this stack. Press Ctrl-C to stop it.
     """
-    from noetl_stream.dev_stack import develop
+    from noetl_stream.hosting.dev_stack import develop
 
     settings = _logged(home)
     work = develop(
@@ -118,7 +118,7 @@ def server(status_address: StatusAddress | None, home: Path | None) -> None:
     take over its partitions as soon as its lease expires: after 6 s, or 20 round trips to NATS or Postgres. SIGTERM or
     Ctrl-C stops a server gracefully.
     """
-    from noetl_stream.hosting import host_server
+    from noetl_stream.hosting.roles import host_server
     from noetl_stream.wiring.stack import open_stack
 
     with open_stack(_logged(home, status_address=status_address)) as stack:
@@ -152,7 +152,7 @@ def worker(
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
-    from noetl_stream.hosting import host_worker
+    from noetl_stream.hosting.roles import host_worker
     from noetl_stream.tools.children.measures import log_isolation
     from noetl_stream.wiring.stack import open_stack
 
@@ -203,7 +203,7 @@ def gateway(
     with those of the environment create the first with `noetl-stream token create`. Any number of gateways can run.
     SIGTERM or Ctrl-C stops a gateway after it has answered the requests in progress.
     """
-    from noetl_stream.hosting import host_gateway
+    from noetl_stream.hosting.roles import host_gateway
     from noetl_stream.wiring.stack import open_stack
 
     settings = _logged(home, status_address=status_address)
@@ -216,10 +216,10 @@ def gateway(
 @home_option
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
-    from noetl_stream.background import background_lock, host_in_background
     from noetl_stream.cli.main import main
-    from noetl_stream.hosting import load
-    from noetl_stream.processes import fork
+    from noetl_stream.hosting.background import background_lock, host_in_background
+    from noetl_stream.hosting.processes import fork
+    from noetl_stream.hosting.roles import load
 
     load("worker")
     worker = fork(main, "worker")  # before there is more in this process than a worker may have
@@ -250,7 +250,7 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     Starts its own servers and workers on the NATS and Postgres of the settings: give it its own --home. Nothing is
     simulated: every step is a command, a report and a commit.
     """
-    from noetl_stream.bench import Bench, Figures, Load
+    from noetl_stream.hosting.bench import Bench, Figures, Load
     from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 
     async def measure() -> Figures:

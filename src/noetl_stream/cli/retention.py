@@ -66,7 +66,7 @@ def retention() -> None:
 @form_option()
 def plan(settings: Settings, output: str) -> None:
     """Show how many executions each rule would delete. Deletes nothing."""
-    from noetl_stream.maintenance import plan_retention
+    from noetl_stream.hosting.maintenance import plan_retention
     from noetl_stream.wiring.stack import open_stack, prepare_once
 
     with open_stack(settings) as stack:
@@ -85,7 +85,7 @@ def plan(settings: Settings, output: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def apply(settings: Settings, yes: bool) -> None:
     """Archive and delete what the rules do not keep."""
-    from noetl_stream.maintenance import apply_retention
+    from noetl_stream.hosting.maintenance import apply_retention
     from noetl_stream.wiring.stack import open_stack, prepare_once
 
     if not yes:

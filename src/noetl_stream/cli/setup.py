@@ -37,7 +37,7 @@ def setup(nats: str | None, postgres: str | None, seeds: Path | None, new_keys: 
 
     Both servers are checked before anything is changed. Safe to repeat, as after an upgrade: keys stay.
     """
-    from noetl_stream.own_servers import set_up
+    from noetl_stream.hosting.own_servers import set_up
 
     options = {NATS_URL_VARIABLE: nats, POSTGRES_VARIABLE: postgres, SEEDS_VARIABLE: seeds and str(seeds)}
     given = {**settings_to_set_up(), **{name: value for name, value in options.items() if value}}

@@ -1,4 +1,4 @@
-"""The process that ``run`` starts when no server answers, as ``run`` sees it; what it does is in ``background``."""
+"""The process that ``run`` starts when no server answers, as ``run`` sees it; what it does is in ``hosting``."""
 
 from __future__ import annotations
 

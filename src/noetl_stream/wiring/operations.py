@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from noetl_stream.client.executions.submit import Client
 from noetl_stream.concurrency import Deferred
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.sealing.keys import KeyRing, key_ring
+from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import OperatorPorts
 
 if TYPE_CHECKING:  # each process imports what it uses

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from noetl_stream.endpoint import Endpoint, process_name
 from noetl_stream.ports.permissions import SERVER, WORKER
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import key_ring
@@ -21,6 +20,7 @@ from noetl_stream.settings.environment import (
     Settings,
 )
 from noetl_stream.settings.places import Place
+from noetl_stream.wiring.endpoint import Endpoint, process_name
 from noetl_stream.wiring.files import open_files
 from noetl_stream.wiring.operations import (
     DirectOperations,

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import read_private
@@ -21,6 +20,7 @@ from noetl_stream.model.limits import operator_limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import (
     COMMAND_WAIT_S,
     SETUP_HINT,
@@ -84,7 +84,7 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
 
 
 class _Needed(NamedTuple):
-    """A setting that some roles cannot do without, as :class:`~noetl_stream.endpoint.Endpoint` and people name it."""
+    """A setting that some roles cannot do without, as :class:`Endpoint` and people name it."""
 
     field: str
     variable: str

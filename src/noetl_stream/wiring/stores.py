@@ -12,7 +12,6 @@ import msgspec
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.concurrency import Deferred
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import UsageError, page
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.ports.sealed_blobs import SealedBlobs
@@ -21,6 +20,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.wiring.endpoint import Endpoint
 
 if TYPE_CHECKING:  # each process imports what it uses: a command that reads takes a third of the time, and a worker
     # knows no Postgres

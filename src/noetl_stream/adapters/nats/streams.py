@@ -295,7 +295,10 @@ async def partitions_of(connection: NatsConnection) -> int | None:
 
 
 async def set_partitions(connection: NatsConnection, count: int) -> None:
-    """Notes a new P with EVENTS, for :mod:`noetl_stream.maintenance` alone. Errors: as of :func:`ensure_streams`."""
+    """Notes a new P with EVENTS, for :mod:`noetl_stream.hosting.maintenance` alone.
+
+    Errors: as of :func:`ensure_streams`.
+    """
     present = await _config(connection, EVENTS)
     if present is None:
         raise stream_missing(EVENTS)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.concurrency import end_tasks, first_done
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.ports.permissions import GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.ports.reaching import until_reached
 from noetl_stream.settings.environment import Settings
 from noetl_stream.telemetry.measures import NotYetRunning
+from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.roles import HostedWorker, make_server, make_worker, open_gateway, server_status, worker_status
 from noetl_stream.wiring.stack import POSTGRES_USER, StackAccess
 from noetl_stream.wiring.stores import ROLE_WAIT_S, Connected, connect, connect_to_nats

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.concurrency import Deferred
-from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import Conflict
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import credential_keys
 from noetl_stream.wiring.roles import make_retention, make_server
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, required_dsn
