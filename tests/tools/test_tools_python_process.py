@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from textwrap import indent
 from types import ModuleType
@@ -21,7 +21,7 @@ import uvloop
 from msgspec.structs import replace
 
 from measured import samples_of
-from noetl_stream.local.processes import wait_until_ended
+from noetl_stream.local.processes import is_alive, wait_until_ended
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.children.confinement import import_folders
 from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
@@ -187,22 +187,35 @@ async def test_a_new_child_takes_the_place_of_a_killed_one(run: Any) -> None:
     assert second != first
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for what the kernel does in its own time, which sets no event of this loop."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+async def waiting_process(run: Any) -> tuple[psutil.Process, psutil.Process]:
+    """The child that has run something, and its process for the next run: the first of two that it has forked ahead."""
+    parent, ended = (await run("import os\nresult = [os.getppid(), os.getpid()]")).result
+    child = psutil.Process(parent)
+    await until(lambda: not is_alive(ended) and len(child.children()) == 2)
+    return child, min(child.children(), key=lambda process: process.pid)
+
+
 async def test_an_idle_child_that_died_is_replaced(run: Any) -> None:
-    child = (await run("import os\nresult = os.getppid()")).result
-    os.kill(child, signal.SIGKILL)
-    assert (await run("import os\nresult = os.getppid()")).result != child
+    child, waiting = await waiting_process(run)
+    child.kill()
+    await until(lambda: not (is_alive(child.pid) or is_alive(waiting.pid)))
+    assert (await run("import os\nresult = os.getppid()")).result != child.pid
 
 
 async def test_a_process_that_dies_before_it_has_read_its_job_is_replaced(run: Any, tool: PythonTool) -> None:
-    child = psutil.Process((await run("import os\nresult = os.getppid()")).result)
-    while len(waiting := child.children()) > 1:  # noqa: ASYNC110 (the process of that run ends)
-        await asyncio.sleep(0)
-    waiting[0].suspend()
+    _, waiting = await waiting_process(run)
+    waiting.suspend()
+    await until(lambda: waiting.status() == psutil.STATUS_STOPPED)
     running = asyncio.create_task(run("import os\nresult = os.getpid()"))
-    while not tool.capacity.busy:  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    waiting[0].kill()
-    assert (await running).result != waiting[0].pid
+    await until(lambda: tool.capacity.busy == 1)
+    waiting.kill()
+    assert (await running).result != waiting.pid
 
 
 async def test_a_child_that_forks_no_more_is_replaced_and_the_run_waits_for_it(make_call: Any) -> None:
