@@ -8,8 +8,6 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -37,10 +35,14 @@ def whole_playbooks() -> list[tuple[str, str]]:
     return [(name, text) for name, text in found if "kind: PlaybookTest" not in text]  # test_playbook_tests_docs.py
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_leads_to_a_file(path: Path) -> None:
-    missing = [target for target in LINK.findall(path.read_text()) if not (path.parent / target).exists()]
-    assert missing == []
+def test_every_link_leads_to_a_file() -> None:
+    missing = [
+        f"{path.name}: {target}"
+        for path in DOCUMENTS
+        for target in LINK.findall(path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert not missing, "\n".join(missing)
 
 
 @cache
@@ -52,36 +54,44 @@ def anchors(page: Path) -> frozenset[str]:
     return frozenset(named | set(re.findall(r'id="([^"]+)"', text)))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_into_a_page_leads_to_a_heading(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#:\s]*\.md|)#([^)\s]+)\)", path.read_text())
+def test_every_link_into_a_page_leads_to_a_heading() -> None:
     missing = [
-        f"{target}#{anchor}"
-        for target, anchor in links
+        f"{path.name}: {target}#{anchor}"
+        for path in DOCUMENTS
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*\.md|)#([^)\s]+)\)", path.read_text())
         if anchor not in anchors(path.parent / target if target else path)
     ]
-    assert missing == []
+    assert not missing, "\n".join(missing)
 
 
-@pytest.mark.parametrize(("name", "text"), [pytest.param(name, text, id=name) for name, text in whole_playbooks()])
-def test_every_whole_playbook_checks(name: str, text: str) -> None:
-    assert [d.render() for d in check_document(text, kinds_of(load_tools()), file=name).diagnostics] == []
+def test_every_whole_playbook_checks() -> None:
+    kinds = kinds_of(load_tools())
+    found = [d.render() for name, text in whole_playbooks() for d in check_document(text, kinds, file=name).diagnostics]
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_make_target_exists(path: Path) -> None:
+def test_every_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {words[1] for words in commands(path) if words[0] == "make"} <= targets
+    missing = [
+        f"{path.name}: {words[1]}"
+        for path in DOCUMENTS
+        for words in commands(path)
+        if words[0] == "make" and words[1] not in targets
+    ]
+    assert not missing, "\n".join(missing)
 
 
 MODULE = re.compile(r"`(?:src/)?(?:noetl_stream/)?((?:\w+/)+\w+\.(?:py|sql))`")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_module_that_a_page_names_exists(path: Path) -> None:
-    named = set(MODULE.findall(path.read_text()))
-    missing = {name for name in named if not ((ROOT / name).exists() or (ROOT / "src/noetl_stream" / name).exists())}
-    assert missing == set()
+def test_every_module_that_a_page_names_exists() -> None:
+    missing = [
+        f"{path.name}: {name}"
+        for path in DOCUMENTS
+        for name in MODULE.findall(path.read_text())
+        if not ((ROOT / name).exists() or (ROOT / "src/noetl_stream" / name).exists())
+    ]
+    assert not missing, "\n".join(missing)
 
 
 def test_the_design_lists_the_packages_as_their_arrows_point() -> None:

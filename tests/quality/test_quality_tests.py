@@ -22,9 +22,9 @@ MOMENTARY = re.compile(
 """A look at what a browser shows in this moment, which may be the one before it shows it."""
 
 
-def imports(path: Path) -> Iterator[tuple[str, str]]:
+def imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Each imported module, with each name that is taken from it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -47,7 +47,7 @@ def test_nothing_is_imported_from_a_test_file_and_nothing_private() -> None:
     wrong = [
         (path.name, module, name)
         for path in FILES
-        for module, name in imports(path)
+        for module, name in imports(ast.parse(path.read_text()))
         if module in test_modules or (module.startswith("noetl_stream") and name.startswith("_"))
     ]
     assert wrong == []
@@ -56,8 +56,9 @@ def test_nothing_is_imported_from_a_test_file_and_nothing_private() -> None:
 def test_every_test_asserts_something() -> None:
     silent = []
     for path in TEST_FILES + SUITES:
-        tested = {name for module, name in imports(path) if module.startswith("noetl_stream")}
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        tested = {name for module, name in imports(tree) if module.startswith("noetl_stream")}
+        for node in ast.walk(tree):
             is_test = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
             if is_test and not any(asserts(inner, tested) for inner in ast.walk(node)):
                 silent.append((path.name, node.name))
