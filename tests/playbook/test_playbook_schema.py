@@ -82,9 +82,9 @@ def errors_of(text: bytes | str) -> set[str]:
     return {item.code for item in check(text, KINDS).diagnostics if item.severity == "error"}
 
 
-@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
-def test_the_schema_accepts_what_the_parser_accepts(path: Path) -> None:
-    assert SCHEMA.is_valid(document_of(path.read_bytes()))
+def test_the_schema_accepts_what_the_parser_accepts() -> None:
+    refused = [path.name for path in GOOD if not SCHEMA.is_valid(document_of(path.read_bytes()))]
+    assert not refused, refused
 
 
 EXAMPLES = sorted(path for path in (REPOSITORY / "playbooks").rglob("*.yaml") if "." not in path.stem)
@@ -96,19 +96,16 @@ def test_the_schema_of_the_installed_kinds_accepts_the_playbooks_that_run_here(p
     assert INSTALLED_SCHEMA.is_valid(document_of(text)) is check(text, INSTALLED).ok
 
 
-@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
-def test_the_schema_refuses_what_is_broken_in_its_structure_and_nothing_else(path: Path) -> None:
-    text = path.read_bytes()
-    document = document_of(text)
-    if document is None:
-        return
-    codes = errors_of(text)
-    if codes - ONLY_THE_CHECKER_SEES and path.stem not in ALSO_NOT_SEEN:
-        assert not SCHEMA.is_valid(document)
-    if SCHEMA.is_valid(document):
-        assert codes <= ONLY_THE_CHECKER_SEES or path.stem in ALSO_NOT_SEEN
-    else:
-        assert codes
+def test_the_schema_refuses_what_is_broken_in_its_structure_and_nothing_else() -> None:
+    wrong = []
+    for path in BROKEN:
+        text = path.read_bytes()
+        if (document := document_of(text)) is not None:
+            codes, accepted = errors_of(text), SCHEMA.is_valid(document)
+            to_see = set() if path.stem in ALSO_NOT_SEEN else codes - ONLY_THE_CHECKER_SEES
+            if to_see if accepted else not codes:
+                wrong.append(f"{path.name}: {sorted(codes)}, accepted: {accepted}")
+    assert not wrong, "\n".join(wrong)
 
 
 REPLACEMENTS: list[Any] = [None, 7, -1, 1.5, True, "text", "", [], {}, "{{ workload.x }}", ["a"], {"zz": 1}]
