@@ -130,19 +130,20 @@ def run(
     """
     from noetl_stream.cli.main import main  # which imports this module
 
+    settings, check = settings_for(target.home), None
+    background, view = Background(settings, main), progress_for(output, verbose=verbose)
+    is_local = gateway_of(target, settings) is None
+    if is_local:
+        ctx.call_on_close(background.close)
+        background.prepare()
     wanted = replace(
         wanted_of(playbook),
         workload=workload_of(workload_file, sets, strings),
         priority=priority,
         traceparent=traceparent,
     )
-    settings, check = settings_for(target.home), None
-    background, view = Background(settings, main), progress_for(output, verbose=verbose)
-    if gateway_of(target, settings) is None:
-        ctx.call_on_close(background.close)
-        background.prepare()
-        if wanted.playbook is not None:
-            check = check_text(playbook, wanted.playbook, settings)  # before anything is changed for it
+    if is_local and wanted.playbook is not None:
+        check = check_text(playbook, wanted.playbook, settings)  # before anything is changed for it
     if background.is_stack_down:
         view.doing(f"starting NATS and Postgres in {settings.home}")
 
