@@ -62,7 +62,9 @@ def test_a_line_of_what_a_command_does_counts_seconds_and_gives_way_to_what_is_p
         activity.show("starting NATS and Postgres")
         say("started", err=True)
         stderr.flush()
-        written = os.read(terminal, 10_000).decode()
+        written = ""
+        while not written.endswith("\n"):  # a terminal may pass on in pieces what was written at once
+            written += os.read(terminal, 10_000).decode()
     os.close(terminal)
     assert written == f"{ERASE}{FRAMES[0]} starting NATS and Postgres …{ERASE}started\r\n"
 

@@ -25,8 +25,8 @@ FIXED_MODULES = tuple(
         "model.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.command_source",
-        "server.publications",
-        "server.hidden_values",
+        "server.ticks.publications",
+        "server.answers.hidden_values",
         "client.executions.redacted",
         "ports.credentials",
     )

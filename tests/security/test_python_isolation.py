@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from noetl_stream.local.processes import is_alive
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.children import ChildSettings, ChildUser
 from noetl_stream.tools.children.confinement import CHILD_USERS_FROM, closed_to
@@ -273,16 +274,18 @@ async def test_a_worker_whose_limits_were_lowered_undoes_it_or_is_unfit() -> Non
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
 async def test_processes_that_fork_children_undo_it_or_are_replaced(hard: bool) -> None:
     tool = PythonTool(ChildSettings(user="worker"), max_children=1)
-    limit = "import os, resource\nreturn [os.getppid(), resource.getrlimit(resource.RLIMIT_NOFILE)]"
-    first, files = await result_of(tool, limit)
+    limit = "import os, resource\nreturn [os.getppid(), resource.getrlimit(resource.RLIMIT_NOFILE), os.getpid()]"
+    first, files, ended = await result_of(tool, limit)
     child = psutil.Process(first)
+    while is_alive(ended) or len(child.children()) < 2:  # noqa: ASYNC110  it forks one process ahead, with sockets
+        await asyncio.sleep(0)
     zygote = child.parent()
     assert zygote is not None
     for process in (child, zygote):
         most = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)[1]
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, most - 1 if hard else most))
     await result_of(tool, "pass")  # its process was forked before
-    second, now = await result_of(tool, limit)
+    second, now, _ = await result_of(tool, limit)
     await tool.close()
     assert (second != first, now) == (hard, files)
 

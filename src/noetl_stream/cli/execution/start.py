@@ -156,16 +156,16 @@ def run(
         check.remember()
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
-    if output == "json":
-        _print_run(ended)
-    else:
-        print_ended(ended, has_said_error=view.has_said(ended.error))
-        if background.log is not None:
-            say(f"log of the servers: {background.log}", err=True)
+    _print_run(ended, output, view, background)
     ctx.exit(exit_code_of(ended))
 
 
-def _print_run(ended: ExecutionDocument) -> None:
+def _print_run(ended: ExecutionDocument, output: str, view: ProgressView, background: Background) -> None:
+    if output != "json":
+        print_ended(ended, has_said_error=view.has_said(ended.error))
+        if background.log is not None:
+            say(f"log of the servers: {background.log}", err=True)
+        return
     shown = plain(ended)
     steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
     print_json({key: steps if key == "steps" else shown[key] for key in KEYS})
