@@ -27,14 +27,14 @@ from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.client.executions.prepare import PlaybookChecker
-from noetl_stream.client.executions.redacted import UsedSecrets
-from noetl_stream.client.views.direct import DirectViews
-from noetl_stream.client.views.index import ExecutionIndex
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepScheduled
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.redacted import UsedSecrets
+from noetl_stream.operations.views.direct import DirectViews
+from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
 from noetl_stream.ports.store import EntryRow, PlaybookRow, SnapshotRow

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from noetl_stream.client.executions.tallies import groups_of, histogram_of
 from noetl_stream.hosting.bench import Bench, Figures, Load
 from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.operations.executions.tallies import groups_of, histogram_of
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.store import ListingFilter, Store
 from noetl_stream.settings.environment import Settings

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench_stack import running, until
-from noetl_stream.client.executions.submit import Submission
+from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded

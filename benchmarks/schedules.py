@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 
 from bench_stack import running, until
-from noetl_stream.client.executions.submit import ask_aggregate
-from noetl_stream.client.playbooks import entry_of
 from noetl_stream.hosting.processes import Supervised
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable
+from noetl_stream.operations.executions.submit import ask_aggregate
+from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.ports.store import ListingFilter
 from noetl_stream.settings.environment import Settings

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from bench_stack import running, until
-from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.hosting.bench import chain_playbook
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.operations.executions.submit import Client, Submission
 from noetl_stream.ports.store import Store
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.settings.environment import Settings

@@ -24,12 +24,12 @@ from typing import Any
 import psutil
 
 from bench_stack import running, until
-from noetl_stream.client.executions.submit import Client, Submission
-from noetl_stream.client.playbooks import entry_of
 from noetl_stream.hosting.processes import Supervised
 from noetl_stream.model.events import ExecutionRequested, SignalReceived, StepSuspended, TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
+from noetl_stream.operations.executions.submit import Client, Submission
+from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.registry import kinds_of

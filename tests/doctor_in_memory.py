@@ -6,7 +6,7 @@ from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.diagnosis import MemoryDatabaseDiagnosis, MemoryNatsDiagnosis
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.doctor.readings import DoctorPorts
+from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.clock import Clock
 
 

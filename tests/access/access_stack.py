@@ -22,26 +22,26 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.access import DirectAccess
-from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-from noetl_stream.client.credentials import DirectCredentials
-from noetl_stream.client.doctor.doctor import DirectDiagnosis
-from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
-from noetl_stream.client.executions.logs import ExecutionLogs
-from noetl_stream.client.executions.prepare import PlaybookChecker
-from noetl_stream.client.executions.redacted import UsedSecrets
-from noetl_stream.client.executions.selections import DirectSelections
-from noetl_stream.client.executions.submit import Requests
-from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
-from noetl_stream.client.starters import Starters
-from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
-from noetl_stream.client.views.direct import DirectViews
-from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
+from noetl_stream.operations.access import DirectAccess
+from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
+from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.doctor.doctor import DirectDiagnosis
+from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.operations.executions.logs import ExecutionLogs
+from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.redacted import UsedSecrets
+from noetl_stream.operations.executions.selections import DirectSelections
+from noetl_stream.operations.executions.submit import Requests
+from noetl_stream.operations.feed.live import LiveFeed
+from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.operations.schedules import DirectSchedules, SchedulePorts
+from noetl_stream.operations.starters import Starters
+from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
+from noetl_stream.operations.views.direct import DirectViews
+from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.access import Authenticator
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.settings.gateway import GatewayLimits

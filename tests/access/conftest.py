@@ -7,7 +7,7 @@ from access_issuer import Issuer, running_issuer
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
-from noetl_stream.client.access import DirectAccess
+from noetl_stream.operations.access import DirectAccess
 
 
 @pytest.fixture

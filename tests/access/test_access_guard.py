@@ -13,7 +13,6 @@ from msgspec.structs import astuple
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
-from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
 from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
 from noetl_stream.gateway.access.audit import Auditor
@@ -21,6 +20,7 @@ from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, AccessGuard
 from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.http.problems import problem_of
+from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain

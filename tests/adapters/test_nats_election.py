@@ -23,8 +23,8 @@ from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.client.executions.submit import Client, Requests, Submission
 from noetl_stream.errors import Unreachable
+from noetl_stream.operations.executions.submit import Client, Requests, Submission
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.server.parts import ServerPorts

@@ -10,11 +10,11 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.client.executions.submit import Requests
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
+from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.parts import ServerTimes

@@ -11,9 +11,9 @@ import pytest
 
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.bulk import NotDone, Verb, act_on_all, confirm
-from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.concurrency import AT_ONCE, each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
+from noetl_stream.operations.executions.documents import execution_document
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
 from noetl_testkit.conformance.store_rows import execution_row
 

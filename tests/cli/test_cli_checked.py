@@ -14,8 +14,8 @@ import pytest
 from cli_program import HEAD, ONE_STEP
 from noetl_stream.cli.playbook import checked
 from noetl_stream.cli.playbook.checked import check_text
-from noetl_stream.client.executions.prepare import CheckedText
 from noetl_stream.local.home import Home
+from noetl_stream.operations.executions.prepare import CheckedText
 from noetl_stream.settings.environment import Settings
 
 WITH_A_WARNING = (

@@ -22,7 +22,7 @@ LIBRARIES = {
 }
 PARTS = {
     *("engine", "gateway", "server", "tools", "worker", "adapters.nats", "hosting.roles", "wiring.roles"),
-    *("adapters.postgres.diagnosis", "adapters.postgres.retention", "client.views.index"),
+    *("adapters.postgres.diagnosis", "adapters.postgres.retention", "operations.views.index"),
     *("playbook.compile", "playbook.model", "playbook.plan", "playbook.yaml", "template.compile"),
 }
 COSTLY = LIBRARIES | {f"noetl_stream.{part}" for part in PARTS}

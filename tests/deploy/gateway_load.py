@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.gateway.connection import GatewayConnection
-from noetl_stream.adapters.gateway.executions import GatewayExecutions
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection
+from noetl_stream.adapters.gateway_client.executions import GatewayExecutions
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, Start
 

@@ -11,7 +11,7 @@ from statistics import median
 from contention import Contention, Span
 from rolling_load import ENDED, PATIENCE_S, Load
 
-from noetl_stream.adapters.gateway.executions import MAX_WAIT_S
+from noetl_stream.adapters.gateway_client.executions import MAX_WAIT_S
 from noetl_stream.ports.operations.executions import Start
 
 MORE = 30

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from cli_program import NOETL, environment
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.gateway.connection import GatewayConnection
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.local.gateway import ensure_token

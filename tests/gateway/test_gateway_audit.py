@@ -9,10 +9,10 @@ import pytest
 from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import TOKEN, GatewayStage
 
-from noetl_stream.adapters.gateway.connection import GatewayConnection
-from noetl_stream.adapters.gateway.operations import gateway_operations
-from noetl_stream.client.access import AuditRecord
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection
+from noetl_stream.adapters.gateway_client.operations import gateway_operations
 from noetl_stream.errors import NoetlError, Unreachable
+from noetl_stream.operations.access import AuditRecord
 from noetl_stream.ports.access import AuditEntry
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken

@@ -11,8 +11,8 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.client.executions.selections import BEGUN_WITHIN_S, DirectSelections
 from noetl_stream.errors import Unreachable
+from noetl_stream.operations.executions.selections import BEGUN_WITHIN_S, DirectSelections
 from noetl_stream.ports.operations.executions import AcceptedDocument, RequestIds, Start
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkOrder
 

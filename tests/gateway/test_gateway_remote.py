@@ -13,8 +13,8 @@ from gateway_playbooks import APPROVAL, FAILS, HELD, LOOP
 from gateway_stage import TOKEN, GatewayStage
 from msgspec.structs import replace
 
-from noetl_stream.adapters.gateway.connection import GatewayConnection
-from noetl_stream.adapters.gateway.operations import gateway_operations
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection
+from noetl_stream.adapters.gateway_client.operations import gateway_operations
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.events import (
     CancelRequested,

@@ -15,9 +15,9 @@ from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import TOKEN as STAGE_TOKEN
 from gateway_stage import GatewayStage
 
-from noetl_stream.adapters.gateway.connection import GatewayConnection, error_of
-from noetl_stream.adapters.gateway.feed import Frames
-from noetl_stream.adapters.gateway.operations import gateway_operations
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection, error_of
+from noetl_stream.adapters.gateway_client.feed import Frames
+from noetl_stream.adapters.gateway_client.operations import gateway_operations
 from noetl_stream.errors import (
     Conflict,
     Forbidden,

@@ -10,11 +10,11 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from measured import samples_in, samples_of, unmoved
-from noetl_stream.client.views.index import MAX_INDEX_BYTES
 from noetl_stream.errors import Unreachable
 from noetl_stream.gateway.gateway import Gateway
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.status import LIVE
+from noetl_stream.operations.views.index import MAX_INDEX_BYTES
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.command_queue import QueuedCommand
 

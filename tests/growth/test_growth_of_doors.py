@@ -14,19 +14,19 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from effort import in_gate
 from noetl_stream.cli.base.output import columns_of, print_documents
-from noetl_stream.client.diff.values import Likeness, differences
-from noetl_stream.client.doctor import roles, work
-from noetl_stream.client.doctor.finding import Finding
-from noetl_stream.client.doctor.readings import Timed
-from noetl_stream.client.why.answer import explain
-from noetl_stream.client.why.journal import read_history
-from noetl_stream.client.why.reason import Environment
 from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.resources.executions import ExecutionsOf
 from noetl_stream.model import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.redaction import Redactor
+from noetl_stream.operations.diff.values import Likeness, differences
+from noetl_stream.operations.doctor import roles, work
+from noetl_stream.operations.doctor.finding import Finding
+from noetl_stream.operations.doctor.readings import Timed
+from noetl_stream.operations.why.answer import explain
+from noetl_stream.operations.why.journal import read_history
+from noetl_stream.operations.why.reason import Environment
 from noetl_stream.ports.access import StoredToken
 from noetl_stream.ports.command_queue import QueuedPool
 from noetl_stream.ports.credentials import CredentialInfo

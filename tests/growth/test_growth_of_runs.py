@@ -12,12 +12,12 @@ from grown_documents import GROWN, document, step
 
 from effort import in_gate
 from noetl_stream.cli.base.output import print_table
-from noetl_stream.client.differences import playbook_diff
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.redaction import Redactor
+from noetl_stream.operations.differences import playbook_diff
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.compile.explain import explained
 from noetl_stream.playbook.compile.view import compiled_view

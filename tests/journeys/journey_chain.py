@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from noetl_stream.client.executions.submit import Submission
 from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
+from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.store import Store, StoredEvent
 from noetl_stream.wiring.operations import make_client

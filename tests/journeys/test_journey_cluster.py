@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from journey_stack import NOETL
 
-from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting.roles import run_worker
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.operations.cluster import DirectCluster
 from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.ports.subjects import command_subject
 from noetl_stream.settings.environment import Settings

@@ -20,9 +20,9 @@ from journey_stack import LiveStack
 from effort import HOSTILE_WRITTEN
 from hostile_messages import requests_to
 from hostile_storm import Storm
-from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import PARTITIONS, digest_of
+from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.permissions import SERVER
 from noetl_stream.sealing.keys import key_ring

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.client.executions.documents import result_of
-from noetl_stream.client.executions.submit import Submission
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
+from noetl_stream.operations.executions.documents import result_of
+from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring.operations import make_client

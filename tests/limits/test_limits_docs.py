@@ -21,13 +21,13 @@ FIXED_MODULES = tuple(
         "worker.limits",
         "ports.task_logs",
         "ports.dead_letters",
-        "client.views.index",
+        "operations.views.index",
         "model.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.command_source",
         "server.ticks.publications",
         "server.answers.hidden_values",
-        "client.executions.redacted",
+        "operations.executions.redacted",
         "ports.credentials",
     )
 )

@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.gateway.connection import GatewayConnection
-from noetl_stream.adapters.gateway.executions import MAX_WAIT_S, GatewayExecutions
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection
+from noetl_stream.adapters.gateway_client.executions import MAX_WAIT_S, GatewayExecutions
 from noetl_stream.ports.operations.executions import Start
 
 STEPS = ("first", "second", "third")

@@ -6,12 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from client_stage import BY, ClientStage
+from operations_stage import BY, ClientStage
 from shown_stage import ECHO, SECRET, Showing
 
-from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.credentials import SealedValue, given_name
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
@@ -98,7 +98,7 @@ async def told(showing: Showing, *, give: bool = True) -> str:
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_it_is_hidden_in_everything(showing: Showing, change: Change, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="noetl_stream.client")
+    caplog.set_level(logging.DEBUG, logger="noetl_stream.operations")
     execution_id = await told(showing)
     before = await showing.everything_of(execution_id)
     assert SECRET not in before

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.client.credentials import DirectCredentials
-from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
-from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.client.views.direct import RedactedViews
+from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.executions.redacted import RedactedExecutions, UsedSecrets
+from noetl_stream.operations.feed.live import LiveFeed
+from noetl_stream.operations.views.direct import RedactedViews
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.gateway import GatewayLimits

@@ -18,8 +18,6 @@ from server_stage import Stage
 
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
-from noetl_stream.client.credentials import DirectCredentials
-from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -53,6 +51,8 @@ from noetl_stream.model.messages import (
     hidden_as,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
+from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, read_object
 from noetl_stream.ports.command_queue import Delivery

@@ -16,12 +16,12 @@ from waiting_stage import error_of
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
-from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
 from noetl_stream.model.events.parts import ChildCall, Wait
 from noetl_stream.model.ids import derive, digest_of
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations import Operations

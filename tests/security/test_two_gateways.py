@@ -13,8 +13,8 @@ from gateway_stage import GatewayStage
 from msgspec.structs import replace
 from openapi_checks import Described
 
-from noetl_stream.client.recording import unrecorded
 from noetl_stream.errors import Unreachable
+from noetl_stream.operations.recording import unrecorded
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.gateway import GatewayLimits
 

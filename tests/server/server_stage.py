@@ -15,7 +15,6 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
-from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
@@ -32,6 +31,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, digest_of, report_id
 from noetl_stream.model.messages import AGGREGATES_FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects

@@ -21,7 +21,6 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.client.executions.submit import Client, RequestRefused, ask_of
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -36,6 +35,7 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.messages import Request
+from noetl_stream.operations.executions.submit import Client, RequestRefused, ask_of
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.work import JOBS, playbook
 

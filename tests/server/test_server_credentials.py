@@ -9,11 +9,11 @@ import pytest
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
-from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer

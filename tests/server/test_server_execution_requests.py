@@ -5,10 +5,10 @@ import logging
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.client.executions.submit import RequestRefused
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
+from noetl_stream.operations.executions.submit import RequestRefused
 from noetl_testkit.keys import capability_of
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import JOBS, Job, playbook, work

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
-from noetl_stream.client.credentials import DirectCredentials
-from noetl_stream.client.executions.redacted import MAX_TEXTS_GIVEN, UsedSecrets
 from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretQuestion, ShownCommand, hidden_as
+from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.executions.redacted import MAX_TEXTS_GIVEN, UsedSecrets
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal

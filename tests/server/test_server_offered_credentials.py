@@ -6,9 +6,9 @@ import pytest
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
-from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credentials import SecretsResponder

@@ -6,11 +6,11 @@ import pytest
 from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION, error_of, result_of, signal, whole
 
-from noetl_stream.client.executions.follow import Follower
-from noetl_stream.client.executions.submit import Client, RequestRefused, Submission
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import digest_of
+from noetl_stream.operations.executions.follow import Follower
+from noetl_stream.operations.executions.submit import Client, RequestRefused, Submission
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import playbook, work
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.engine.aggregates.schedules import ScheduleState
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
@@ -28,6 +27,7 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
+from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.ports.aggregates import HistoryRow
 from noetl_stream.server.rebuild import rebuild
 

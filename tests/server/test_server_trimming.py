@@ -10,13 +10,13 @@ from waiting_stage import before_and_after, hear, is_waiting, signal
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.retention import MemoryRetention
-from noetl_stream.client.executions.redacted import UsedSecrets
-from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord
+from noetl_stream.operations.executions.redacted import UsedSecrets
+from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.server.journal.comparison import disagreements
 from noetl_stream.server.journal.lost_stream import reconcile_cursors

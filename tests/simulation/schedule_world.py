@@ -14,11 +14,11 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
-from noetl_stream.client.executions.submit import Requests, ask_aggregate
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable, aggregate_id
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.operations.executions.submit import Requests, ask_aggregate
 from noetl_stream.ports.aggregates import HistoryRow
 from noetl_stream.schedule.recurrence import Recurrence
 from noetl_stream.server.parts import ServerTimes

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting import maintenance
+from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.wiring.endpoint import Endpoint

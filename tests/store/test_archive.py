@@ -15,8 +15,8 @@ from real_stack import LARGE, RealStack
 from noetl_stream.adapters import archive
 from noetl_stream.adapters.archive import ParquetArchive, month_of
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.client.executions.archiving import ExecutionArchiver
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
+from noetl_stream.operations.executions.archiving import ExecutionArchiver
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention import RetentionRule, RetentionSettings, read_retention

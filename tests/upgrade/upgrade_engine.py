@@ -13,9 +13,9 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.submit import Client, Requests, Submission
 from noetl_stream.model import codec, events
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.operations.executions.submit import Client, Requests, Submission
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes

@@ -12,9 +12,9 @@ from aiohttp import web
 from keychain_stage import OWN, READS, Vault, failure_of, inputs_read, result_of
 from worker_stage import EXECUTION, Stage
 
-from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.tools.contract import ToolCall, ToolFailure

@@ -93,7 +93,7 @@ def create(files: tuple[Path, ...], output: str, target: Target) -> None:
 @target_options
 def list_schedules(prefix: str, limit: int, after: str | None, output: str, target: Target) -> None:
     """List the registered schedules by path, each with its next start."""
-    from noetl_stream.client.paging import cursor_of
+    from noetl_stream.operations.paging import cursor_of
 
     cursor = None if after is None else cursor_of(after)
     found = with_session(target, lambda session: session.operations.schedules.page(prefix, limit, cursor))
@@ -241,7 +241,7 @@ def history(
     path: str, status: OccurrenceStatus | None, limit: int, before: int | None, output: str, target: Target
 ) -> None:
     """Show what became of the occurrences of a schedule, newest first: started, or skipped with the reason."""
-    from noetl_stream.client.paging import cursor_of
+    from noetl_stream.operations.paging import cursor_of
 
     cursor = None if before is None else cursor_of(before)
     found = with_session(target, lambda session: session.operations.schedules.history(path, limit, cursor, status))
@@ -287,7 +287,7 @@ def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
 
 def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingDocument], bool]:
     """When the schedule of a file is due next, and whether it is paused."""
-    from noetl_stream.client.schedules import upcoming_of
+    from noetl_stream.operations.schedules import upcoming_of
 
     document = _read_schedule(str(file), read_playbook(file))
     after_ms = int(time.time() * 1000) if after is None else _instant(after, document.recurrence.zone)

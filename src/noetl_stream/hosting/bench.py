@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field
 
 import psutil
 
-from noetl_stream.client.executions.submit import Client
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting.processes import Supervised
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import FORMAT, Request
+from noetl_stream.operations.executions.submit import Client
 from noetl_stream.ports.permissions import SERVER, worker_identity
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import StackAccess

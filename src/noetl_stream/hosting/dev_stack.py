@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.gateway.sign_in import sign_in_link
+from noetl_stream.adapters.gateway_client.sign_in import sign_in_link
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting.processes import Supervised

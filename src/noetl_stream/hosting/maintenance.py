@@ -129,8 +129,8 @@ async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument
     Args:
         on_demand: Whether commands start a server there when they need one.
     """
-    from noetl_stream.client.doctor.doctor import DirectDiagnosis
-    from noetl_stream.client.doctor.readings import DoctorPorts
+    from noetl_stream.operations.doctor.doctor import DirectDiagnosis
+    from noetl_stream.operations.doctor.readings import DoctorPorts
 
     name, dsn = "noetl-doctor", required_dsn(endpoint)
     nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))

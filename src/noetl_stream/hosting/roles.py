@@ -327,7 +327,7 @@ async def _invite(
     say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.home is None or token is None:
         return
-    from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client
+    from noetl_stream.adapters.gateway_client.sign_in import sign_in_link  # only gateways need an HTTP client
     from noetl_stream.local.gateway import announced
 
     with announced(stack.home, url):

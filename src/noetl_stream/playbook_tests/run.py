@@ -19,13 +19,13 @@ from noetl_stream.adapters.simulated_time import (
     cancel_all_tasks,
     simulated_loop,
 )
-from noetl_stream.client.executions.notices import undeclared_workload
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
+from noetl_stream.operations.executions.notices import undeclared_workload
 from noetl_stream.playbook.diagnostics import Location
 from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook_tests.advice import endless_calls, missing_stub, reason_lines

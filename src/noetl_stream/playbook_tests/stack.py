@@ -18,20 +18,20 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_loop
-from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
-from noetl_stream.client.executions.logs import ExecutionLogs
-from noetl_stream.client.executions.prepare import PlaybookChecker
-from noetl_stream.client.executions.redacted import UsedSecrets
-from noetl_stream.client.executions.submit import Requests
-from noetl_stream.client.executions.waits import awaited
-from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.engine.state import Execution
 from noetl_stream.lru import LruCache
 from noetl_stream.model.aggregates import is_limit
 from noetl_stream.model.ids import digest_of, timer_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
+from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
+from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.operations.executions.logs import ExecutionLogs
+from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.redacted import UsedSecrets
+from noetl_stream.operations.executions.submit import Requests
+from noetl_stream.operations.executions.waits import awaited
+from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import KeychainPlan, Plan

@@ -7,19 +7,19 @@ from contextlib import AbstractAsyncContextManager
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, cast
 
-from noetl_stream.client.executions.submit import Client
 from noetl_stream.concurrency import Deferred
+from noetl_stream.operations.executions.submit import Client
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import OperatorPorts
 
 if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.adapters.postgres.store import PostgresStore
-    from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
-    from noetl_stream.client.executions.redacted import UsedSecrets
-    from noetl_stream.client.schedules import DirectSchedules
-    from noetl_stream.client.triggers import DirectTriggers
-    from noetl_stream.client.views.index import ExecutionIndexes
+    from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
+    from noetl_stream.operations.executions.redacted import UsedSecrets
+    from noetl_stream.operations.schedules import DirectSchedules
+    from noetl_stream.operations.triggers import DirectTriggers
+    from noetl_stream.operations.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.operations.access import Access
     from noetl_stream.ports.operations.cluster import Cluster
@@ -76,12 +76,12 @@ class DirectOperations:
 
     @cached_property
     def executions(self) -> Executions:
-        from noetl_stream.client.executions.redacted import RedactedExecutions
+        from noetl_stream.operations.executions.redacted import RedactedExecutions
 
         given = self._connected
         found = self._executions_over(given.store)
         if given.replica is not None:
-            from noetl_stream.client.executions.replica import ReplicaExecutions
+            from noetl_stream.operations.executions.replica import ReplicaExecutions
 
             found = ReplicaExecutions(found, partial(self._replicated, given.replica), given.clock)
         return RedactedExecutions(found, self._secrets)
@@ -92,8 +92,8 @@ class DirectOperations:
         return self._over_replica
 
     def _executions_over(self, store: PostgresStore) -> Executions:
-        from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
-        from noetl_stream.client.executions.logs import ExecutionLogs
+        from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
+        from noetl_stream.operations.executions.logs import ExecutionLogs
 
         given = self._connected
         logs = ExecutionLogs(given.task_logs, self._secrets, given.clock)
@@ -110,15 +110,15 @@ class DirectOperations:
 
     @cached_property
     def feed(self) -> Feed:
-        from noetl_stream.client.feed.live import LiveFeed
+        from noetl_stream.operations.feed.live import LiveFeed
 
         given, store = self._connected, self._connected.store
         return LiveFeed(store, store.feed, given.bus, given.clock, self._secrets)
 
     @cached_property
     def playbooks(self) -> Playbooks:
-        from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-        from noetl_stream.client.starters import Starters
+        from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
+        from noetl_stream.operations.starters import Starters
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
@@ -127,7 +127,7 @@ class DirectOperations:
 
     @cached_property
     def schedules(self) -> DirectSchedules:
-        from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+        from noetl_stream.operations.schedules import DirectSchedules, SchedulePorts
 
         given, store = self._connected, self._connected.store
         ports = SchedulePorts(given.requests, given.bus, store, store.catalog, given.clock)
@@ -135,13 +135,13 @@ class DirectOperations:
 
     @cached_property
     def credentials(self) -> CredentialStore:
-        from noetl_stream.client.credentials import DirectCredentials
+        from noetl_stream.operations.credentials import DirectCredentials
 
         return DirectCredentials(self._connected.store.credentials, self._keys, self._recorded)
 
     @cached_property
     def cluster(self) -> Cluster:
-        from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+        from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 
         given, store = self._connected, self._connected.store
         ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
@@ -149,15 +149,15 @@ class DirectOperations:
 
     @cached_property
     def access(self) -> Access:
-        from noetl_stream.client.access import DirectAccess
+        from noetl_stream.operations.access import DirectAccess
 
         store = self._connected.store
         return DirectAccess(store.tokens, store.audit, self._connected.clock, self._recorded)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        from noetl_stream.client.doctor.doctor import DirectDiagnosis
-        from noetl_stream.client.doctor.readings import DoctorPorts
+        from noetl_stream.operations.doctor.doctor import DirectDiagnosis
+        from noetl_stream.operations.doctor.readings import DoctorPorts
 
         given, store = self._connected, self._connected.store
         ports = DoctorPorts(
@@ -177,16 +177,16 @@ class DirectOperations:
 
     @cached_property
     def views(self) -> Views:
-        from noetl_stream.client.views.direct import DirectViews, RedactedViews
+        from noetl_stream.operations.views.direct import DirectViews, RedactedViews
 
         direct = DirectViews(self._connected.store, self._checking, self._secrets, lambda: self.indexes)
         return cast("Views", RedactedViews(direct, self._secrets))
 
     @cached_property
     def selections(self) -> Selections:
-        from noetl_stream.client.access import AuditRecord
-        from noetl_stream.client.executions.selections import DirectSelections
-        from noetl_stream.client.recording import unrecorded
+        from noetl_stream.operations.access import AuditRecord
+        from noetl_stream.operations.executions.selections import DirectSelections
+        from noetl_stream.operations.recording import unrecorded
 
         store, clock = self._connected.store, self._connected.clock
         # A gateway records the call, but not who deleted which execution.
@@ -199,13 +199,13 @@ class DirectOperations:
         async def replicated() -> Selections:
             return DirectSelections(self.executions, await replica.get(), clock)
 
-        from noetl_stream.client.executions.replica import ReplicaSelections
+        from noetl_stream.operations.executions.replica import ReplicaSelections
 
         return ReplicaSelections(direct, replicated, clock)
 
     @cached_property
     def triggers(self) -> DirectTriggers:
-        from noetl_stream.client.triggers import DirectTriggers, TriggerPorts
+        from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
 
         given, store = self._connected, self._connected.store
         ports = TriggerPorts(given.requests, given.bus, store, store.catalog, given.clock)
@@ -214,28 +214,28 @@ class DirectOperations:
     @cached_property
     def indexes(self) -> ExecutionIndexes:
         """The indexes behind views."""
-        from noetl_stream.client.views.index import ExecutionIndexes
+        from noetl_stream.operations.views.index import ExecutionIndexes
 
         return ExecutionIndexes(self._connected.store)
 
     @cached_property
     def _checking(self) -> PlaybookChecker:
-        from noetl_stream.client.executions.prepare import PlaybookChecker
+        from noetl_stream.operations.executions.prepare import PlaybookChecker
 
         off = self._endpoint.tools.kinds_off
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
     def _recorded(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
-        """An :class:`~noetl_stream.client.recording.OnRecord`."""
-        from noetl_stream.client.access import AuditRecord
-        from noetl_stream.client.recording import unrecorded
+        """An :class:`~noetl_stream.operations.recording.OnRecord`."""
+        from noetl_stream.operations.access import AuditRecord
+        from noetl_stream.operations.recording import unrecorded
 
         audit = AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
         return audit(operation, target, by, reason)
 
     @cached_property
     def _secrets(self) -> UsedSecrets:
-        from noetl_stream.client.executions.redacted import UsedSecrets
+        from noetl_stream.operations.executions.redacted import UsedSecrets
 
         return UsedSecrets(self._connected.store.credentials, self._keys)
 

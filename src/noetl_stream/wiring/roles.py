@@ -108,7 +108,7 @@ def make_retention(connected: OperatorPorts, endpoint: Endpoint) -> Retention:
 
 def _make_archiver(connected: OperatorPorts, endpoint: Endpoint, place: Place) -> Archiver:
     from noetl_stream.adapters.archive import ParquetArchive, month_of
-    from noetl_stream.client.executions.archiving import ExecutionArchiver
+    from noetl_stream.operations.executions.archiving import ExecutionArchiver
 
     files = ParquetArchive(open_files(place))
     return ExecutionArchiver(DirectOperations(connected, endpoint).executions, files, month_of)
@@ -198,12 +198,12 @@ async def open_gateway(
         UsageError: no one would have access.
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
-    from noetl_stream.client.cluster import DirectReadiness
-    from noetl_stream.client.living import DirectLiving
-    from noetl_stream.client.memory import DirectMemory
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+    from noetl_stream.operations.cluster import DirectReadiness
+    from noetl_stream.operations.living import DirectLiving
+    from noetl_stream.operations.memory import DirectMemory
     from noetl_stream.tools.egress import Egress
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc

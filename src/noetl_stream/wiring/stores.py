@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.client.executions.submit import Requests
 from noetl_stream.concurrency import Deferred
 from noetl_stream.errors import UsageError, page
+from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner

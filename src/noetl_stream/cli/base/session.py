@@ -16,8 +16,8 @@ from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
-    from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.local.background import Background
+    from noetl_stream.operations.executions.prepare import CheckedText
     from noetl_stream.ports.gateway import Idempotency
     from noetl_stream.ports.operations import Operations
     from noetl_stream.settings.environment import Settings
@@ -132,8 +132,8 @@ async def _own_role() -> Role:
 
 async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> Value:
     from noetl_stream.adapters.clock import SystemClock
-    from noetl_stream.adapters.gateway.connection import GatewayConnection
-    from noetl_stream.adapters.gateway.operations import gateway_operations
+    from noetl_stream.adapters.gateway_client.connection import GatewayConnection
+    from noetl_stream.adapters.gateway_client.operations import gateway_operations
 
     async def ensure_server() -> None:
         """The gateway has servers of its own."""

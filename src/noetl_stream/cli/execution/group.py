@@ -13,8 +13,8 @@ from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.selection import EVERYTHING, Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
-from noetl_stream.client.paging import cursor_of
 from noetl_stream.errors import UsageError
+from noetl_stream.operations.paging import cursor_of
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.archive import ParquetArchive

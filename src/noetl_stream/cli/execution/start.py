@@ -333,7 +333,7 @@ async def _with_steps(session: Session, ended: ExecutionDocument) -> ExecutionDo
     """``ended`` with the summary of its steps, which older gateways leave out of an execution with a long journal."""
     if ended.steps is not None:
         return ended
-    from noetl_stream.client.executions.step_runs import summaries
+    from noetl_stream.operations.executions.step_runs import summaries
 
     return replace(ended, steps=summaries(await session.operations.executions.steps(ended.execution_id)))
 

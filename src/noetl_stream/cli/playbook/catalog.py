@@ -71,7 +71,7 @@ def register_files(sources: Sources, output: str, target: Target) -> None:
 
 def _check_here(sources: Sources) -> bool:
     """Exits if a document has errors, before anything starts; returns whether servers must know of one."""
-    from noetl_stream.client.playbooks import entry_of
+    from noetl_stream.operations.playbooks import entry_of
 
     kinds = set()
     for file, source in sources:
@@ -113,7 +113,7 @@ def list_playbooks(
     They are sorted by path, each as it was registered last. `-o name` prints only the paths. --words looks for each
     word in path, name, description, tags and labels (name=value), upper or lower case.
     """
-    from noetl_stream.client.paging import cursor_of
+    from noetl_stream.operations.paging import cursor_of
 
     wanted, cursor = labels_of(labels), None if after is None else cursor_of(after)
     found = with_session(
@@ -238,7 +238,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
     \b
     Exit code: 0 same text    1 different    2 not found
     """
-    from noetl_stream.client.differences import changed_arcs, changed_steps, unified_diff
+    from noetl_stream.operations.differences import changed_arcs, changed_steps, unified_diff
 
     old, new = texts_of(target, [before, after])
     same = old.source == new.source

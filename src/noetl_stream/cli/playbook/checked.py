@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from noetl_stream.cli.playbook.source import judged
-from noetl_stream.client.executions.prepare import CheckedText
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import Home, read_private, write_private
+from noetl_stream.operations.executions.prepare import CheckedText
 from noetl_stream.settings.environment import Settings, kinds_off, limit_settings
 
 KEPT: Final = 64

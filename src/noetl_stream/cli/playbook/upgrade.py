@@ -125,7 +125,7 @@ def _summary(upgraded: Upgraded) -> str:
 
 
 def _print_diff(file: Path, upgraded: Upgraded) -> None:
-    from noetl_stream.client.differences import unified_diff
+    from noetl_stream.operations.differences import unified_diff
 
     for line in unified_diff(upgraded.before, upgraded.text, str(file), f"{file} (upgraded)"):
         print_source(line)

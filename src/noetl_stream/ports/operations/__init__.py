@@ -1,7 +1,8 @@
 """Everything a person can see of a run and do to it: what the gateway serves and the command line calls.
 
-Two implementations: :mod:`noetl_stream.client` works on NATS and Postgres itself, :mod:`noetl_stream.adapters.gateway`
-asks a gateway over HTTP. Answers are documents (:mod:`noetl_stream.ports.operations.documents`).
+Two implementations: :mod:`noetl_stream.operations` works on NATS and Postgres itself,
+:mod:`noetl_stream.adapters.gateway_client` asks a gateway over HTTP. Answers are documents
+(:mod:`noetl_stream.ports.operations.documents`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.executions.submit import RequestRefused, Requests, ask_aggregate
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
@@ -24,6 +23,7 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.ids import derive
+from noetl_stream.operations.executions.submit import RequestRefused, Requests, ask_aggregate
 from noetl_stream.ports.access import TokenRights
 from noetl_stream.ports.store import Store
 from noetl_testkit.keys import SIGNER

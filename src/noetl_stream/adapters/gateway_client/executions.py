@@ -1,0 +1,147 @@
+"""Executions, asked of a gateway."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from msgspec.structs import asdict
+
+from noetl_stream.adapters.gateway_client.connection import JSON, GatewayRequest
+from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import (
+    CancelRequested,
+    CtxPatched,
+    InterventionFact,
+    PauseRequested,
+    ResumeRequested,
+    SignalReceived,
+    TokenInjected,
+)
+from noetl_stream.ports.operations.executions import (
+    AcceptedDocument,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    Executions,
+    RequestIds,
+    RerunOptions,
+    Start,
+    StepRunRange,
+    StepRunsDocument,
+)
+from noetl_stream.ports.operations.logs import LogFilter, LogPage
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+_GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
+"""Sent with a start only if given: a gateway of version 0.3 does not know priorities."""
+
+MAX_WAIT_S: Final = 300.0
+"""The longest that a gateway waits for one request."""
+
+
+class GatewayExecutions(GatewayVerbs, port=Executions):
+    """:class:`~noetl_stream.ports.operations.executions.Executions`. The token names who acts: ``by`` and the
+    ``principal`` of facts are not sent. The gateway draws ids of its own for ``ids``, the same ones each time.
+    """
+
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+        given = asdict(wanted)
+        named = {name: given[name] for name in _GIVEN if given[name] is not None}
+        body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
+        key, headers = _key(ids), headers_of(wanted)
+        if wanted.traceparent:
+            headers["traceparent"] = wanted.traceparent
+        return await self._connection.post(ExecutionDocument, "executions", body=body, key=key, headers=headers)
+
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
+        query = filter_query(chosen)
+        return await self._connection.page(ExecutionPage, "executions", limit=limit, cursor=cursor, query=query)
+
+    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
+        """At most :data:`MAX_WAIT_S`."""
+        wait_s = min(timeout_s, MAX_WAIT_S)
+        query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
+        return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        query = [(name, str(value)) for name, value in asdict(wanted).items() if value is not None]
+        return await self._connection.get(StepRunsDocument, "executions", execution_id, "steps", query=query)
+
+    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        query = {
+            "after": after,
+            "limit": str(limit),
+            "step": chosen.step,
+            "task": chosen.task,
+            "iteration": None if chosen.iteration is None else ".".join(map(str, chosen.iteration)),
+            "since": None if chosen.since_ms is None else iso(chosen.since_ms),
+            "grep": chosen.grep,
+        }
+        given = [(name, value) for name, value in query.items() if value is not None]
+        return await self._connection.get(LogPage, "executions", execution_id, "logs", query=given)
+
+    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
+        method, parts, body, media = _route(fact)
+        headers = headers_of(fact)
+        if isinstance(fact, CtxPatched) and fact.expected_version is not None:
+            headers["If-Match"] = f'"{fact.expected_version}"'
+        key = fact.request_id or self._connection.new_key()
+        at = ("executions", execution_id, *parts)
+        asked = GatewayRequest(method, at, body=body, media=media, headers=headers, key=key)
+        return await self._connection.ask(asked, AcceptedDocument)
+
+    async def rerun(
+        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
+    ) -> ExecutionDocument:
+        body: dict[str, Any] = {"ctx": dict(wanted.ctx)}
+        if wanted.args is not None:
+            body["args"] = dict(wanted.args)
+        if wanted.priority is not None:
+            body["priority"] = wanted.priority
+        verb = "retry"
+        if wanted.step is not None or wanted.step_run_id is not None:
+            verb = "rerun"
+            body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
+        at = ("executions", execution_id, verb)
+        return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=headers_of(wanted))
+
+
+def filter_query(chosen: ExecutionFilter) -> list[tuple[str, str]]:
+    """The parameters of a filter."""
+    times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
+    return [
+        *(("status", status) for status in chosen.status),
+        *([("path", chosen.path)] if chosen.path is not None else []),
+        *(("label", f"{name}={value}") for name, value in chosen.labels.items()),
+        *((name, iso(at_ms)) for name, at_ms in times if at_ms is not None),
+        *([("error", chosen.error)] if chosen.error is not None else []),
+    ]
+
+
+def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any] | None, str]:
+    """Method, the rest of the address, body, and its media."""
+    match fact:
+        case CtxPatched():
+            return "PATCH", ("ctx",), fact.patch, MERGE_PATCH if fact.merge else JSON
+        case TokenInjected():
+            return "POST", ("tokens",), {"step": fact.step, "args": fact.args}, JSON
+        case SignalReceived():
+            return "POST", ("signals", fact.signal), {"payload": fact.payload}, JSON
+        case CancelRequested():
+            return "POST", ("cancel",), None, JSON
+        case PauseRequested():
+            return "POST", ("pause",), None, JSON
+        case ResumeRequested():
+            return "POST", ("resume",), None, JSON
+
+
+def headers_of(request: Any) -> dict[str, str]:
+    """Headers for the reason and the correlation id of a request, percent-encoded."""
+    texts = {"X-Reason": request.reason, "X-Correlation-Id": request.correlation_id}
+    return {header: quote(text) for header, text in texts.items() if text}
+
+
+def _key(ids: RequestIds | None) -> str | None:
+    return None if ids is None else ids.request_id

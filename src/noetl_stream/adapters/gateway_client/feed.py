@@ -1,0 +1,170 @@
+"""Events as they happen, over Server-Sent Events that are opened again wherever they break (PROTOCOL §4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, Final, NamedTuple
+
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
+from noetl_stream.errors import TooBusy, Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.status import ENDED
+from noetl_stream.ports.operations.documents import document_of
+from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
+
+SILENCE_S: Final = 45.0
+"""A gateway sends something three times as often."""
+
+PATIENCE_S: Final = 60.0
+"""How long a broken connection is retried."""
+
+RETRY_S: Final = 2.0
+
+
+class Frame(NamedTuple):
+    """An event of a stream. ``data`` is its JSON, decoded."""
+
+    id: str
+    data: Any
+
+
+class Frames:
+    """Parses bytes into frames as they come (HTML Living Standard §9.2.6). ``last_id`` is that of the last complete
+    frame, with data or without; ``retry_s`` is how long to wait before reopening a broken stream.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._id = ""
+        self.last_id = ""
+        self._data: list[str] = []
+        self.retry_s = RETRY_S
+
+    def take(self, chunk: bytes) -> Iterator[Frame]:
+        """The frames that these bytes complete."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            field, _, value = line.decode().rstrip("\r").partition(":")
+            value = value.removeprefix(" ")
+            if not field and not value:
+                self.last_id = self._id
+                if self._data:
+                    yield Frame(self._id, codec.decode_json("\n".join(self._data).encode()))
+                self._data = []
+            elif field == "data":
+                self._data.append(value)
+            elif field == "id":
+                self._id = value
+            elif field == "retry" and value.isdigit():
+                self.retry_s = int(value) / 1000
+
+
+class GatewayFeed:
+    """:class:`~noetl_stream.ports.operations.feed.Feed`. A stream does not name the playbook of an event:
+    :attr:`~noetl_stream.ports.operations.feed.FeedEvent.path` is empty.
+    """
+
+    def __init__(self, connection: GatewayConnection) -> None:
+        self._connection = connection
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
+        async def has_more(last: str | None) -> bool:
+            """Whether a closed stream had more events: gateways stop, too."""
+            try:
+                found = await self._connection.get(ExecutionDocument, "executions", execution_id)
+            except Unreachable:
+                return True
+            return found.status not in ENDED or found.position > int(last or 0)
+
+        at = ("executions", execution_id, "events", "stream")
+        return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
+
+    async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
+        """Raises, while it is read: Unreachable: the connection cannot be opened again, or broke before the gateway
+        had said where the feed begins.
+        """
+        return await _Stream(self._connection, ("events", "stream"), after, _always).open()
+
+
+class _Stream:
+    """One stream over as many connections as it takes."""
+
+    def __init__(
+        self,
+        connection: GatewayConnection,
+        parts: tuple[str, ...],
+        last: str | None,
+        has_more: Callable[[str | None], Awaitable[bool]],
+    ) -> None:
+        self._connection = connection
+        self._parts = parts
+        self._last = last
+        self._has_more = has_more
+        self._open = AsyncExitStack()
+        self._retry_s = RETRY_S
+
+    async def open(self) -> AsyncIterator[list[FeedEvent]]:
+        return self._events(await self._connect())
+
+    async def _connect(self) -> AsyncIterator[bytes]:
+        headers = {} if self._last is None else {"Last-Event-ID": self._last}
+        asked = GatewayRequest("GET", self._parts, headers=headers)
+        return await self._open.enter_async_context(self._connection.stream(asked, SILENCE_S))
+
+    async def _events(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
+        try:
+            while True:
+                async for events in self._read(chunks):
+                    yield events
+                if not await self._has_more(self._last):
+                    return
+                chunks = await self._reconnect()
+        finally:
+            await self._open.aclose()
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
+        """Until the connection ends, for any reason."""
+        frames = Frames()
+        try:
+            async for chunk in chunks:
+                some = [_event_of(frame) for frame in frames.take(chunk)]
+                self._last = frames.last_id or self._last
+                self._retry_s = frames.retry_s
+                if some:
+                    yield some
+        except Unreachable:
+            return
+
+    async def _reconnect(self) -> AsyncIterator[bytes]:
+        await self._open.aclose()
+        if self._last is None:
+            text = f"the connection to {self._connection.url} broke before the first event"
+            raise Unreachable(text, hint="events may have been missed: start again")
+        clock = self._connection.clock
+        until_s = clock.monotonic_s() + PATIENCE_S
+        while True:
+            await clock.sleep(self._retry_s)
+            try:
+                return await self._connect()
+            except (Unreachable, TooBusy):
+                if clock.monotonic_s() >= until_s:
+                    raise
+
+
+def _event_of(frame: Frame) -> FeedEvent:
+    return FeedEvent(frame.id, document_of(frame.data, EventDocument), "")
+
+
+async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
+    async with aclosing(feed):  # type: ignore[type-var]
+        async for events in feed:
+            yield events
+            if events[-1].name == LAST_EVENT:
+                return
+
+
+async def _always(last: str | None) -> bool:
+    return True

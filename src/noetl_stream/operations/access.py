@@ -1,0 +1,225 @@
+"""API tokens and the audit, directly on Postgres: the first admin token is created this way."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Final
+
+from msgspec.structs import asdict
+
+from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
+from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.roles import ROLES
+from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
+from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.ports.access import (
+    LOCAL_NAME,
+    Audit,
+    AuditedAnswer,
+    AuditedCall,
+    AuditEntry,
+    StoredToken,
+    Tokens,
+    audit_text,
+    hash_of,
+    token_text,
+)
+from noetl_stream.ports.catalog import is_path
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.access import (
+    MOST_SEARCHED,
+    ApiTokenDocument,
+    AuditEntryDocument,
+    AuditPage,
+    NewApiTokenDocument,
+    NewToken,
+)
+from noetl_stream.ports.operations.problems import problem_kind
+
+TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
+SEED_BYTES: Final = 32
+MAX_PATHS: Final = 100
+LATEST_MS: Final = 253_370_764_800_000
+READ_AT_ONCE: Final = 1_000
+"""How many entries of the audit are read at once, where they are searched."""
+
+REFUSED_FROM: Final = 400
+"""Statuses from here on are refusals."""
+
+WITHOUT_ANSWER: Final = ("delete", "discard", "revoke")
+"""Prefixes of operations that answer nothing."""
+
+
+log = logging.getLogger(__name__)
+
+
+class DirectAccess:
+    """:class:`~noetl_stream.ports.operations.access.Access`, where each method is described."""
+
+    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock, recorded: OnRecord = unrecorded) -> None:
+        self._tokens = tokens
+        self._audit = audit
+        self._clock = clock
+        self._recorded = recorded
+
+    async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
+        now_ms = self._clock.now_ms()
+        _check(new, now_ms)
+        token_id, secret = _id_and_secret(seed or self._clock.random_bytes(SEED_BYTES))
+        paths = tuple(path.strip("/") for path in new.paths)
+        token = StoredToken(
+            id=token_id,
+            name=new.name,
+            role=new.role,
+            paths=paths,
+            secret_hash=hash_of(secret),
+            created_ms=now_ms,
+            created_by=by,
+            expires_ms=new.expires_ms,
+        )
+        if not await self._tokens.add(token):
+            made = await self._tokens.get(token_id)
+            if made is None:
+                raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
+            token = made  # by this call's earlier attempt, or at this moment by another gateway
+        return NewApiTokenDocument(**asdict(_shown(token)), secret=token_text(token_id, secret))
+
+    async def tokens(self) -> list[ApiTokenDocument]:
+        return [_shown(token) for token in await self._tokens.list_all()]
+
+    async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
+        async with self._recorded("revokeToken", token_id, by, reason):
+            if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
+                raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
+
+    async def audit(
+        self,
+        limit: int,
+        cursor: str | None,
+        principal: str | None = None,
+        *,
+        operation: str | None = None,
+        target: str | None = None,
+        refused: bool | None = None,
+    ) -> AuditPage:
+        def is_wanted(entry: AuditEntry) -> bool:
+            attempt, status = entry.attempt, entry.answer.status if entry.answer else 0
+            return (
+                operation in (None, attempt.operation)
+                and target in (None, attempt.target)
+                and refused in (None, status >= REFUSED_FROM)
+            )
+
+        size = page_size(limit)
+        is_narrowed = (operation, target, refused) != (None, None, None)
+        read_at_once = READ_AT_ONCE if is_narrowed else size + 1
+        before, found = read_cursor(cursor, int), list[AuditEntry]()
+        for _ in range(MOST_SEARCHED // READ_AT_ONCE):
+            entries = await self._audit.page(read_at_once, before, principal)
+            found += filter(is_wanted, entries)
+            if len(found) > size or len(entries) < read_at_once:
+                shown, following = page_of(found[: size + 1], size, lambda entry: entry.number)
+                return AuditPage([_entry(entry) for entry in shown], following)
+            before = entries[-1].number
+        return AuditPage([_entry(entry) for entry in found], cursor_of(before))
+
+
+def _id_and_secret(seed: bytes) -> tuple[str, str]:
+    """Those of this seed's token. The id is shown, and reveals nothing of the secret."""
+    return sha256(b"id" + seed).hexdigest()[:16], sha256(b"secret" + seed).hexdigest()
+
+
+def _check(new: NewToken, now_ms: int) -> None:
+    if TOKEN_NAME.fullmatch(new.name) is None:
+        hint = "use 1 to 64 letters, digits, `_`, `.`, `@` and `-`, beginning with a letter, a digit or `_`"
+        raise UsageError(f"{new.name!r} is not a valid token name", hint=hint)
+    if new.name == LOCAL_NAME:
+        raise UsageError(f"the name {new.name!r} is for the gateway of the embedded stack", hint="choose another name")
+    if new.role not in ROLES:
+        raise UsageError(f"{new.role!r} is not a role", hint=f"use one of {', '.join(ROLES)}")
+    if new.role == "admin" and new.paths:
+        raise UsageError("an admin token cannot be limited to paths", hint="it could create a token without paths")
+    if len(new.paths) > MAX_PATHS or not all(is_path(path.strip("/")) for path in new.paths):
+        raise UsageError("the paths of a token must be paths of playbooks or folders", hint="e.g. `team/reports`")
+    if new.expires_ms is not None and not now_ms < new.expires_ms <= LATEST_MS:
+        raise UsageError("the token would expire in the past, or after the year 9999", hint="choose a future time")
+
+
+def _shown(token: StoredToken) -> ApiTokenDocument:
+    return ApiTokenDocument(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        paths=list(token.paths),
+        created=iso(token.created_ms),
+        created_by=token.created_by,
+        expires=iso_or_none(token.expires_ms),
+        last_used=iso_or_none(token.last_used_ms),
+        revoked=iso_or_none(token.revoked_ms),
+        revoked_by=token.revoked_by,
+    )
+
+
+def _entry(entry: AuditEntry) -> AuditEntryDocument:
+    attempt, answer = entry.attempt, entry.answer
+    return AuditEntryDocument(
+        number=entry.number,
+        at=iso(attempt.at_ms),
+        principal=attempt.principal,
+        role=attempt.role,
+        method=attempt.method,
+        operation=attempt.operation,
+        target=attempt.target,
+        correlation_id=attempt.correlation_id,
+        remote=attempt.remote,
+        idempotency_key=attempt.idempotency_key,
+        status=answer.status if answer is not None else None,
+        reason=answer.reason if answer is not None else "",
+        made=answer.made if answer is not None else "",
+        left_out=answer.left_out if answer is not None else 0,
+    )
+
+
+class AuditRecord:
+    """A :class:`OnRecord` that writes an entry before the operation and its outcome afterwards, as a gateway does."""
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+
+    @asynccontextmanager
+    async def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AsyncIterator[None]:
+        """
+        Raises:
+            Unreachable: the entry cannot be written; the operation did not run.
+        """
+        call = AuditedCall(
+            at_ms=self._clock.now_ms(),
+            principal=audit_text(by),
+            role="",
+            method="",
+            operation=operation,
+            target=audit_text(target),
+            correlation_id="",
+            remote="",
+            idempotency_key="",
+        )
+        number = await self._audit.begin(call)
+        try:
+            yield
+        except Exception as error:
+            kind = problem_kind(error)
+            await self._answer(number, AuditedAnswer(kind.status, kind.name))
+            raise
+        status = 204 if operation.startswith(WITHOUT_ANSWER) else 200
+        await self._answer(number, AuditedAnswer(status, audit_text(reason)))
+
+    async def _answer(self, number: int, answer: AuditedAnswer) -> None:
+        try:
+            await self._audit.answer(number, answer)
+        except NoetlError as error:
+            log.error("cannot record the outcome of audit entry %s (%s): %s", number, answer.status, error)

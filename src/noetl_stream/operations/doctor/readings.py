@@ -1,0 +1,200 @@
+"""What the checks look at, read once and all at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.errors import Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import TRIGGER
+from noetl_stream.model.messages import MemoryUse, WorkerPresence
+from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.operations.answers import server_uses, workers_of
+from noetl_stream.ports.access import StoredToken, Tokens
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.command_queue import CommandQueue, QueuedPool
+from noetl_stream.ports.credentials import CredentialInfo, Credentials
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetters, HeldLetters
+from noetl_stream.ports.diagnosis import (
+    DatabaseDiagnosis,
+    DatabaseFacts,
+    NatsDiagnosis,
+    NatsFacts,
+    NatsStorage,
+    StreamFacts,
+)
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.store import KnownServer, PartitionView, Store
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
+from noetl_stream.sealing.keys import KeyRing
+
+if TYPE_CHECKING:
+    from noetl_stream.engine.aggregates.triggers import TriggerState
+
+Read = TypeVar("Read")
+
+READ_S: Final = 10.0
+"""How long each reading may take."""
+
+MOVES_S: Final = 1.0
+"""A server that folds at all folds something of a partition within this time."""
+
+COUNTED: Final = 100
+"""Counts that can be large stop here."""
+
+MOST_TRIGGERS: Final = 1_000
+"""How many triggers are looked at, by path."""
+
+
+STREAMS: Final = (EVENTS, COMMANDS, RESULTS, LOGS)
+ROLE: Final = "noetl_gateway"
+"""The Postgres role that whoever asks should be a member of, and no more."""
+
+
+class DoctorPorts(NamedTuple):
+    """
+    Attributes:
+        keys: Those that open credentials; ``None`` if this process has none.
+        on_demand: Whether commands start a server here when they need one.
+    """
+
+    database: DatabaseDiagnosis
+    nats: NatsDiagnosis
+    store: Store
+    log: EventLog
+    queue: CommandQueue
+    bus: Bus
+    dead_letters: DeadLetters
+    tokens: Tokens
+    credentials: Credentials
+    clock: Clock
+    keys: KeyRing | None
+    on_demand: bool = False
+
+
+class Timed(NamedTuple, Generic[Read]):
+    """What was read, and between which times of this process, ms since the epoch."""
+
+    value: Read
+    from_ms: int
+    to_ms: int
+
+
+class Folding(NamedTuple):
+    """Inputs that are not folded yet, by partition; of those in ``stands``, none was folded for a while."""
+
+    behind: Mapping[int, int]
+    stands: Sequence[int]
+
+
+class Readings(NamedTuple):
+    """Each is awaited by every check that needs it, and raises what reading it raised."""
+
+    database: asyncio.Future[Timed[DatabaseFacts]]
+    nats: asyncio.Future[NatsFacts]
+    schema: asyncio.Future[None]
+    streams: asyncio.Future[list[Timed[StreamFacts]]]
+    storage: asyncio.Future[NatsStorage]
+    warnings: asyncio.Future[list[str]]
+    excess: asyncio.Future[list[str]]
+    known: asyncio.Future[list[KnownServer]]
+    servers: asyncio.Future[Timed[list[MemoryUse]]]
+    workers: asyncio.Future[Timed[list[WorkerPresence]]]
+    pools: asyncio.Future[list[QueuedPool]]
+    partitions: asyncio.Future[list[PartitionView]]
+    folding: asyncio.Future[Folding]
+    living: asyncio.Future[dict[ExecutionStatus, int]]
+    stuck: asyncio.Future[list[str]]
+    letters: asyncio.Future[list[DeadLetter]]
+    held_letters: asyncio.Future[HeldLetters]
+    triggers: asyncio.Future[list[TriggerState]]
+    credentials: asyncio.Future[list[CredentialInfo]]
+    tokens: asyncio.Future[list[StoredToken]]
+
+    async def close(self) -> None:
+        """Ends what still goes on, and drops errors that no check has asked for."""
+        await end_tasks(list(self))
+        for one in self:
+            if not one.cancelled():
+                one.exception()
+
+
+def begin(ports: DoctorPorts) -> Readings:
+    """Begins all readings."""
+    pools = reading("the pools", ports.queue.pools())
+    return Readings(
+        database=reading("Postgres", _timed(ports.clock, ports.database.facts())),
+        nats=reading("NATS", ports.nats.facts()),
+        schema=reading("the schema", ports.store.verify()),
+        streams=reading("the streams", _streams(ports)),
+        storage=reading("the storage of NATS", ports.nats.storage()),
+        warnings=reading("the settings of Postgres", ports.store.durability_warnings()),
+        excess=reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
+        known=reading("the servers", ports.database.live_servers()),
+        servers=reading("the servers", _timed(ports.clock, server_uses(ports.bus))),
+        workers=reading("the workers", _timed(ports.clock, _workers(ports, pools))),
+        pools=pools,
+        partitions=reading("the partitions", ports.store.read_partitions()),
+        folding=reading("the fold", _folding(ports)),
+        living=reading("the executions", ports.store.living_by_status()),
+        stuck=reading("the executions", ports.store.stuck(COUNTED)),
+        letters=reading("the dead letters", ports.dead_letters.page(COUNTED, None)),
+        held_letters=reading("the dead letters", ports.dead_letters.held()),
+        triggers=reading("the triggers", _triggers(ports.store)),
+        credentials=reading("the credentials", ports.credentials.list_all()),
+        tokens=reading("the tokens", ports.tokens.list_all()),
+    )
+
+
+def reading(what: str, work: Awaitable[Read]) -> asyncio.Future[Read]:
+    """Begins to read; it ends in time, or raises :class:`~noetl_stream.errors.Unreachable`."""
+    return asyncio.ensure_future(_in_time(what, work))
+
+
+async def _in_time(what: str, work: Awaitable[Read]) -> Read:
+    try:
+        return await asyncio.wait_for(work, READ_S)
+    except TimeoutError:
+        raise Unreachable(f"reading {what} took longer than {READ_S:g} s") from None
+
+
+async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
+    from_ms = clock.now_ms()
+    return Timed(await work, from_ms, clock.now_ms())
+
+
+async def _streams(ports: DoctorPorts) -> list[Timed[StreamFacts]]:
+    return await asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
+
+
+async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> list[WorkerPresence]:
+    return await workers_of(ports.bus, [pool.pool for pool in await pools])
+
+
+async def _triggers(store: Store) -> list[TriggerState]:
+    from noetl_stream.engine.aggregates.triggers import TriggerState  # most commands start faster without it
+
+    rows = await store.list_aggregates(TRIGGER, "", MOST_TRIGGERS, None)
+    return [codec.decode_as(TriggerState, row.state) for row in rows]
+
+
+async def _folding(ports: DoctorPorts) -> Folding:
+    """Looks twice if something is behind, since under load something always is."""
+    before = await _behind(ports)
+    if not before:
+        return Folding({}, [])
+    await ports.clock.sleep(MOVES_S)
+    after = await _behind(ports)
+    stands = [id for id, (cursor, _) in after.items() if id in before and before[id][0] == cursor]
+    return Folding({id: behind for id, (_, behind) in after.items()}, stands)
+
+
+async def _behind(ports: DoctorPorts) -> dict[int, tuple[int, int]]:
+    """Cursor and inputs above it of the partitions that have some."""
+    cursors = {view.id: view.last_seq for view in await ports.store.read_partitions()}
+    behind = await ports.log.beyond(cursors)
+    return {id: (cursors[id], count) for id, count in behind.items() if count}

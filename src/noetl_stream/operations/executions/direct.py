@@ -1,0 +1,418 @@
+"""Executions, directly on NATS and Postgres: for the gateway, and for the command line without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from noetl_stream.errors import (
+    Conflict,
+    NoetlError,
+    NotFound,
+    PlaybookRefused,
+    UsageError,
+    VersionMismatch,
+)
+from noetl_stream.model import codec
+from noetl_stream.model.digits import digits_lost_text
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact, RerunRefused
+from noetl_stream.model.events import client as client_events
+from noetl_stream.model.ids import digest_of, uuid7
+from noetl_stream.model.messages import FORMAT, Request
+from noetl_stream.operations.executions.documents import (
+    START_EVENTS,
+    error_of,
+    event_document,
+    execution_document,
+    listed_document,
+    loaded,
+    loaded_result,
+)
+from noetl_stream.operations.executions.follow import until_begun, until_ended
+from noetl_stream.operations.executions.known import known_plan, known_row
+from noetl_stream.operations.executions.listing import listing_of
+from noetl_stream.operations.executions.logs import ExecutionLogs
+from noetl_stream.operations.executions.notices import (
+    Notices,
+    declared_inputs,
+    notices_of,
+    read_notices,
+    undeclared_workload,
+)
+from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
+from noetl_stream.operations.executions.run_workers import RunWorkers
+from noetl_stream.operations.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
+from noetl_stream.operations.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
+from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.executions import (
+    AcceptedDocument,
+    CtxDocument,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    IterationPage,
+    RequestIds,
+    RerunOptions,
+    ResultDocument,
+    Start,
+    StepRunDocument,
+    StepRunRange,
+    StepRunResultDocument,
+    StepRunsDocument,
+    WaitDocument,
+    WarningDocument,
+    WhyDocument,
+)
+from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+if TYPE_CHECKING:
+    from noetl_stream.operations.why.journal import JournalHistories
+    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.ports.operations.cluster import Cluster
+
+FIRST_EVENTS: Final = 10
+"""A rejected rerun says so within its first events."""
+
+DESCRIBED_EVENTS: Final = 2_000
+"""A longer journal is not read as a whole for :meth:`DirectExecutions.get`, which callers poll."""
+
+ORIGINALS_AT_ONCE: Final = 4
+"""How many whole journals are in memory at once to be run again: one command may retry a thousand executions."""
+
+_ERRORS: Final[Mapping[str, type[NoetlError]]] = {
+    "unknown_execution": NotFound,
+    "exists": Conflict,
+    "not_started": Conflict,
+    "quarantined": Conflict,
+    "ended": Conflict,
+    "ending": Conflict,
+    "not_ended": Conflict,
+    "not_failed": Conflict,
+    "too_many_signals": Conflict,
+    "version_mismatch": VersionMismatch,
+}
+"""By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
+
+
+class ExecutionPorts(msgspec.Struct, frozen=True):
+    requests: Requests
+    bus: Bus
+    blobs: Blobs
+    store: Store
+    catalog: Catalog
+    clock: Clock
+    logs: ExecutionLogs
+
+
+class DirectExecutions:
+    """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described.
+
+    Args:
+        cluster: Gives what :meth:`why` reads.
+        unanswered: Called before a start, and whenever no server has answered a request, before it is published again.
+            Without it, an unanswered request fails after :data:`PATIENCE_S`; it is stored then, and the next server
+            takes it.
+        recorded: Records each deletion in the audit.
+    """
+
+    def __init__(
+        self,
+        ports: ExecutionPorts,
+        checking: PlaybookChecker,
+        cluster: Callable[[], Cluster],
+        unanswered: Callable[[], Awaitable[None]] | None = None,
+        recorded: OnRecord = unrecorded,
+    ) -> None:
+        self._ports = ports
+        self._recorded = recorded
+        self._cluster = cluster
+        self._store = ports.store
+        self._checking = checking
+        self._client = Client(ports.requests, ports.blobs, ports.bus)
+        self._unanswered = unanswered
+        self._workers = RunWorkers(ports.store)
+        self._summaries = StepSummaries(ports.store)
+        self._histories: JournalHistories | None = None
+        self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
+
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+        """A playbook that is known only as checked is not compiled for the answer, which then has no ``waits``."""
+        from noetl_stream.model.traces import read_traceparent  # verbs that read start faster without it
+
+        found = await find_playbook(wanted, self._store, self._ports.catalog)
+        digest, stored = digest_of(found.source), found.stored
+        checked = self._checking.checked(digest)
+        if checked is not None:
+            stored = stored or await self._store.playbook(digest) is not None
+        else:
+            checked = await self._checking.plan(found.source, found.name)
+        refuse_workload(checked, wanted.workload)
+        more: dict[str, Any] = {"workload": dict(wanted.workload), "digits_lost": list(wanted.digits_lost)}
+        if (caller := read_traceparent(wanted.traceparent)) is not None:
+            more |= msgspec.structs.asdict(caller)
+        request = self._request(ids, checked, wanted, by, **more)
+        await self._submit(request, source=None if stored else found.source)
+        return await self._document(request.execution_id, with_waits=not isinstance(checked, CheckedText))
+
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
+        size = page_size(limit)
+        found = await self._store.list_executions(listing_of(chosen), size + 1, read_cursor(cursor, str))
+        rows, following = page_of(found, size, lambda row: row.execution_id)
+        return ExecutionPage([listed_document(row) for row in rows], following)
+
+    async def get(self, execution_id: str) -> ExecutionDocument:
+        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and the execution has
+        ended or has more since its last snapshot.
+        """
+        return await self._document(execution_id)
+
+    async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
+        row = await self._row(execution_id)
+        is_short = row.position <= DESCRIBED_EVENTS
+        journal = await self._store.journal(execution_id, 0, None if is_short else START_EVENTS)
+        waits: Sequence[WaitDocument] | None = () if is_short else None
+        if with_waits and row.finished_ms is None:
+            waits = await self._waits(row, journal if is_short else None)
+        notices = await self._notices(row, journal, is_whole=is_short)
+        steps = summarize(journal) if is_short else await self._summaries.of(execution_id)
+        now_ms = self._ports.clock.now_ms()
+        return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
+
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Sequence[WaitDocument] | None:
+        """
+        Args:
+            journal: ``None`` if it is long.
+        """
+        from noetl_stream.engine.replay import replay
+        from noetl_stream.operations.executions.states import state_at
+        from noetl_stream.operations.executions.waits import awaited  # what has ended waits for nothing
+
+        if journal is not None:
+            state = replay(row.execution_id, journal)
+        else:
+            state = await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
+        if state is None:
+            return None if journal is None else ()
+        return list(awaited(state, await self._plan(row)))
+
+    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
+        await self._row(execution_id)
+        await until_ended(self._store, self._ports.bus, execution_id, timeout_s)
+        return await self.get(execution_id)
+
+    async def result(self, execution_id: str) -> ResultDocument:
+        """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
+        row = await self._ended(execution_id)
+        result = await loaded_result(row, self._store, self._ports.blobs)
+        return ResultDocument(execution_id, row.status, result, error_of(row))
+
+    async def steps(self, execution_id: str) -> list[StepRunDocument]:
+        row = await self._row(execution_id)
+        return await step_runs(self._store, execution_id, row.trace_id)
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        row = await self._row(execution_id)
+        return await self._summaries.page(row, wanted)
+
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
+        await self._row(execution_id)
+        step, payload = await self._summaries.result(execution_id, step_run_id)
+        result = await loaded(payload, f"step run {step_run_id}", self._store, self._ports.blobs)
+        return StepRunResultDocument(execution_id, step_run_id, step, result)
+
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
+        await self._row(execution_id)
+        after = read_cursor(cursor, list)
+        return await iterations_page(self._store, execution_id, step_run_id, page_size(limit), after)
+
+    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
+        row = await self._row(execution_id)
+        events = await self._store.journal(execution_id, after, limit)
+        workers = await self._workers.names(execution_id, events)
+        return [
+            event_document(execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
+            for event in events
+        ]
+
+    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        return await self._ports.logs.page(await self._row(execution_id), chosen, after, limit)
+
+    async def ctx(self, execution_id: str) -> CtxDocument:
+        from noetl_stream.operations.executions.ctx_history import ctx_history  # other verbs replay nothing
+
+        row = await self._row(execution_id)
+        history = await ctx_history(self._store, execution_id)
+        return CtxDocument(codec.decode_shown(row.ctx), row.ctx_version, history)
+
+    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
+        await self._row(execution_id)
+        ports = self._ports
+        try:
+            return await ask_of(
+                ports.requests, ports.bus, ports.clock, execution_id, fact, self._patience(execution_id)
+            )
+        except RequestRefused as refused:
+            raise _error(refused) from None
+
+    async def rerun(
+        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
+    ) -> ExecutionDocument:
+        original = await self._ended(execution_id)
+        begin = client_events.Rerun(
+            execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
+        )
+        request = self._request(ids, original, wanted, by, rerun=begin)
+        await self._refuse_impossible(request, original)
+        await self._submit(request, source=None)
+        await until_begun(self._store, self._ports.bus, request.execution_id, PATIENCE_S)
+        for row in await self._store.journal(request.execution_id, 0, FIRST_EVENTS):
+            if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
+                raise _ERRORS.get(fact.code, UsageError)(fact.reason)
+        return await self.get(request.execution_id)
+
+    async def _refuse_impossible(self, request: Request, original: ExecutionRow) -> None:
+        """Tries a rerun before it is requested: one that a server refuses has begun, and stays as a failed one.
+
+        Raises:
+            NotFound, Conflict, UsageError: as the server would refuse it.
+        """
+        from noetl_stream.engine.rerun import JournalSummary, reuse  # most verbs start faster without it
+
+        plan = await self._plan(original)
+        fact = request.fact
+        if plan is None or await self._store.request(request.execution_id, request.request_id) is not None:
+            return
+        assert isinstance(fact, ExecutionRequested)
+        async with self._originals:
+            journal = await self._store.journal(original.execution_id)
+            if len(journal) != original.position:
+                raise NotFound(f"execution {original.execution_id} is being deleted")
+
+            def tried() -> Sequence[Fact]:
+                return reuse(plan, request.execution_id, fact, JournalSummary(original.execution_id, journal))
+
+            first, *_ = await asyncio.to_thread(tried)
+        if isinstance(first, RerunRefused):
+            raise _ERRORS.get(first.code, UsageError)(first.reason)
+
+    async def why(self, execution_id: str) -> WhyDocument:
+        from noetl_stream.operations.why.answer import explain, observe  # most verbs start faster without it
+        from noetl_stream.operations.why.journal import JournalHistories
+        from noetl_stream.operations.why.reason import Environment
+
+        row = await self._row(execution_id)
+        if self._histories is None:
+            self._histories = JournalHistories(self._store)
+        # What ended otherwise than by a failure is explained by its journal alone.
+        plan = None if row.status in ("completed", "cancelled") else await self._plan(row)
+        around = Environment(await self._store.now_ms())
+        async with self._histories.read(row) as history:
+            if row.finished_ms is None:
+                around = await observe(self._cluster(), self._store, row, history, around.now_ms)
+            if plan is None:  # there are no guards to evaluate
+                return explain(execution_id, history, None, around)
+            return await asyncio.to_thread(explain, execution_id, history, plan, around)
+
+    async def delete(self, execution_id: str, by: str) -> None:
+        from noetl_stream.operations.executions.objects import delete_by_server  # most verbs start faster without it
+        from noetl_stream.ports.deletion import delete_execution
+
+        async with self._recorded("deleteExecution", execution_id, by):
+            await self._ended(execution_id)
+            await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
+
+    def _request(
+        self,
+        ids: RequestIds | None,
+        playbook: Plan | CheckedText | ExecutionRow,
+        wanted: Start | RerunOptions,
+        by: str,
+        **more: Any,
+    ) -> Request:
+        clock = self._ports.clock
+        ids = ids or RequestIds(self._new_id(), self._new_id())
+        fact = ExecutionRequested(
+            ids.request_id,
+            playbook.digest,
+            playbook.path,
+            ctx=dict(wanted.ctx),
+            principal=by,
+            reason=wanted.reason,
+            correlation_id=wanted.correlation_id,
+            priority=wanted.priority,
+            **{"trace_id": clock.random_bytes(16).hex(), **more},
+        )
+        return Request(ids.execution_id, ids.request_id, fact, format=FORMAT)
+
+    def _new_id(self) -> str:
+        return uuid7(self._ports.clock.now_ms(), self._ports.clock.random_bytes(10))
+
+    async def _submit(self, request: Request, source: str | None) -> None:
+        """Publishes a request until it is answered; an answered one is not published again."""
+        if await self._store.request(request.execution_id, request.request_id) is not None:
+            return
+        if source is not None:
+            await self._client.put(source)
+        if self._unanswered is not None:
+            await self._unanswered()
+        follower = await self._client.follow(request.execution_id).open()
+        try:
+            await self._client.begin(request, follower, unanswered=self._patience(request.execution_id))
+        except RequestRefused as refused:
+            raise _error(refused) from None
+        finally:
+            await follower.close()
+
+    async def _row(self, execution_id: str) -> ExecutionRow:
+        return await known_row(self._store, execution_id)
+
+    async def _ended(self, execution_id: str) -> ExecutionRow:
+        row = await self._row(execution_id)
+        if row.finished_ms is None:
+            raise Conflict(f"execution {execution_id} has not ended: its status is {row.status}")
+        return row
+
+    async def _plan(self, row: ExecutionRow) -> Plan | None:
+        """The plan of its playbook; ``None`` if that does not compile here."""
+        return await known_plan(self._store, self._checking, row)
+
+    async def _notices(self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool) -> Notices | None:
+        """Its notices; ``None`` for one with a long journal that has not ended, which callers poll."""
+        if is_whole:
+            notices = notices_of(journal)
+        elif row.finished_ms is not None:
+            notices = await read_notices(self._store, row)
+        else:
+            return None
+        requested = codec.decode_fact(journal[0].data) if journal else None
+        if isinstance(requested, ExecutionRequested) and requested.digits_lost:
+            notices.warn([WarningDocument("digits_lost", digits_lost_text(requested.digits_lost), None)])
+        if isinstance(requested, ExecutionRequested) and requested.workload:
+            playbook = self._checking.checked(row.digest) or await self._plan(row)
+            notices.warn(
+                undeclared_workload(requested.workload, declared_inputs(playbook)) if playbook is not None else ()
+            )
+        return notices
+
+    def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
+        if self._unanswered is not None:
+            return self._unanswered
+        return patience(self._ports.clock, f"execution {execution_id}")
+
+
+def _error(refused: RequestRefused) -> NoetlError:
+    if any("line" in one for one in refused.diagnostics):
+        return PlaybookRefused(refused.message, refused.diagnostics)
+    return _ERRORS.get(refused.code, UsageError)(refused.message)

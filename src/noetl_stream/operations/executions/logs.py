@@ -1,0 +1,125 @@
+"""What the tasks of an execution have written: read from LOGS, without the secrets that it was given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import iso
+from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.logs import LogFilter, LogLineDocument, LogPage
+from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.ports.task_logs import StoredBatch, TaskLogs
+
+log = logging.getLogger(__name__)
+
+SCANNED_BYTES: Final = 8 * 1024 * 1024
+"""How much is searched for one page. A page may be short, or empty, and not the last."""
+
+SHOWN_CHARACTERS: Final = 1024 * 1024
+"""A page ends after this many."""
+
+LINGER_MS: Final = 1_000
+"""How long after an execution ends its lines may still be on their way."""
+
+
+class LogPlace(msgspec.Struct, frozen=True, gc=False):
+    """After the line ``number`` of the batch ``sequence``; after all of it without a number."""
+
+    sequence: int
+    number: int | None
+
+    @classmethod
+    def read(cls, text: str) -> LogPlace:
+        sequence, dot, number = text.partition(".")
+        return cls(int(sequence), int(number) if dot else None)
+
+    def __str__(self) -> str:
+        return str(self.sequence) if self.number is None else f"{self.sequence}.{self.number}"
+
+    @property
+    def first(self) -> int:
+        """The sequence to read from."""
+        return self.sequence + 1 if self.number is None else self.sequence
+
+
+class ExecutionLogs:
+    """Pages of the lines of an execution.
+
+    Args:
+        secrets: Hides the values that an execution was given. Lines are searched as they are shown.
+    """
+
+    def __init__(self, logs: TaskLogs, secrets: UsedSecrets, clock: Clock) -> None:
+        self._logs = logs
+        self._secrets = secrets
+        self._clock = clock
+
+    async def page(self, row: ExecutionRow, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        """At most ``limit`` lines after the id ``after``. Raises as of :meth:`TaskLogs.read`."""
+        has_ended = row.finished_ms is not None and row.finished_ms < self._clock.now_ms() - LINGER_MS
+        place, scanned, shown = LogPlace.read(after), 0, 0
+        redactor = (await self._secrets.redactors((row.execution_id,))).get(row.execution_id)
+        items: list[LogLineDocument] = []
+        while len(items) < limit and scanned < SCANNED_BYTES:
+            batches = await self._logs.read(row.execution_id, place.first)
+            if not batches:
+                return LogPage(items, str(place), "ended" if has_ended else "live")
+            for batch in batches:
+                scanned += len(batch.body)
+                lines = _lines(batch, place)
+                if redactor is not None:
+                    lines = await asyncio.to_thread(hidden, redactor, lines)
+                for line in lines:
+                    place = LogPlace.read(line.id)
+                    if _is_chosen(line, chosen):
+                        items.append(line)
+                        shown += len(line.text)
+                    if len(items) == limit or shown > SHOWN_CHARACTERS:
+                        return LogPage(items, str(place), "more")
+                place = LogPlace(batch.sequence, None)
+        return LogPage(items, str(place), "more")
+
+
+def _lines(stored: StoredBatch, after: LogPlace) -> list[LogLineDocument]:
+    """The lines of a batch after a place; none of one that cannot be read."""
+    try:
+        batch = codec.decode_log_batch(stored.body)
+    except PayloadRefused as error:
+        log.warning("batch %d of LOGS is passed over: %s", stored.sequence, error)
+        return []
+    begun = after.number + 1 if after.sequence == stored.sequence and after.number is not None else 0
+    last = len(batch.lines) - 1
+    return [
+        LogLineDocument(
+            id=str(LogPlace(stored.sequence, number if number < last else None)),
+            at=iso(line.at_ms),
+            step=batch.step,
+            step_run_id=batch.step_run_id,
+            task=line.task,
+            attempt=line.attempt,
+            iteration=list(line.iteration),
+            stream=line.stream,
+            text=line.text,
+            pool=stored.pool,
+            worker=batch.worker,
+        )
+        for number, line in enumerate(batch.lines[begun:], begun)
+    ]
+
+
+def _is_chosen(line: LogLineDocument, chosen: LogFilter) -> bool:
+    within = chosen.iteration
+    return (
+        chosen.step in (None, line.step)
+        and chosen.task in (None, line.task)
+        and (within is None or tuple(line.iteration[: len(within)]) == within)
+        and (chosen.since_ms is None or line.at >= iso(chosen.since_ms))
+        and (chosen.grep is None or chosen.grep in line.text)
+    )

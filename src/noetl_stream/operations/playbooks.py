@@ -1,0 +1,341 @@
+"""The catalog, directly on Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import asdict
+
+from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.paths import covers
+from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
+from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.operations.statistics import PlaybookStatistics
+from noetl_stream.playbook.diagnostics import Diagnostic, Problems
+from noetl_stream.ports.catalog import (
+    PLAYBOOK,
+    SCHEMA,
+    Address,
+    Catalog,
+    CatalogEntry,
+    KindTaken,
+    VersionAmbiguous,
+    VersionTaken,
+    find_entry,
+    find_versions,
+    is_path,
+    is_version,
+    read_address,
+    words_in,
+)
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.graphs import GraphDocument
+from noetl_stream.ports.operations.playbooks import (
+    CheckedDocument,
+    PlaybookDiffDocument,
+    PlaybookDocument,
+    PlaybookPage,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.store import Store
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.check.calls import PlaybookCall
+    from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
+    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.playbook.trigger.document import TriggerDocument
+
+PART_HINT = "up to 256 printable characters except white space and `@`"
+STATISTICS_MS = 7 * 24 * 3_600_000
+MAX_CALLS_LOOKED_UP = 100
+"""Calls of other playbooks that a check looks up in the catalog."""
+
+MAX_TRIGGERS_LOOKED_AT = 1_000
+"""Registered triggers among which a check looks for a circle."""
+
+
+class PlaybookPorts(NamedTuple):
+    store: Store
+    catalog: Catalog
+    clock: Clock
+
+
+class DirectPlaybooks:
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described.
+
+    Args:
+        recorded: Records each deletion in the audit.
+        begin: Called with what is registered, which may be a schedule or a trigger, and by whom.
+    """
+
+    def __init__(
+        self,
+        ports: PlaybookPorts,
+        checking: PlaybookChecker,
+        recorded: OnRecord = unrecorded,
+        begin: Callable[[CatalogEntry, CheckResult, str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._begin = begin
+        self._recorded = recorded
+        self._store = ports.store
+        self._catalog = ports.catalog
+        self._clock = ports.clock
+        self._checking = checking
+        self._statistics = PlaybookStatistics(ports.store)
+
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
+        checked = await self._checking.check_document(source, name, proves=True)
+        if checked.plan is not None and checked.plan.named_schemas:
+            schemas = await self._schemas(checked.plan.named_schemas, paths)
+            checked = await self._checking.check_document(source, name, schemas, proves=True)
+        document = checked.document
+        unknown = await self._unregistered(checked.calls, name)
+        unknown += await self._circle(checked.trigger, name)
+        return CheckedDocument(
+            ok=checked.ok,
+            path=document.path if document else None,
+            version=document.version if document else None,
+            digest=document.digest if document else None,
+            diagnostics=sorted([*checked.diagnostics, *unknown]),
+            graph=await _drawn(checked.draft) if graph and checked.draft is not None else None,
+        )
+
+    async def _schemas(self, addresses: Iterable[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The registered ones, by address."""
+        found: dict[str, dict[str, Any]] = {}
+        for text in addresses:
+            address = read_address(text)
+            if address is None or not covers(paths, address.path):
+                continue
+            with suppress(NotFound, UsageError):
+                entry = await find_entry(self._catalog, address, SCHEMA)
+                checked = await self._checking.check_document((await self._source(entry)).encode(), text)
+                if checked.schema is not None:
+                    found[text] = checked.schema.content
+        return found
+
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
+        checked = await self._checking.check_document(source, name)
+        if checked.document is None:
+            raise refusal_of(checked, name)
+        text = source.decode()
+        wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
+        try:
+            entry = await self._catalog.register(wanted, text)
+        except (VersionTaken, KindTaken) as error:
+            raise Conflict(error.message, hint=error.hint) from None
+        is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
+        try:
+            if self._begin is not None:
+                await self._begin(entry, checked, by)
+        except (UsageError, Conflict, Forbidden):
+            if is_new:
+                await self._catalog.delete(entry.path, entry.revision)
+            raise
+        return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
+
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        size, after = page_size(limit), read_cursor(cursor, str)
+        found = await self._catalog.latest(prefix, labels, size + 1, after, words=words_in(words))
+        entries, following = page_of(found, size, lambda entry: entry.path)
+        return PlaybookPage([entry_document(entry) for entry in entries], following)
+
+    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
+        entry = await find_entry(self._catalog, _address(path, version))
+        return PlaybookWithSourceDocument(**asdict(entry_document(entry)), source=await self._source(entry))
+
+    async def versions(self, path: str) -> list[PlaybookDocument]:
+        return [entry_document(entry) for entry in await find_versions(self._catalog, _address(path, None).path)]
+
+    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
+        """
+        Raises, besides the errors of the port:
+            PlaybookRefused: it was registered where other tool kinds are installed.
+        """
+        from noetl_stream.playbook.compile.view import compiled_view
+
+        return compiled_view(await self._plan(path, version))
+
+    async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
+        """Raises: as :meth:`plan`."""
+        from noetl_stream.operations.graphs import graph_document
+
+        return graph_document(
+            await (self._plan(path, version) if digest is None else self._text(path, version, digest))
+        )
+
+    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
+        second = await find_entry(self._catalog, _address(path, after))
+        first = await (self._earlier(second) if before is None else find_entry(self._catalog, _address(path, before)))
+        return await self._diff(first, await self._source(second), second)
+
+    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
+        try:
+            text = source.decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{name} is not UTF-8 text") from None
+        return await self._diff(await find_entry(self._catalog, _address(path, before)), text, None, name)
+
+    async def _earlier(self, entry: CatalogEntry) -> CatalogEntry | None:
+        """The entry that was registered before this one, if any."""
+        entries = await self._catalog.versions(entry.path)
+        return next((one for one in entries if one.revision < entry.revision), None)
+
+    async def _diff(
+        self, first: CatalogEntry | None, text: str, second: CatalogEntry | None, name: str = ""
+    ) -> PlaybookDiffDocument:
+        from noetl_stream.operations.differences import playbook_diff
+
+        before = (
+            None
+            if first is None
+            else PlaybookWithSourceDocument(**asdict(entry_document(first)), source=await self._source(first))
+        )
+        after = None if second is None else entry_document(second)
+        # In a thread: it may take long.
+        return await asyncio.to_thread(playbook_diff, before, after, text, name)
+
+    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
+        now_ms = self._clock.now_ms()
+        path = _address(path, None).path
+        found = await self._statistics.of(path, now_ms - STATISTICS_MS if since_ms is None else since_ms, now_ms)
+        if not found.executions:
+            await find_versions(self._catalog, path)
+        return found
+
+    async def schema(self) -> dict[str, Any]:
+        return await self._checking.schema()
+
+    async def delete(self, path: str, version: str | None, by: str) -> None:
+        async with self._recorded("deletePlaybook", path, by):
+            entry = await find_entry(self._catalog, _address(path, version))
+            if entry.kind in (SCHEDULE, TRIGGER):
+                noun = entry.kind.lower()
+                hint = f"`noetl-stream {noun} delete {entry.path}` deletes it with all versions"
+                raise Conflict(f"{entry.path} is a {noun}: deleting its document would not stop it", hint=hint)
+            await self._catalog.delete(entry.path, None if version is None else entry.revision)
+
+    async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
+        """A warning for each call of a playbook that the catalog does not have."""
+        found: list[Diagnostic] = []
+        known: dict[tuple[str, str | None], bool] = {}
+        for call in calls[:MAX_CALLS_LOOKED_UP]:
+            address = (call.path, call.version)
+            if address not in known:
+                known[address] = await self._is_registered(*address)
+            if not known[address]:
+                found.append(call.missing(file))
+        return found
+
+    async def _circle(self, trigger: TriggerDocument | None, file: str) -> list[Diagnostic]:
+        """A warning if the trigger may start itself again, with those that are registered."""
+        if trigger is None or trigger.terms.execution is None:
+            return []
+        from noetl_stream.engine.aggregates.triggers import TriggerState  # most checks are of playbooks
+        from noetl_stream.playbook.trigger.chains import circle_of, warning_of
+
+        rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
+        states = [codec.decode_as(TriggerState, row.state) for row in rows]
+        circle = circle_of(trigger.path, {one.path: one.terms for one in states} | {trigger.path: trigger.terms})
+        return [warning_of(circle, trigger.call, file)] if circle and trigger.call is not None else []
+
+    async def _is_registered(self, path: str, version: str | None) -> bool:
+        try:
+            entry = await self._catalog.resolve(path, version)
+            return entry is not None and entry.kind == PLAYBOOK
+        except VersionAmbiguous:
+            return True
+
+    async def _plan(self, path: str, version: str | None) -> Plan:
+        entry = await find_entry(self._catalog, _address(path, version), PLAYBOOK)
+        return await self._checking.plan(await self._source(entry), f"{entry.path}@{entry.known_as}")
+
+    async def _text(self, path: str, version: str | None, digest: str) -> Plan:
+        if version is not None:
+            raise UsageError("give a version or a digest, not both")
+        row = await self._store.playbook(digest)
+        if row is None or row.path != _address(path, None).path:
+            raise NotFound(f"no text of {path} has the digest {digest}")
+        return await self._checking.plan(row.source, path)
+
+    async def _source(self, entry: CatalogEntry) -> str:
+        row = await self._store.playbook(entry.digest)
+        assert row is not None  # the entry's foreign key
+        return row.source
+
+
+async def _drawn(draft: Plan) -> GraphDocument | None:
+    from noetl_stream.operations.graphs import draft_document
+
+    return await asyncio.to_thread(draft_document, draft)
+
+
+def entry_document(entry: CatalogEntry) -> PlaybookDocument:
+    """A catalog entry without its text."""
+    return PlaybookDocument(
+        path=entry.path,
+        version=entry.version,
+        revision=entry.revision,
+        digest=entry.digest,
+        name=entry.name,
+        description=entry.description,
+        labels=dict(entry.labels),
+        tags=entry.tags,
+        registered_by=entry.registered_by,
+        registered=iso(entry.registered_ms),
+        known_as=entry.known_as,
+        kind=entry.kind,
+    )
+
+
+def _address(path: str, version: str | None) -> Address:
+    found = read_address(path if version is None else f"{path}@{version}")
+    if found is None or "@" in path:
+        raise NotFound(f"{path!r} is not a path in the catalog", hint="a path looks like `examples/airports`")
+    return found
+
+
+def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, registered_by: str) -> CatalogEntry:
+    """The catalog entry of a text that was read as ``document``: its address, and its ``metadata`` (LANGUAGE §1).
+
+    Raises:
+        UsageError: its path or version contains characters with another meaning in addresses.
+    """
+    from noetl_stream.playbook.model.document import kind_in  # lists start faster
+    from noetl_stream.playbook.yaml.source import read_source
+
+    if not is_path(document.path):
+        raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
+    if document.version is not None and not is_version(document.version):
+        raise UsageError(
+            f"{document.version!r} is not a valid version", hint=f"use {PART_HINT}, not beginning with `#`"
+        )
+    read = read_source(source, Problems(document.path))
+    assert read is not None  # it compiled
+    metadata = read.root.plain()["metadata"]
+    return CatalogEntry(
+        path=document.path,
+        version=document.version,
+        revision=0,
+        digest=document.digest,
+        name=document.name,
+        description=metadata.get("description"),
+        labels=metadata.get("labels") or {},
+        tags=metadata.get("tags") or [],
+        registered_ms=registered_ms,
+        registered_by=registered_by,
+        kind=kind_in(read.root),
+    )

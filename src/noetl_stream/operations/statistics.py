@@ -1,0 +1,138 @@
+"""Statistics of playbooks, from the rows of executions and, for steps, from the journals of some of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import Final
+
+from noetl_stream.lru import LruCache
+from noetl_stream.model.envelope import iso
+from noetl_stream.operations.executions.step_runs import StepTime, step_times
+from noetl_stream.ports.operations.statistics import (
+    DurationsDocument,
+    PlaybookStatisticsDocument,
+    StatisticsBucketDocument,
+    StepStatisticsDocument,
+)
+from noetl_stream.ports.store import Store
+from noetl_stream.ports.tallies import RecentExecution
+
+MAX_COUNTED: Final = 10_000
+"""Executions that are counted, the newest ones: a look-up in an index and some milliseconds of sorting."""
+
+MAX_SAMPLED: Final = 200
+"""Executions whose journals are read."""
+
+MAX_EVENTS: Final = 20_000
+"""Journals are read until they have this many events in all: a fraction of a second when none is known."""
+
+KNOWN_RUNS: Final = 50_000
+"""Step runs of executions that have ended, which never change, are kept: what is asked again reads little."""
+
+BUCKETS: Final = 48
+
+
+class PlaybookStatistics:
+    """What the executions of a path come to."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: LruCache[str, tuple[StepTime, ...]] = LruCache(KNOWN_RUNS, lambda runs: len(runs) + 1)
+
+    async def of(self, path: str, since_ms: int, now_ms: int) -> PlaybookStatisticsDocument:
+        found = await self._store.recent_executions(path, since_ms, MAX_COUNTED + 1)
+        counted = found[:MAX_COUNTED]
+        sampled = _sampled(counted)
+        statuses = Counter(str(one.status) for one in counted)
+        return PlaybookStatisticsDocument(
+            path=path,
+            since=iso(since_ms),
+            until=iso(now_ms),
+            executions=len(counted),
+            is_sample=len(found) > len(counted),
+            statuses=dict(statuses),
+            failure_rate=_rate(statuses["failed"], statuses["completed"]),
+            duration=_durations(counted),
+            buckets=_buckets(counted, since_ms, now_ms),
+            sampled_executions=len(sampled),
+            steps=_steps([run for one in sampled for run in await self._runs(one.execution_id)]),
+        )
+
+    async def _runs(self, execution_id: str) -> tuple[StepTime, ...]:
+        runs = self._known.get(execution_id)
+        if runs is None:
+            runs = tuple(await step_times(self._store, execution_id))
+            self._known.put(execution_id, runs)
+        return runs
+
+
+def _sampled(executions: Iterable[RecentExecution]) -> list[RecentExecution]:
+    """The newest that have ended, at least one: until there are enough of them, or of their events."""
+    chosen: list[RecentExecution] = []
+    events = 0
+    for one in executions:
+        if one.finished_ms is not None:
+            if len(chosen) == MAX_SAMPLED or events >= MAX_EVENTS:
+                break
+            chosen.append(one)
+            events += one.position
+    return chosen
+
+
+def _buckets(executions: Sequence[RecentExecution], since_ms: int, now_ms: int) -> list[StatisticsBucketDocument]:
+    """From the oldest execution on: where nothing has run yet, nothing is drawn."""
+    if not executions:
+        return []
+    first_ms = max(since_ms, min(one.started_ms for one in executions))
+    width_ms = max(1, ceil((now_ms + 1 - first_ms) / BUCKETS))
+    within: dict[int, list[RecentExecution]] = {}
+    for one in executions:
+        within.setdefault(min((one.started_ms - first_ms) // width_ms, BUCKETS - 1), []).append(one)
+    return [
+        StatisticsBucketDocument(
+            start=iso(first_ms + number * width_ms),
+            statuses=dict(Counter(str(one.status) for one in within.get(number, ()))),
+            duration=_durations(within.get(number, ())),
+        )
+        for number in range(BUCKETS)
+    ]
+
+
+def _durations(executions: Iterable[RecentExecution]) -> DurationsDocument | None:
+    return durations(
+        (one.finished_ms - one.started_ms) / 1000
+        for one in executions
+        if one.status == "completed" and one.finished_ms is not None
+    )
+
+
+def _steps(runs: Iterable[StepTime]) -> list[StepStatisticsDocument]:
+    by_step: dict[str, list[StepTime]] = {}
+    for run in runs:
+        by_step.setdefault(run.step, []).append(run)
+    found = []
+    for step, some in by_step.items():
+        failed = sum(not run.is_done for run in some)
+        times = durations(run.duration_s for run in some)
+        assert times is not None  # there is at least one
+        found.append(
+            StepStatisticsDocument(
+                step=step, done=len(some) - failed, failed=failed, failure_rate=failed / len(some), duration=times
+            )
+        )
+    return found
+
+
+def durations(seconds: Iterable[float]) -> DurationsDocument | None:
+    """Their percentiles; ``None`` if there are none."""
+    ordered = sorted(seconds)
+    if not ordered:
+        return None
+    p50, p90, p99 = (round(ordered[ceil(share * len(ordered)) - 1], 3) for share in (0.5, 0.9, 0.99))
+    return DurationsDocument(len(ordered), p50, p90, p99, round(ordered[-1], 3))
+
+
+def _rate(failed: int, completed: int) -> float | None:
+    return failed / (failed + completed) if failed + completed else None

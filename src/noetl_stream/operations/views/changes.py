@@ -1,0 +1,88 @@
+"""The changes of ``ctx``, key by key, with the values before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from noetl_stream.engine.state import Execution
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import CtxPatched, TaskProcessed
+from noetl_stream.operations.executions.step_runs import SHOWN_BYTES
+from noetl_stream.operations.paging import cursor_of
+from noetl_stream.operations.views.index import ExecutionIndex
+from noetl_stream.operations.views.replaying import AscendingStates
+from noetl_stream.ports.operations.changes import KeyChangeDocument, KeyChangePage
+from noetl_stream.ports.store import Store, StoredEvent
+
+MOST_REPLAYED: Final = 5_000
+"""About how many events are replayed for a page after its first change: it may be short, and not the last."""
+
+PAGE_BYTES: Final = 512 * 1024
+"""A page ends after this many."""
+
+
+async def change_page(store: Store, index: ExecutionIndex, key: str | None, limit: int, after: int) -> KeyChangePage:
+    """The changes of a key, or of all, by position.
+
+    Args:
+        after: A number of :class:`~noetl_stream.operations.views.arrays.Changes`: those from this one on.
+    """
+    changes = index.changes
+    numbers = range(after, len(changes.position))
+    states = AscendingStates(store, index.execution_id, MOST_REPLAYED)
+    found: list[KeyChangeDocument] = []
+    size = 0
+    before: Mapping[str, Any] = {}
+    event: StoredEvent | None = None
+    for number in numbers:
+        name = changes.keys[changes.key[number]]
+        if key not in (None, name):
+            continue
+        if len(found) == limit or size > PAGE_BYTES:
+            return KeyChangePage(found, cursor_of(number))
+        position = changes.position[number]
+        if states.position != position:
+            if not await states.reach(position - 1):
+                if number != after and found:
+                    return KeyChangePage(found, cursor_of(number))
+                states = AscendingStates(store, index.execution_id, position)
+                await states.reach(position - 1)
+            before = {} if states.state is None else states.state.ctx
+            event = await states.step()
+        state = states.state
+        if event is not None and state is not None and state.ctx_version == position:
+            found.append(_change(index, changes.run[number], name, before, event, state))
+            size += len(codec.encode(found[-1]))
+    return KeyChangePage(found, None)
+
+
+def _change(
+    index: ExecutionIndex, run: int, key: str, before: Mapping[str, Any], event: StoredEvent, state: Execution
+) -> KeyChangeDocument:
+    fact = codec.decode_fact(event.data)
+    patch = fact if isinstance(fact, CtxPatched) else None
+    task = fact if isinstance(fact, TaskProcessed) else None
+    return KeyChangeDocument(
+        key=key,
+        position=event.position,
+        at=iso(event.at_ms),
+        event=event.name,
+        principal=patch.principal if patch else "",
+        reason=patch.reason if patch else "",
+        correlation_id=patch.correlation_id if patch else "",
+        step=index.step_of(run) if run >= 0 else None,
+        step_run_id=index.runs.ids[run] if run >= 0 else None,
+        task=task.task if task else None,
+        iteration=list(task.path) if task and task.path else None,
+        had=key in before,
+        before=_shown(before.get(key)),
+        has=key in state.ctx,
+        after=_shown(state.ctx.get(key)),
+    )
+
+
+def _shown(value: Any) -> Any:
+    size = len(codec.encode(value))
+    return value if size <= SHOWN_BYTES else {"$large": {"size": size}}

@@ -1,0 +1,132 @@
+"""Pages of chosen events, searched as they are shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.ids import step_run_of
+from noetl_stream.operations.executions.documents import event_document
+from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
+from noetl_stream.operations.executions.run_workers import RunWorkers
+from noetl_stream.ports.journal import EVENTS_AT_ONCE
+from noetl_stream.ports.operations.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+if TYPE_CHECKING:  # most lists need no index
+    from noetl_stream.operations.views.index import ExecutionIndex
+
+SEARCHED: Final = 10_000
+"""How many events are searched for one page. A page may be short, or empty, and not the last."""
+
+PAGE_BYTES: Final = 1024 * 1024
+"""A page ends after this many."""
+
+
+class EventPages:
+    """
+    Args:
+        secrets: Hides the values that an execution was given: events are searched as they are shown.
+    """
+
+    def __init__(self, store: Store, secrets: UsedSecrets) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._workers = RunWorkers(store)
+
+    async def page(self, row: ExecutionRow, chosen: EventFilter, limit: int, index: ExecutionIndex | None) -> EventPage:
+        """
+        Args:
+            index: Needed for a filter by step, and to name steps.
+        """
+        if chosen.before is not None:
+            chosen = replace(chosen, before=min(chosen.before, row.position + 1))
+        backwards = chosen.before is not None and not chosen.after
+        redactor = (await self._secrets.redactors((row.execution_id,))).get(row.execution_id)
+        fields = tuple(chosen.fields) or EVENT_FIELDS
+        found: list[ListedEventDocument] = []
+        size = searched = 0
+        async for piece in self._pieces(row.execution_id, chosen, limit, backwards):
+            workers = await self._workers.names(row.execution_id, piece) if "actor" in fields else {}
+            documents = [
+                event_document(row.execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
+                for event in (reversed(piece) if backwards else piece)
+            ]
+            if redactor is not None:
+                documents = await asyncio.to_thread(hidden, redactor, documents)
+            for event in documents:
+                if chosen.before is not None and event.position >= chosen.before:
+                    return _page(found, backwards, None)
+                searched += 1
+                if _is_chosen(event, chosen, index):
+                    listed = _listed(event, fields, index)
+                    found.append(listed)
+                    size += len(codec.encode(listed))
+                if len(found) == limit or searched == SEARCHED or size > PAGE_BYTES:
+                    return _page(found, backwards, event.position)
+        return _page(found, backwards, None)
+
+    async def _pieces(
+        self, execution_id: str, chosen: EventFilter, limit: int, backwards: bool
+    ) -> AsyncIterator[Sequence[StoredEvent]]:
+        """The events that may be chosen, some at a time; each piece by position."""
+        after, before = chosen.after, chosen.before or 0
+        while backwards and before > 1:
+            first = max(0, before - 1 - min(EVENTS_AT_ONCE, limit))
+            yield await self._store.journal(execution_id, first, before - 1 - first)
+            before = first + 1
+        while not backwards:
+            size = limit if chosen == EventFilter(chosen.after, fields=chosen.fields) else EVENTS_AT_ONCE
+            if chosen.names:
+                piece = await self._store.events_named(execution_id, chosen.names, after, size)
+            else:
+                piece = await self._store.journal(execution_id, after, size)
+            if piece:
+                yield piece
+            if len(piece) < size:
+                return
+            after = piece[-1].position
+
+
+def _page(found: list[ListedEventDocument], backwards: bool, last: int | None) -> EventPage:
+    """
+    Args:
+        last: The event that was searched last, if more may follow.
+    """
+    if backwards:
+        return EventPage(found[::-1], None, None if last is None or last <= 1 else last)
+    return EventPage(found, last)
+
+
+def _listed(event: EventDocument, fields: Collection[str], index: ExecutionIndex | None) -> ListedEventDocument:
+    shown = {name: getattr(event, name) for name in fields if name != "step"}
+    if index is not None and "step" in fields:
+        shown["step"] = _step_of(event, index)
+    return ListedEventDocument(**shown)
+
+
+def _is_chosen(event: EventDocument, chosen: EventFilter, index: ExecutionIndex | None) -> bool:
+    within = chosen.iteration
+    return (
+        (not chosen.names or event.name in chosen.names)
+        and chosen.task in (None, event.task)
+        and (within is None or tuple((event.iteration or ())[: len(within)]) == within)
+        and (chosen.step is None or (index is not None and _step_of(event, index) == chosen.step))
+        and (chosen.text is None or chosen.text.casefold() in codec.encode(event.data).decode().casefold())
+    )
+
+
+def _step_of(event: EventDocument, index: ExecutionIndex) -> str | None:
+    token, token_id = event.data.get("token"), event.data.get("token_id")
+    if isinstance(token, dict):
+        return str(token["step"])
+    if token_id in index.tokens:
+        return index.tokens[token_id]
+    named = event.step_run_id or (token_id and step_run_of(event.execution_id, token_id))
+    run = index.runs.numbers.get(named or "")
+    return event.data.get("step") if run is None else index.step_of(run)

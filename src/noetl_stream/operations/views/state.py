@@ -1,0 +1,193 @@
+"""The document of a state: where each token is, and what templates read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import Token, Wait
+from noetl_stream.model.ids import timer_of
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.operations.executions.step_runs import SHOWN_BYTES, shown_result
+from noetl_stream.operations.views.index import place_of_wait
+from noetl_stream.operations.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
+from noetl_stream.ports.operations.views import (
+    TOKENS_SHOWN,
+    ExecutionStateDocument,
+    PlacedTokenDocument,
+    StepPlacesDocument,
+    StepResultDocument,
+    StepRunCountsDocument,
+    TokenPlace,
+)
+from noetl_stream.template import Budget
+
+GUARD_OPERATIONS: Final = 20_000
+"""What the guards of an answer may cost together. Those that cost more are shown without their values."""
+
+EXPLAINED: Final = 50
+"""How many tokens have their guards shown."""
+
+CTX_BYTES: Final = 256 * 1024
+"""How much of ``ctx``, and of the results, is shown: of the rest only the size."""
+
+
+class _Placed(msgspec.Struct):
+    """A token before it is explained. ``count``: of the commands or iterations that are there."""
+
+    place: TokenPlace
+    token: Token
+    run: StepRun | None = None
+    command_id: str = ""
+    wait: Wait | None = None
+    waiting: WaitingToken | None = None
+    count: int = 1
+
+
+def state_document(
+    state: Execution, plan: Plan | None, last: int, counts: list[StepRunCountsDocument] | None
+) -> ExecutionStateDocument:
+    """
+    Args:
+        plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
+        last: The last position of the journal.
+    """
+    placed = list(_placed(state))
+    state = replace(state, budget=Budget(GUARD_OPERATIONS))
+    tokens = [_document(state, plan, one, number < EXPLAINED) for number, one in enumerate(placed[:TOKENS_SHOWN])]
+    return ExecutionStateDocument(
+        execution_id=state.execution_id,
+        position=state.position,
+        last=last,
+        at=iso(state.at_ms),
+        status=state.shown_status,
+        error=_error(state),
+        tokens=tokens,
+        more=len(placed) - len(tokens),
+        places=_places(placed),
+        steps=counts,
+        ctx=_shown_ctx(state.ctx),
+        ctx_version=state.ctx_version,
+        results=_results(state),
+    )
+
+
+def _placed(state: Execution) -> Iterator[_Placed]:
+    """Where each token is; the commands and waits of a step run that are at the same place as one."""
+    for waiting in state.tokens.values():
+        held: TokenPlace = "admission" if waiting.keeps_alive else "held"
+        place: TokenPlace = held if waiting.held else "join" if waiting.joining else "token"
+        yield _Placed(place, waiting.token, waiting=waiting)
+    by_run: dict[str, dict[TokenPlace, _Placed]] = {}
+    for assignment in state.commands:
+        run = state.runs.get(assignment.step_run_id)
+        if run is not None:
+            places = by_run.setdefault(run.step_run_id, {})
+            for place, wait in _of_command(state, assignment):
+                if place in places:
+                    places[place].count += 1
+                else:
+                    places[place] = _Placed(place, run.token, run, assignment.command_id, wait)
+    for step_run_id, run in state.runs.items():
+        if step_run_id in state.resting:
+            yield _Placed("next", run.token, run)
+        elif run.ended:
+            yield _Placed("routing", run.token, run)
+        elif step_run_id in by_run:
+            yield from by_run[step_run_id].values()
+        else:
+            yield _Placed("claimed", run.token, run)
+
+
+def _of_command(state: Execution, assignment: Assignment) -> Iterator[tuple[TokenPlace, Wait | None]]:
+    if assignment.command_id in state.assignments:
+        yield ("queued" if assignment.run is None else "running"), None
+    elif not assignment.waits:
+        yield "suspended", None
+    for wait in assignment.waits.values():
+        yield place_of_wait(wait), wait
+
+
+def places_of(state: Execution) -> list[StepPlacesDocument]:
+    """How many tokens of each step are where."""
+    return _places(_placed(state))
+
+
+def _places(placed: Iterable[_Placed]) -> list[StepPlacesDocument]:
+    counted: dict[str, Counter[str]] = {}
+    for one in placed:
+        counted.setdefault(one.token.step, Counter())[one.place] += one.count
+    return [StepPlacesDocument(step, dict(places)) for step, places in counted.items()]
+
+
+def _document(state: Execution, plan: Plan | None, one: _Placed, explained: bool) -> PlacedTokenDocument:
+    run, wait, since_ms = one.run, one.wait, 0
+    if wait is not None:
+        since_ms = wait.since_ms
+    elif run is not None and one.place == "running":
+        since_ms = run.started_ms
+    loop = None if run is None or run.loop is None else run.loop
+    return PlacedTokenDocument(
+        place=one.place,
+        step=one.token.step,
+        token_id=one.token.token_id,
+        step_run_id=None if run is None else run.step_run_id,
+        from_step=one.token.from_step,
+        count=one.count,
+        task=None if wait is None else wait.task,
+        iteration=[] if wait is None else list(wait.path),
+        since=iso(since_ms) if since_ms else None,
+        loop=None
+        if loop is None
+        else LoopCountsDocument(loop.count, loop.ok, loop.failed, loop.skipped, loop.failed_leaves),
+        waiting_on=_waiting_on(state, plan, one, explained),
+    )
+
+
+def _waiting_on(state: Execution, plan: Plan | None, one: _Placed, explained: bool) -> WaitingOnDocument | None:
+    waiting, run = one.waiting, one.run
+    if waiting is not None and waiting.held:
+        timer_id = timer_of(one.token.token_id, "admission")
+        return on_admission(state, plan, waiting) if explained else on_timer(state, timer_id)
+    if one.place == "join":
+        return on_join(state, plan, one.token.step) if explained else None
+    if one.place == "next" and run is not None:
+        timer_id = timer_of(run.step_run_id, "next")
+        return on_next(state, plan, run.step_run_id) if explained else on_timer(state, timer_id)
+    if one.place == "queued":
+        return on_pool(plan, one.token.step, [one.command_id])
+    return None if one.wait is None else on_wait(state, one.command_id, one.wait)
+
+
+def _error(state: Execution) -> ErrorInfo | None:
+    return state.outcome.error if state.outcome is not None else state.failing
+
+
+def _shown_ctx(ctx: Mapping[str, Any]) -> dict[str, Any]:
+    shown, left = {}, CTX_BYTES
+    for key, value in ctx.items():
+        shown[key], left = _within(value, left)
+    return shown
+
+
+def _results(state: Execution) -> list[StepResultDocument]:
+    found, left = [], CTX_BYTES
+    for step, value in state.steps.items():
+        result, left = _within(shown_result(value.outcome.result), left)
+        found.append(StepResultDocument(step, result, value.outcome.error))
+    return found
+
+
+def _within(value: Any, left: int) -> tuple[Any, int]:
+    """The value, or its size if it is large or nothing is left; and what is left then."""
+    size = len(codec.encode(value))
+    return (value, left - size) if size <= min(SHOWN_BYTES, left) else ({"$large": {"size": size}}, left)

@@ -1,0 +1,238 @@
+"""Timelines and strips from an index. The size of an answer is bounded, whatever the journal's."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.operations.views.arrays import STATUSES, LoopLevel, RowKey, Spans
+from noetl_stream.operations.views.index import ExecutionIndex
+from noetl_stream.ports.operations.graphs import RunCountsDocument
+from noetl_stream.ports.operations.timelines import (
+    MAX_BUCKETS,
+    MAX_WIDTH,
+    ActivityDocument,
+    IterationRange,
+    IterationSummariesDocument,
+    IterationSummaryDocument,
+    LoopStripDocument,
+    SpanDocument,
+    SpanStatus,
+    StripCountsDocument,
+    TimelineDocument,
+    TimelineRowDocument,
+    TimeRange,
+)
+
+ROWS_SHOWN: Final = 300
+
+SPANS_OF_ROW: Final = 100
+"""A row with more spans in the range is shown as activity."""
+
+SPANS_SHOWN: Final = 1_500
+"""How many spans an answer has; the rows after that are shown as activity."""
+
+COLUMNS_SHOWN: Final = 30_000
+"""The most columns of all rows together: with many rows, each gets fewer than asked for."""
+
+LEAST_WIDTH: Final = 50
+
+
+class _Range(NamedTuple):
+    since_ms: int
+    until_ms: int
+    width: int
+
+
+def timeline(index: ExecutionIndex, wanted: TimeRange) -> TimelineDocument:
+    """
+    Raises:
+        UsageError: the range is empty.
+    """
+    since_ms = index.begun_ms if wanted.since_ms is None else wanted.since_ms
+    until_ms = index.at_ms + 1 if wanted.until_ms is None else wanted.until_ms
+    if since_ms >= until_ms:
+        raise UsageError("the range of the timeline is empty", hint="`until` is later than `since`")
+    keys = sorted((key for key in _keys(index) if wanted.step in (None, key.step)), key=lambda key: _order(index, key))
+    shown = keys[:ROWS_SHOWN]
+    width = min(wanted.width, MAX_WIDTH, max(LEAST_WIDTH, COLUMNS_SHOWN // max(1, len(shown))))
+    range_ = _Range(since_ms, until_ms, width)
+    rows: list[TimelineRowDocument] = []
+    left = SPANS_SHOWN
+    for key in shown:
+        row = _iterations_row(index, key, range_) if key.kind == "iterations" else _row(index, key, range_, left)
+        left -= len(row.spans or ())
+        if row.count:
+            rows.append(row)
+    return TimelineDocument(
+        execution_id=index.execution_id,
+        position=index.position,
+        begun=iso(index.begun_ms),
+        last=iso(index.at_ms),
+        since=iso(since_ms),
+        until=iso(until_ms),
+        width=width,
+        rows=rows,
+        more=len(keys) - len(shown),
+        left_out=index.left_out,
+    )
+
+
+def _keys(index: ExecutionIndex) -> Iterator[RowKey]:
+    yield from index.rows
+    yield from {RowKey("iterations", index.step_of(run)) for run, levels in index.levels.items() if () in levels}
+
+
+def _order(index: ExecutionIndex, key: RowKey) -> tuple[int, int, str]:
+    """By the step's first run; runs, then iterations, then the rest."""
+    kinds = {"step": 0, "iterations": 1}
+    return index.step_numbers.get(key.step, -1 if not key.step else len(index.steps)), kinds.get(key.kind, 2), key.task
+
+
+def _row(index: ExecutionIndex, key: RowKey, range_: _Range, left: int) -> TimelineRowDocument:
+    spans = index.rows[key]
+    inside: list[int] = []
+    count = 0
+    for place, (begin, end) in enumerate(zip(spans.begin, spans.end, strict=True)):
+        if begin < range_.until_ms and (not end or end >= range_.since_ms):
+            count += 1
+            if count <= SPANS_OF_ROW:
+                inside.append(place)
+    if count <= min(SPANS_OF_ROW, left):
+        shown = [_span(index, spans, place, range_) for place in inside]
+        return TimelineRowDocument(key.kind, key.step, key.task, count, shown, None)
+    activity = _activity([(spans.begin, spans.end, spans.status)], range_)
+    return TimelineRowDocument(key.kind, key.step, key.task, count, None, activity)
+
+
+def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> SpanDocument:
+    begin, end, run = spans.begin[place], spans.end[place], spans.run[place]
+    return SpanDocument(
+        offset_ms=begin - range_.since_ms,
+        ms=end - begin if end else None,
+        status=STATUSES[spans.status[place]],
+        position=spans.position[place],
+        step_run_id=index.runs.ids[run] if run >= 0 else None,
+    )
+
+
+def _iterations_row(index: ExecutionIndex, key: RowKey, range_: _Range) -> TimelineRowDocument:
+    found = [
+        (level.begin, level.end, level.status)
+        for run, levels in index.levels.items()
+        if (level := levels.get(())) is not None and index.step_of(run) == key.step
+    ]
+    count = sum(
+        bool(begin) and begin < range_.until_ms and (not end or end >= range_.since_ms)
+        for begins, ends, _ in found
+        for begin, end in zip(begins, ends, strict=True)
+    )
+    return TimelineRowDocument(key.kind, key.step, "", count, None, _activity(found, range_))
+
+
+def _activity(parts: Iterable[tuple[array[int], array[int], array[int]]], range_: _Range) -> list[ActivityDocument]:
+    """How many were going on in each column, by status: begins and ends are counted, and added up."""
+    since_ms, until_ms, width = range_
+    changes = [[0] * (width + 1) for _ in STATUSES]
+    span_ms, last = until_ms - since_ms, width - 1
+    for begins, ends, statuses in parts:
+        for begin, end, status in zip(begins, ends, statuses, strict=True):
+            if not begin or begin >= until_ms or (end and end < since_ms):
+                continue
+            of_status = changes[status]
+            of_status[(begin - since_ms) * width // span_ms if begin > since_ms else 0] += 1
+            if end and end < until_ms:
+                of_status[min(last, (end - since_ms) * width // span_ms) + 1] -= 1
+    found = [(STATUSES[status], _added_up(of_status)) for status, of_status in enumerate(changes)]
+    return [ActivityDocument(status, columns) for status, columns in found if columns]
+
+
+def _added_up(changes: Sequence[int]) -> list[list[int]]:
+    """``[column, columns, count]`` wherever the count is not 0."""
+    found: list[list[int]] = []
+    count = 0
+    for column, change in enumerate(changes[:-1]):
+        if change or not column:
+            count += change
+            if count:
+                found.append([column, 1, count])
+        elif count:
+            found[-1][1] += 1
+    return found
+
+
+def _level(index: ExecutionIndex, step_run_id: str, within: Sequence[int]) -> LoopLevel:
+    run = index.runs.numbers.get(step_run_id)
+    if run is None:
+        raise NotFound(f"execution {index.execution_id} has no step run {step_run_id}")
+    level = index.levels.get(run, {}).get(tuple(within))
+    if level is None:
+        inside = f" inside iteration {'.'.join(map(str, within))}" if within else ""
+        hint = "of loops inside loops the first 2,000 are kept" if within else None
+        raise NotFound(f"step run {step_run_id} has no loop{inside}", hint=hint)
+    return level
+
+
+def strip(index: ExecutionIndex, step_run_id: str, chosen: IterationRange, buckets: int) -> LoopStripDocument:
+    """
+    Raises:
+        NotFound: it has no such loop.
+    """
+    level = _level(index, step_run_id, chosen.within)
+    first = min(chosen.first, level.count)
+    end = level.count if chosen.end is None else max(first, min(chosen.end, level.count))
+    buckets = max(1, min(buckets, MAX_BUCKETS))
+    size = max(1, -(-(end - first) // buckets))
+    columns = [level.counts(at, min(at + size, end)) for at in range(first, end, size)]
+    strips = [[column[status] for column in columns] for status in range(len(STATUSES))]
+    return LoopStripDocument(
+        execution_id=index.execution_id,
+        step_run_id=step_run_id,
+        position=index.position,
+        within=list(chosen.within),
+        count=level.count,
+        totals=RunCountsDocument(*level.counts(0, level.count)),
+        first=first,
+        end=end,
+        size=size,
+        strips=[StripCountsDocument(STATUSES[status], counts) for status, counts in enumerate(strips) if any(counts)],
+    )
+
+
+def iterations(
+    index: ExecutionIndex, step_run_id: str, chosen: IterationRange, limit: int
+) -> IterationSummariesDocument:
+    """
+    Raises:
+        NotFound: it has no such loop.
+    """
+    level = _level(index, step_run_id, chosen.within)
+    end = level.count if chosen.end is None else min(chosen.end, level.count)
+    found: list[IterationSummaryDocument] = []
+    for place in range(chosen.first, end):
+        status = STATUSES[level.status_of(place)]
+        if place >= len(level.begin) and chosen.status not in (None, status):
+            break  # none of those that have not begun
+        if chosen.status in (None, status):
+            if len(found) == limit:
+                return IterationSummariesDocument(found, place)
+            found.append(_iteration(level, place, [*chosen.within, place], status))
+    return IterationSummariesDocument(found, None)
+
+
+def _iteration(level: LoopLevel, place: int, path: list[int], status: SpanStatus) -> IterationSummaryDocument:
+    known = place < len(level.begin)
+    begin, end = (level.begin[place], level.end[place]) if known else (0, 0)
+    error = level.errors.get(place)
+    return IterationSummaryDocument(
+        path=path,
+        status=status,
+        started=iso(begin) if begin else None,
+        duration_s=round((end - begin) / 1000, 3) if end else None,
+        attempts=level.attempts[place] if known else 0,
+        error=None if error is None else ErrorInfo(error.kind, error.message),
+    )

@@ -1,0 +1,170 @@
+"""Why an execution ended as it did: the task, its error, the policy rule that decided, the arcs that did not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from noetl_stream.engine.state import Execution
+from noetl_stream.model.events import CancelRequested, ToleratedFailures
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.operations.executions.tolerated import tolerated_text
+from noetl_stream.operations.why.journal import Failed, JournalHistory, Routed
+from noetl_stream.operations.why.reason import reason, values_text
+from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.plan import Plan, TaskPlan
+
+
+_FAILURE_READS: Final = "event.name, event.status or event.error"
+
+
+def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[ReasonDocument]:
+    """The reasons, the decisive one first."""
+    if state.status == "completed":
+        failed = [tolerated_text(failures) for failures in state.tolerated.values()]
+        reasons = [reason("completed", f"The execution completed{', '.join(['', *failed])}.", "", state.at_ms)]
+    elif state.status == "cancelled":
+        reasons = [_cancelled(history, state)]
+    else:
+        reasons = list(_failed(history, state, plan))
+    reasons += (_tolerated(history, failures) for failures in state.tolerated.values())
+    for step, why in history.discarded:
+        text = f"A token for step `{step}` was discarded: {why}."
+        reasons.append(reason("discarded", text, "", step=step))
+    return reasons
+
+
+def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDocument:
+    first = history.failed_iterations.get(failures.step)
+    shown = f"; the first, {'.'.join(map(str, first.path))}: {_described(first.error)}" if first is not None else ""
+    text = f"{tolerated_text(failures)}, as `failure.mode: best_effort` tolerates{shown}."
+    return reason(
+        "tolerated",
+        text,
+        "",
+        step=failures.step,
+        iteration=first.path if first is not None else (),
+        details={
+            "count": failures.count,
+            "failed": failures.failed,
+            "failed_leaves": failures.failed_leaves,
+            "error": _document(first.error) if first is not None else None,
+        },
+    )
+
+
+def _cancelled(history: JournalHistory, state: Execution) -> ReasonDocument:
+    found, moves = history.requests.get(CancelRequested), f"`noetl-stream execution rerun {state.execution_id} STEP`"
+    if found is None:
+        text = f"The execution was cancelled: {state.cancelling}."
+        return reason("cancelled", text, moves, state.at_ms)
+    fact, at_ms = found
+    by = f" by {fact.principal}" if fact.principal else ""
+    text = f"The execution was cancelled{by}{f': {fact.reason}' if fact.reason else ''}."
+    return reason("cancelled", text, moves, at_ms, details={"principal": fact.principal})
+
+
+def _failed(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
+    error = state.outcome.error if state.outcome is not None else None
+    if not state.evaluated or state.refused or history.failing is None:
+        text = f"The execution failed: {_described(error)}."
+        details: dict[str, Any] = {"error": _document(error), "diagnostics": state.refused}
+        yield reason("refused" if state.refused else "failed", text, _again(state), state.at_ms, details=details)
+        return
+    failing, at_ms = history.failing
+    step = failing.step
+    failed = history.failed.get(history.failed_run) if step is not None else None
+    if failed is None:
+        where = f" in step `{step}`" if step is not None else ""
+        text = f"The execution failed{where}: {_described(failing.error)}."
+        yield reason("failed", text, _again(state), at_ms, step, details={"error": _document(failing.error)})
+    else:
+        yield _task(history, plan, failed, step or "", at_ms, state)
+    routed = history.routed.get(history.failed_run)
+    if routed is not None and step is not None and plan is not None:
+        yield from _arcs(plan, state, routed, step)
+
+
+def _task(
+    history: JournalHistory, plan: Plan | None, failed: Failed, step: str, at_ms: int, state: Execution
+) -> ReasonDocument:
+    fact = failed.fact
+    error = fact.error or fact.outcome.error
+    task = plan.steps[step].tasks[plan.steps[step].task_index(fact.task)] if plan is not None else None
+    decided = _rule(fact.rule, fact.unmatched, error, task)
+    text = f"Task `{fact.task}` of step `{step}` failed at attempt {fact.attempt}: {_described(error)}; {decided}."
+    worker = history.commands[failed.command_id].worker if failed.command_id in history.commands else ""
+    details: dict[str, Any] = {
+        "error": _document(error),
+        "attempt": fact.attempt,
+        "rule": fact.rule,
+        "line": task.policy.rules[fact.rule].line if task and task.policy and fact.rule >= 0 else None,
+        "guards": [{"rule": guard.rule, "when": guard.when, "holds": guard.value} for guard in fact.guards],
+        "worker": worker,
+    }
+    return reason(
+        kind="failed",
+        sentence=text,
+        moves=_again(state),
+        since_ms=at_ms,
+        step=step,
+        task=fact.task,
+        iteration=fact.path,
+        details=details,
+    )
+
+
+def _rule(rule: int, unmatched: bool, error: ErrorInfo | None, task: TaskPlan | None) -> str:
+    if unmatched:
+        return "no rule of its policy matched"
+    if rule < 0:
+        return "without a policy, an error fails the step"
+    line = f" (line {task.policy.rules[rule].line})" if task is not None and task.policy is not None else ""
+    if error is not None and error.kind == "retries_exhausted":
+        return f"rule {rule + 1} of its policy{line} has no attempts left"
+    return f"rule {rule + 1} of its policy{line} decided"
+
+
+def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[ReasonDocument]:
+    """The arcs that did not catch the failure, or fire before the time was over."""
+    from noetl_stream.engine.scope import arc_scope
+    from noetl_stream.operations.waiting_on import guard_document  # what completed is explained without expressions
+
+    run = routed.before.runs[routed.fact.step_run_id]
+    scope = arc_scope(plan, replace(routed.before, budget=state.budget), run)
+    for arc in plan.steps[step].arcs:
+        guards: list[GuardDocument] = []
+        if arc.guard is None and run.error is not None:
+            why = f"it has no guard, and a failure is handled only by an arc whose guard reads {_FAILURE_READS}"
+        elif arc.guard is None or not (arc.handles_failure or run.error is None):
+            why = f"its guard does not read {_FAILURE_READS}, so it does not handle failures"
+        else:
+            guards = [guard_document(arc.guard, scope)]
+            values = values_text(guards)
+            why = f"`{arc.guard.source}` did not hold" + (f" ({values})" if values else "")
+        text = f"The arc to `{arc.step}` (line {arc.line}) did not fire: {why}."
+        yield reason("arc", text, "", step=step, details={"to": arc.step, "line": arc.line, "guards": plain(guards)})
+
+
+def _again(state: Execution) -> str:
+    again = f"`noetl-stream execution retry {state.execution_id}`, or `execution rerun` from an earlier step"
+    if state.evaluated and not state.refused:
+        return again
+    if state.rerun_of:
+        return f"change the request; the original is shown by `noetl-stream execution get {state.rerun_of}`"
+    return "fix the playbook and start it again"
+
+
+def _described(error: ErrorInfo | None) -> str:
+    return "no error recorded" if error is None else f"{error.kind}: {error.message}".rstrip(".")
+
+
+def _document(error: ErrorInfo | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {"kind": error.kind, "message": error.message, "task": error.task, "index": error.index, "code": error.code}

@@ -1,0 +1,312 @@
+"""What the doctor finds, over a server and a worker in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+from operations_stage import BY, ClientStage
+
+from doctor_in_memory import doctor_ports
+from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
+from noetl_stream.engine.aggregates.triggers import StreamReading, TriggerFaults, TriggerState
+from noetl_stream.errors import Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.operations.doctor import work as checks_of_work
+from noetl_stream.operations.doctor.doctor import DirectDiagnosis
+from noetl_stream.operations.doctor.readings import DoctorPorts
+from noetl_stream.ports.access import StoredToken
+from noetl_stream.ports.aggregates import AggregateRow
+from noetl_stream.ports.credentials import NewCredential
+from noetl_stream.ports.dead_letters import LetterBounds
+from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.ports.operations.diagnosis import CheckDocument
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.sealing.keys import KeyRing, key_ring, new_key
+from noetl_testkit.simulation.work import playbook, work
+
+DAY_MS = 24 * 3_600_000
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor.md"
+LONG = playbook("long", [{"step": "long", "tool": work("done", 600.0)}])
+
+
+def ports_of(stage: ClientStage) -> DoctorPorts:
+    return doctor_ports(stage.broker, stage.store, stage.clock, MemoryTokens())
+
+
+async def examined(ports: DoctorPorts) -> Mapping[str, CheckDocument]:
+    return {check.check: check for check in await DirectDiagnosis(ports).examine()}
+
+
+def database(stage: ClientStage, **facts: Any) -> Any:
+    """A database that says so of itself."""
+    usual: dict[str, Any] = {
+        "version": "18.6", "user": "noetl_gateway", "now_ms": stage.clock.now_ms(), "size_bytes": 1, "connections": 1,
+        "max_connections": 100, "waits_for": "", "standbys": 0, "synchronous": 0, "certificate_ends_ms": None,
+    }  # fmt: skip
+    return Said(DatabaseFacts(**usual | facts))
+
+
+class Said(NamedTuple):
+    """A store as it was found: a damaged one cannot be had in memory."""
+
+    about: DatabaseFacts | NatsFacts = NatsFacts("2.15.1", "gateway", "")
+    used: NatsStorage = NatsStorage(0, None)
+    one: StreamFacts = StreamFacts("", exists=True)
+    rights: tuple[str, ...] = ()
+
+    async def facts(self) -> Any:
+        return self.about
+
+    async def live_servers(self) -> list[Any]:
+        return []
+
+    async def excess_rights(self, role: str) -> list[str]:
+        return list(self.rights)
+
+    async def stream(self, name: str) -> StreamFacts:
+        return replace(self.one, name=name)
+
+    async def storage(self) -> NatsStorage:
+        return self.used
+
+
+async def test_a_system_that_works_has_nothing_to_mend(stage: ClientStage) -> None:
+    await stage.executions.start(Start(playbook=LONG), BY)
+    await stage.clock.sleep(1)
+
+    found = await examined(ports_of(stage))
+
+    assert {"ok"} == {check.verdict for name, check in found.items() if name != "certificates"}
+    assert not any(check.mend for check in found.values())
+    assert found["partitions"].says == "32 partitions on 1 server"
+
+
+async def test_every_check_has_its_row_in_the_reference(stage: ClientStage) -> None:
+    rows = [line.split("|")[1].strip(" `") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+
+    assert rows == list(await examined(ports_of(stage)))
+
+
+async def test_commands_without_a_worker_are_found_with_the_command_that_starts_one(stage: ClientStage) -> None:
+    source = playbook("gpu", [{"step": "far", "tool": work("done", 1.0), "spec": {"pool": "gpu"}}])
+    await stage.executions.start(Start(playbook=source), BY)
+    await stage.clock.sleep(1)
+
+    found = (await examined(ports_of(stage)))["pools"]
+
+    assert (found.verdict, found.mend) == ("wrong", "noetl-stream worker --pool gpu")
+    assert "1 in gpu" in found.says
+
+
+async def test_without_a_server_its_work_is_wrong_or_where_one_is_started_on_demand_skipped() -> None:
+    stage = ClientStage()
+    await stage.broker.event_log.publish_request("execution-1", "one", b"{}")
+    names = ("servers", "partitions", "fold")
+
+    found = await examined(ports_of(stage))
+    assert [found[name].verdict for name in names] == ["wrong"] * 3
+    assert f"{PARTITIONS} partitions of {PARTITIONS} without a server" in found["partitions"].says
+
+    found = await examined(ports_of(stage)._replace(on_demand=True))
+    assert [found[name].verdict for name in names] == ["skipped"] * 3
+
+
+async def test_several_versions_are_a_warning(stage: ClientStage) -> None:
+    await stage.store.appear("old", "0.3.0", 2, 60)
+
+    found = await examined(ports_of(stage))
+
+    assert found["versions"].verdict == "warning" and "0.3.0: 1 server;" in found["versions"].says
+    assert "did not answer: old" in found["servers"].says
+
+
+async def test_unequal_shares_are_a_warning(stage: ClientStage) -> None:
+    await stage.store.appear("idle", "0.4.0", 2, 60)
+
+    found = (await examined(ports_of(stage)))["partitions"]
+
+    assert found.verdict == "warning" and "32 at the most, 0 at the least" in found.says
+
+
+async def test_what_was_given_up_is_a_warning(stage: ClientStage) -> None:
+    await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
+    await stage.clock.sleep(1)
+
+    found = (await examined(ports_of(stage)))["dead-letters"]
+
+    assert (found.verdict, found.says) == ("warning", "1 message could not be delivered")
+
+
+async def test_dead_letters_that_push_each_other_out_are_wrong(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks_of_work, "LetterBounds", partial(LetterBounds, letters=1))
+    await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
+    await stage.clock.sleep(1)
+
+    found = (await examined(ports_of(stage)))["dead-letters"]
+
+    assert (found.verdict, found.says) == (
+        "wrong", "1 dead letter with 3 bytes: 100% of what is kept; the oldest go"
+    )  # fmt: skip
+
+
+def with_trigger(stage: ClientStage, **state: Any) -> None:
+    """Stores a trigger in this state."""
+    path = "etl/sales_alert"
+    terms = TriggerTerms(playbook="etl/report", nats=StreamFilter(stream="SALES"))
+    about = TriggerState(path=path, terms=terms, by=BY, revision=1, digest="d", created_ms=1, registered_ms=1, **state)
+    row = AggregateRow(id="t", partition=0, kind=TRIGGER, key=path, position=1, state=codec.encode(about), updated_ms=1)
+    stage.store.tables.aggregates.rows["t"] = row
+
+
+async def test_a_trigger_that_could_not_handle_an_event_of_the_last_day_is_named_with_the_reason(
+    stage: ClientStage,
+) -> None:
+    faults = TriggerFaults(12, 40, stage.clock.now_ms() - DAY_MS // 2, "cannot be evaluated: x is undefined")
+    with_trigger(stage, faults=faults)
+    found = (await examined(ports_of(stage)))["triggers"]
+    assert (found.verdict, found.says) == (
+        "warning",
+        "1 trigger with faults in the last day: etl/sales_alert (12); "
+        "event 40 of etl/sales_alert: cannot be evaluated: x is undefined",
+    )
+    assert found.mend.startswith("noetl-stream trigger history etl/sales_alert --status ignored")
+
+    with_trigger(stage, faults=replace(faults, at_ms=stage.clock.now_ms() - DAY_MS))
+    assert (await examined(ports_of(stage)))["triggers"].verdict == "ok"
+
+
+async def test_a_trigger_whose_stream_cannot_be_read_is_wrong(stage: ClientStage) -> None:
+    with_trigger(stage, reading=StreamReading(trouble="stream SALES does not exist"))
+    found = (await examined(ports_of(stage)))["triggers"]
+    assert found.verdict == "wrong" and "etl/sales_alert: stream SALES does not exist" in found.says
+
+
+@pytest.mark.parametrize(("ahead_ms", "verdict"), [(900, "ok"), (5_000, "warning"), (-60_000, "wrong")])
+async def test_a_clock_that_differs_is_named(stage: ClientStage, ahead_ms: int, verdict: str) -> None:
+    ports = ports_of(stage)._replace(database=database(stage, now_ms=stage.clock.now_ms() + ahead_ms))
+
+    found = (await examined(ports))["clocks"]
+
+    assert verdict == found.verdict
+    assert verdict == "ok" or f"Postgres {ahead_ms / 1000:+.1f} s" in found.says
+
+
+async def test_a_server_whose_clock_differs_is_named(stage: ClientStage) -> None:
+    ahead = stage.clock.now_ms() + 5_000
+
+    async def answer(_subject: str, _body: bytes, reply: str) -> None:
+        stage.broker.bus.send(reply, b'{"role": "server", "process": "fast", "held": {}, "at_ms": %d}' % ahead)
+
+    await stage.broker.bus.listen("noetl.ask.memory", answer)
+
+    found = (await examined(ports_of(stage)))["clocks"]
+
+    assert found.verdict == "warning" and "fast +" in found.says
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "verdict", "says"),
+    [
+        ({"connections": 85}, "postgres", "warning", "85 of 100 connections"),
+        ({"waits_for": "standby"}, "durability", "wrong", "none is connected"),
+        ({"waits_for": "b", "standbys": 1}, "durability", "wrong", "none of 1 is synchronous"),
+        ({"waits_for": "b", "standbys": 1, "synchronous": None}, "durability", "ok", "may not see its state"),
+        ({"waits_for": "b", "standbys": 1, "synchronous": 1}, "durability", "ok", "commits wait for b"),
+    ],
+)
+async def test_postgres_is_judged_by_what_it_says(
+    stage: ClientStage, facts: dict[str, Any], check: str, verdict: str, says: str
+) -> None:
+    found = (await examined(ports_of(stage)._replace(database=database(stage, **facts))))[check]
+
+    assert verdict == found.verdict and says in found.says
+
+
+@pytest.mark.parametrize(
+    ("said", "check", "verdict", "says"),
+    [
+        (Said(one=StreamFacts("")), "streams", "wrong", "4 streams missing"),
+        (Said(one=StreamFacts("", exists=True, differs=["discard"])), "streams", "wrong", "EVENTS (discard)"),
+        (Said(one=StreamFacts("", exists=True, away=["n2"])), "replicas", "wrong", "EVENTS on n2"),
+        (Said(NatsFacts("2", "gateway", "main")), "replicas", "warning", "one copy only"),
+        (Said(used=NatsStorage(85, 100)), "storage", "warning", "all streams 85%"),
+        (Said(one=StreamFacts("", True, (), 99, 100)), "storage", "wrong", "EVENTS 99%"),
+    ],
+)
+async def test_nats_is_judged_by_what_it_says(
+    stage: ClientStage, said: Said, check: str, verdict: str, says: str
+) -> None:
+    found = (await examined(ports_of(stage)._replace(nats=said)))[check]
+
+    assert verdict == found.verdict and says in found.says
+
+
+async def test_a_certificate_that_ends_soon_is_a_warning(stage: ClientStage) -> None:
+    ends_ms = stage.clock.now_ms() + 10 * DAY_MS + 60_000
+    ports = ports_of(stage)._replace(database=database(stage, certificate_ends_ms=ends_ms))
+
+    found = (await examined(ports))["certificates"]
+
+    assert (found.verdict, found.says) == ("warning", "the certificate of Postgres ends in 10 days")
+
+
+async def test_credentials_under_old_and_unknown_keys_are_found(stage: ClientStage) -> None:
+    old, new, none = new_key(), new_key(), new_key()
+
+    async def judged(*keys: str) -> CheckDocument:
+        credentials, ring = MemoryCredentials(stage.clock), key_ring(keys, "a key")
+        under = key_ring([old], "a key")
+        assert isinstance(under, KeyRing)
+        await credentials.put(NewCredential("one", "http", "", (), 1, under.current.id, b"sealed"))
+        return (await examined(ports_of(stage)._replace(credentials=credentials, keys=ring)))["keys"]
+
+    assert (await judged(old)).verdict == "ok"
+    assert ((found := await judged(new, old)).verdict, found.mend) == ("warning", "noetl-stream credential rotate")
+    assert (await judged(none)).verdict == "wrong"
+    assert (await judged()).verdict == "skipped"
+
+
+async def test_a_token_that_ends_soon_is_a_warning(stage: ClientStage) -> None:
+    tokens, now_ms = MemoryTokens(), stage.clock.now_ms()
+    await tokens.add(StoredToken("id", "deploy", "admin", (), b"", now_ms, BY, expires_ms=now_ms + 3 * DAY_MS))
+
+    found = (await examined(ports_of(stage)._replace(tokens=tokens)))["tokens"]
+
+    assert (found.verdict, found.says) == ("warning", "within 14 days end 1 token: deploy")
+
+
+async def test_rights_beyond_those_of_the_role_are_a_warning(stage: ClientStage) -> None:
+    about = database(stage)._replace(rights=("is a superuser",))
+
+    found = (await examined(ports_of(stage)._replace(database=about)))["permissions"]
+
+    assert found.verdict == "warning" and "is a superuser" in found.says
+
+
+async def test_without_postgres_what_it_would_say_is_skipped_and_the_rest_is_not(stage: ClientStage) -> None:
+    class Away:
+        def __getattr__(self, _name: str) -> Any:
+            async def refuse(*_words: object) -> None:
+                raise Unreachable("cannot reach Postgres", hint="start it")
+
+            return refuse
+
+    away: Any = Away()
+    ports = ports_of(stage)._replace(database=away, store=away, tokens=away, credentials=away, dead_letters=away)
+
+    found = await examined(ports)
+
+    assert (
+        found["postgres"].verdict, found["postgres"].says, found["postgres"].mend
+    ) == ("wrong", "cannot reach Postgres", "start it")  # fmt: skip
+    assert "ok" == found["nats"].verdict == found["streams"].verdict == found["pools"].verdict
+    assert "skipped" == found["schema"].verdict == found["stuck"].verdict == found["clocks"].verdict
