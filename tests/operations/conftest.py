@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from operations_stage import ClientStage
+from operations_stage import OperationsStage
 
 from noetl_stream.adapters.simulated_time import SimulatedLoop
 
@@ -15,18 +15,18 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 
 @pytest.fixture
-async def without_worker() -> AsyncIterator[ClientStage]:
+async def without_worker() -> AsyncIterator[OperationsStage]:
     """Operations with a server behind them, and no worker yet."""
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.begin(workers=())
     yield stage
     await stage.close()
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[ClientStage]:
+async def stage() -> AsyncIterator[OperationsStage]:
     """Operations with a server and a worker behind them."""
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.begin()
     yield stage
     await stage.close()

@@ -42,7 +42,7 @@ BY = "token:ada"
 NO_SECRETS = UsedSecrets(MemoryCredentials(ManualClock()), None)
 
 
-class ClientStage:
+class OperationsStage:
     """``executions`` and ``playbooks`` on one broker and one store; roles are started by the test."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.feed import MemoryFeed
@@ -28,7 +28,7 @@ ECHO = playbook(
 class Showing:
     """Executions on a stage, shown as a gateway shows them."""
 
-    def __init__(self, stage: ClientStage) -> None:
+    def __init__(self, stage: OperationsStage) -> None:
         self.stage = stage
         self.credentials = MemoryCredentials(stage.clock)
         self._other: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.model.events import CancelRequested, CtxPatched
 from noetl_stream.operations.views import changes as change_pages
@@ -42,7 +42,7 @@ PLAYBOOK = playbook(
 )
 
 
-async def changed(stage: ClientStage) -> str:
+async def changed(stage: OperationsStage) -> str:
     started = await stage.executions.start(Start(playbook=PLAYBOOK, ctx={"n": 0, "kept": True}), BY)
     one = started.execution_id
     await stage.until_status(one, "waiting")
@@ -51,7 +51,7 @@ async def changed(stage: ClientStage) -> str:
     return one
 
 
-async def pages(stage: ClientStage, one: str, key: str | None, limit: int) -> list[KeyChangeDocument]:
+async def pages(stage: OperationsStage, one: str, key: str | None, limit: int) -> list[KeyChangeDocument]:
     found: list[KeyChangeDocument] = []
     cursor: str | None = None
     while True:
@@ -63,7 +63,7 @@ async def pages(stage: ClientStage, one: str, key: str | None, limit: int) -> li
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-async def test_a_key_has_each_of_its_values_in_order(stage: ClientStage, limit: int) -> None:
+async def test_a_key_has_each_of_its_values_in_order(stage: OperationsStage, limit: int) -> None:
     one = await changed(stage)
     found = await pages(stage, one, "n", limit)
     assert [(change.had, change.before, change.has, change.after) for change in found] == [
@@ -78,13 +78,13 @@ async def test_a_key_has_each_of_its_values_in_order(stage: ClientStage, limit: 
     assert (by_hand.principal, by_hand.reason, by_hand.correlation_id) == (BY, "by hand", "t-7")
 
 
-async def test_the_sum_of_a_loop_is_one_change(stage: ClientStage) -> None:
+async def test_the_sum_of_a_loop_is_one_change(stage: OperationsStage) -> None:
     one = await changed(stage)
     [change] = await pages(stage, one, "total", 100)
     assert (change.event, change.step, change.had, change.after) == ("loop.done", "each", False, 6)
 
 
-async def test_without_a_key_they_are_all_there_as_in_the_history_of_ctx(stage: ClientStage) -> None:
+async def test_without_a_key_they_are_all_there_as_in_the_history_of_ctx(stage: OperationsStage) -> None:
     one = await changed(stage)
     by_position: dict[int, list[str]] = {}
     for change in await pages(stage, one, None, 2):
@@ -93,11 +93,11 @@ async def test_without_a_key_they_are_all_there_as_in_the_history_of_ctx(stage: 
     assert {entry.position: entry.keys for entry in history} == {at: sorted(keys) for at, keys in by_position.items()}
 
 
-async def test_a_key_that_never_was_has_no_changes(stage: ClientStage) -> None:
+async def test_a_key_that_never_was_has_no_changes(stage: OperationsStage) -> None:
     assert await pages(stage, await changed(stage), "other", 10) == []
 
 
-async def test_a_patch_that_is_discarded_is_no_change(stage: ClientStage) -> None:
+async def test_a_patch_that_is_discarded_is_no_change(stage: OperationsStage) -> None:
     long = playbook(
         "long", [{"step": "only", "tool": {"name": "one", **work(1, 30.0, spec=sets(n="{{ outcome.result }}"))}}]
     )
@@ -108,7 +108,7 @@ async def test_a_patch_that_is_discarded_is_no_change(stage: ClientStage) -> Non
     assert await pages(stage, started.execution_id, None, 10) == []
 
 
-async def test_a_page_is_short_rather_than_late(stage: ClientStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_is_short_rather_than_late(stage: OperationsStage, monkeypatch: pytest.MonkeyPatch) -> None:
     one = await changed(stage)
     whole = await pages(stage, one, None, 100)
     monkeypatch.setattr(change_pages, "MOST_REPLAYED", 3)
@@ -119,7 +119,7 @@ async def test_a_page_is_short_rather_than_late(stage: ClientStage, monkeypatch:
     assert len((await stage.views.changes(one, None, 100, None)).items) == 1
 
 
-async def test_large_values_are_shown_as_their_size(stage: ClientStage) -> None:
+async def test_large_values_are_shown_as_their_size(stage: OperationsStage) -> None:
     ended = await stage.run(playbook("big", [{"step": "only", "tool": work(1)}]), ctx={"big": "x" * 5_000})
     [change] = await pages(stage, ended.execution_id, "big", 10)
     assert change.after == {"$large": {"size": 5_002}}

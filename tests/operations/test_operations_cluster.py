@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
@@ -27,7 +27,7 @@ LONG = playbook("long", [{"step": "long", "tool": work("done", 60.0)}])
 SHORT = playbook("short", [{"step": "short", "tool": work("done", 0.1)}])
 
 
-async def letters(stage: ClientStage) -> list[DeadLetterDocument]:
+async def letters(stage: OperationsStage) -> list[DeadLetterDocument]:
     """Those on the list, once there are some."""
     async with asyncio.timeout(60):
         while not (page := await stage.cluster.dead_letters(100, None)).items:
@@ -35,11 +35,11 @@ async def letters(stage: ClientStage) -> list[DeadLetterDocument]:
     return page.items
 
 
-async def publish(stage: ClientStage, body: bytes, message_id: str = "bad") -> None:
+async def publish(stage: OperationsStage, body: bytes, message_id: str = "bad") -> None:
     await stage.broker.event_log.publish_request(EXECUTION, message_id, body)
 
 
-async def request_of(stage: ClientStage, source: str = SHORT) -> bytes:
+async def request_of(stage: OperationsStage, source: str = SHORT) -> bytes:
     digest = digest_of(source)
     await stage.broker.blobs.put(subjects.playbook_key(digest), source.encode())
     return SIGNER.encode(Request(EXECUTION, "request-1", ExecutionRequested("request-1", digest, "tests/short")))
@@ -48,7 +48,7 @@ async def request_of(stage: ClientStage, source: str = SHORT) -> bytes:
 # --- workers and pools ------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_is_seen_with_what_it_runs(stage: ClientStage) -> None:
+async def test_a_worker_is_seen_with_what_it_runs(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
     await stage.clock.sleep(1)
     (worker,) = await stage.cluster.workers()
@@ -67,7 +67,7 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: ClientStage) -> None:
     }
 
 
-async def test_an_invalid_answer_does_not_hide_a_valid_one(stage: ClientStage) -> None:
+async def test_an_invalid_answer_does_not_hide_a_valid_one(stage: OperationsStage) -> None:
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, b'{"name": 7}')
 
@@ -75,7 +75,7 @@ async def test_an_invalid_answer_does_not_hide_a_valid_one(stage: ClientStage) -
     assert [worker.name for worker in await stage.cluster.workers()] == ["worker"]
 
 
-async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> None:
+async def test_pools_join_what_waits_with_who_is_there(stage: OperationsStage) -> None:
     for _ in range(10):
         await stage.executions.start(Start(playbook=LONG), BY)
     queue = stage.broker.command_queue
@@ -104,7 +104,7 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     ]
 
 
-async def test_of_very_many_pools_those_in_which_most_commands_wait_say_since_when(stage: ClientStage) -> None:
+async def test_of_very_many_pools_those_in_which_most_commands_wait_say_since_when(stage: OperationsStage) -> None:
     queue, many = stage.broker.command_queue, subjects.MOST_POOLS_ASKED
     names = [f"pool-{number:03}" for number in range(many + 1)]
     once = [QueuedCommand(name, EXECUTION, f"first-of-{name}", 1, b"{}") for name in names]
@@ -117,7 +117,7 @@ async def test_of_very_many_pools_those_in_which_most_commands_wait_say_since_wh
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-async def test_partitions_say_who_folds_them_and_how_far_that_is_behind(stage: ClientStage) -> None:
+async def test_partitions_say_who_folds_them_and_how_far_that_is_behind(stage: OperationsStage) -> None:
     await stage.run(SHORT)
     await stage.clock.sleep(2)
     partitions = await stage.cluster.partitions()
@@ -134,7 +134,7 @@ async def test_partitions_say_who_folds_them_and_how_far_that_is_behind(stage: C
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_letter_is_listed_and_looked_at(stage: ClientStage) -> None:
+async def test_a_letter_is_listed_and_looked_at(stage: OperationsStage) -> None:
     await publish(stage, '{"type":"ä"}'.encode())
     (listed,) = await letters(stage)
     partition = partition_of(EXECUTION)
@@ -157,14 +157,14 @@ async def test_a_letter_is_listed_and_looked_at(stage: ClientStage) -> None:
     assert shown == plain(listed) | {"body": '{"type":"ä"}', "encoding": "text"}
 
 
-async def test_a_body_that_is_not_text_is_shown_in_base64(stage: ClientStage) -> None:
+async def test_a_body_that_is_not_text_is_shown_in_base64(stage: OperationsStage) -> None:
     await publish(stage, b"\xff\x00")
     (listed,) = await letters(stage)
     shown = await stage.cluster.dead_letter(listed.id)
     assert (shown.body, shown.encoding) == ("/wA=", "base64")
 
 
-async def test_the_list_continues_page_by_page(stage: ClientStage) -> None:
+async def test_the_list_continues_page_by_page(stage: OperationsStage) -> None:
     for number in range(5):
         await publish(stage, b"bad", f"bad-{number}")
     await stage.clock.sleep(1)
@@ -176,7 +176,7 @@ async def test_the_list_continues_page_by_page(stage: ClientStage) -> None:
         await stage.cluster.dead_letters(2, "nonsense")
 
 
-async def test_a_message_requeued_is_folded_where_it_belongs(stage: ClientStage) -> None:
+async def test_a_message_requeued_is_folded_where_it_belongs(stage: OperationsStage) -> None:
     body = await request_of(stage)
     other = (partition_of(EXECUTION) + 1) % PARTITIONS
     stage.broker.event_log.store_stray(other, EXECUTION, body)
@@ -189,7 +189,7 @@ async def test_a_message_requeued_is_folded_where_it_belongs(stage: ClientStage)
     assert (await stage.cluster.dead_letters(10, None)).items == []
 
 
-async def test_a_message_that_is_bad_still_becomes_another_letter(stage: ClientStage) -> None:
+async def test_a_message_that_is_bad_still_becomes_another_letter(stage: OperationsStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
     await stage.cluster.requeue(listed.id, "alice")
@@ -198,7 +198,7 @@ async def test_a_message_that_is_bad_still_becomes_another_letter(stage: ClientS
     assert (await stage.cluster.dead_letter(listed.id)).state == "requeued"
 
 
-async def test_a_requeue_that_died_halfway_publishes_nothing_twice(stage: ClientStage) -> None:
+async def test_a_requeue_that_died_halfway_publishes_nothing_twice(stage: OperationsStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
     await stage.broker.event_log.publish_request(EXECUTION, f"requeue-{listed.id}", b"bad")
@@ -207,7 +207,7 @@ async def test_a_requeue_that_died_halfway_publishes_nothing_twice(stage: Client
     assert stage.broker.event_log.end == end
 
 
-async def test_a_letter_is_settled_once(stage: ClientStage) -> None:
+async def test_a_letter_is_settled_once(stage: OperationsStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
     await stage.cluster.discard(listed.id, "bob")
@@ -222,7 +222,7 @@ async def test_a_letter_is_settled_once(stage: ClientStage) -> None:
         await stage.cluster.dead_letter("events-0-0")
 
 
-async def test_a_message_of_the_inbox_is_put_there_again(stage: ClientStage) -> None:
+async def test_a_message_of_the_inbox_is_put_there_again(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
     execution_id = started.execution_id
     tables = stage.store.tables
@@ -237,7 +237,7 @@ async def test_a_message_of_the_inbox_is_put_there_again(stage: ClientStage) -> 
     assert again.source == "inbox" and again.id != listed.id
 
 
-async def test_a_letter_that_was_not_kept_whole_cannot_be_requeued(stage: ClientStage) -> None:
+async def test_a_letter_that_was_not_kept_whole_cannot_be_requeued(stage: OperationsStage) -> None:
     await publish(stage, b"x" * (1024 * 1024 + 1))
     (listed,) = await letters(stage)
     with pytest.raises(Conflict, match="were stored"):
@@ -245,14 +245,14 @@ async def test_a_letter_that_was_not_kept_whole_cannot_be_requeued(stage: Client
     await stage.cluster.discard(listed.id, "alice")
 
 
-async def test_a_message_of_no_execution_cannot_be_requeued(stage: ClientStage) -> None:
+async def test_a_message_of_no_execution_cannot_be_requeued(stage: OperationsStage) -> None:
     stage.broker.event_log.store_stray(0, "no!one", b"bad")
     (listed,) = await letters(stage)
     with pytest.raises(Conflict, match="belongs to no execution"):
         await stage.cluster.requeue(listed.id, "alice")
 
 
-async def test_a_command_that_was_given_up_is_retried_with_its_execution_only(stage: ClientStage) -> None:
+async def test_a_command_that_was_given_up_is_retried_with_its_execution_only(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
     (listed,) = await command_letters(stage, started.execution_id)
     assert listed.execution_id == started.execution_id
@@ -262,7 +262,7 @@ async def test_a_command_that_was_given_up_is_retried_with_its_execution_only(st
     await stage.cluster.discard(listed.id, "alice")
 
 
-async def command_letters(stage: ClientStage, execution_id: str) -> list[DeadLetterDocument]:
+async def command_letters(stage: OperationsStage, execution_id: str) -> list[DeadLetterDocument]:
     """Lets every lease of the one command run out, as if worker after worker had died."""
     queue = stage.broker.command_queue
     async with asyncio.timeout(600):

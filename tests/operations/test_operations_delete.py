@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import BlobMissing, Conflict, NotFound
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -24,7 +24,7 @@ STEPS: list[dict[str, Any]] = [
 AGAIN = RerunOptions(ctx={"name": "ada"})
 
 
-async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientStage) -> None:
+async def test_an_ended_execution_is_forgotten_with_its_objects(stage: OperationsStage) -> None:
     loop = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
     gone = await stage.run(playbook("big", [{"step": "all", "loop": loop, "tool": work(BIG)}]))
     stays = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
@@ -42,7 +42,7 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
     assert len((await stage.executions.page(ExecutionFilter(), 10, None)).items) == 1
 
 
-async def test_it_is_forgotten_with_the_items_of_its_loops(stage: ClientStage) -> None:
+async def test_it_is_forgotten_with_the_items_of_its_loops(stage: OperationsStage) -> None:
     rows = {"in": "{{ range(20000) | list | batch(9999) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
     loop = {"in": [1], "iterator": "batch", "loop": rows}
     ended = await stage.run(playbook("stored", [{"step": "all", "loop": loop, "tool": work("{{ n | length }}")}]))
@@ -53,13 +53,15 @@ async def test_it_is_forgotten_with_the_items_of_its_loops(stage: ClientStage) -
         await stage.blobs.get(pages[0])
 
 
-async def test_one_that_has_not_ended_stays(stage: ClientStage) -> None:
+async def test_one_that_has_not_ended_stays(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):
         await stage.executions.delete(started.execution_id, BY)
 
 
-async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(stage: ClientStage) -> None:
+async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(
+    stage: OperationsStage,
+) -> None:
     child = playbook("child", [{"step": "only", "tool": work(BIG)}])
     await stage.playbooks.register(child.encode(), "child", BY)
     call = {"name": "call", "kind": "playbook", "path": "simulation/child"}
@@ -75,7 +77,7 @@ async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_th
         await stage.blobs.get(key)
 
 
-async def test_reused_results_outlive_the_original(stage: ClientStage) -> None:
+async def test_reused_results_outlive_the_original(stage: OperationsStage) -> None:
     failed = await stage.run(playbook("again", STEPS))
     (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed.execution_id))
     again = await stage.executions.rerun(failed.execution_id, AGAIN, BY)
@@ -87,7 +89,7 @@ async def test_reused_results_outlive_the_original(stage: ClientStage) -> None:
         await stage.blobs.get(key)
 
 
-async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: ClientStage) -> None:
+async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: OperationsStage) -> None:
     failed = (await stage.run(playbook("again", STEPS))).execution_id
     read, held = stage.store.journal, asyncio.Event()
     reads: list[str] = []
@@ -113,7 +115,7 @@ async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: ClientSta
     assert await stage.blobs.get((await stage.store.objects_kept_for(again))[0].key)
 
 
-async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(stage: ClientStage) -> None:
+async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(stage: OperationsStage) -> None:
     failed = (await stage.run(playbook("again", STEPS))).execution_id
     (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed))
     used, again = stage.store.objects_used_elsewhere, ""
@@ -130,7 +132,7 @@ async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(s
     assert await stage.blobs.get(key)
 
 
-async def test_an_execution_that_is_being_deleted_cannot_be_rerun(stage: ClientStage) -> None:
+async def test_an_execution_that_is_being_deleted_cannot_be_rerun(stage: OperationsStage) -> None:
     failed = (await stage.run(playbook("again", STEPS))).execution_id
     await stage.store.begin_deleting(failed)
     with pytest.raises(NotFound, match="is being deleted"):
@@ -140,7 +142,7 @@ async def test_an_execution_that_is_being_deleted_cannot_be_rerun(stage: ClientS
         await stage.executions.get(failed)
 
 
-async def test_a_child_is_kept_while_its_caller_runs_or_reads_its_journal(stage: ClientStage) -> None:
+async def test_a_child_is_kept_while_its_caller_runs_or_reads_its_journal(stage: OperationsStage) -> None:
     loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
     child = playbook("lists", [{"step": "all", "loop": loop, "tool": work("{{ 'x' * 4000 }}")}])
     await stage.playbooks.register(child.encode(), "child", BY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model import codec
@@ -53,12 +53,12 @@ LOOP = playbook(
 )
 
 
-async def diff(stage: ClientStage, a: str, b: str, **options: Any) -> ExecutionDiffDocument:
+async def diff(stage: OperationsStage, a: str, b: str, **options: Any) -> ExecutionDiffDocument:
     wanted = {"rows": "all", "limit": 100, "cursor": None, **options}
     return await stage.views.diff(a, b, *wanted.values())
 
 
-async def pair(stage: ClientStage, source: str, a: dict[str, Any], b: dict[str, Any]) -> ExecutionDiffDocument:
+async def pair(stage: OperationsStage, source: str, a: dict[str, Any], b: dict[str, Any]) -> ExecutionDiffDocument:
     ids = [(await stage.run(source, **given)).execution_id for given in (a, b)]
     return await diff(stage, *ids)
 
@@ -75,14 +75,14 @@ def states(found: ExecutionDiffDocument) -> list[tuple[str, str]]:
     return [(row.step, row.state) for row in found.rows if row.iteration is None]
 
 
-async def test_two_executions_that_did_the_same_do_not_part(stage: ClientStage) -> None:
+async def test_two_executions_that_did_the_same_do_not_part(stage: OperationsStage) -> None:
     found = await pair(stage, ROUTE, {}, {})
     assert found.first is None and found.first_choice is None
     assert states(found) == [("fetch", "same"), ("small", "same"), ("end", "same")]
     assert found.workload.items == found.ctx.items == found.result.items == []
 
 
-async def test_times_and_ids_are_shown_and_are_no_divergence(stage: ClientStage) -> None:
+async def test_times_and_ids_are_shown_and_are_no_divergence(stage: OperationsStage) -> None:
     said = {"at": "{{ workload.at }}", "own": "s3://runs/{{ execution_id }}/x", "n": 1}
     source = playbook("says", [{"step": "say", "tool": work(said)}], workload={"at": ""})
     a, b = [await stage.run(source, workload={"at": f"2026-11-{day}T10:00:00Z"}) for day in (21, 22)]
@@ -95,7 +95,7 @@ async def test_times_and_ids_are_shown_and_are_no_divergence(stage: ClientStage)
     ]
 
 
-async def test_the_first_choice_is_named_with_its_guard_and_the_values_that_decided(stage: ClientStage) -> None:
+async def test_the_first_choice_is_named_with_its_guard_and_the_values_that_decided(stage: OperationsStage) -> None:
     found = await pair(stage, ROUTE, {"workload": {"total": 12}}, {"workload": {"total": 7}})
     assert first_of(found) == "the workloads differ: /workload/total is 12 in A and 7 in B"
     assert choice_of(found) == (
@@ -106,7 +106,7 @@ async def test_the_first_choice_is_named_with_its_guard_and_the_values_that_deci
     assert [(one.pointer, one.a, one.b) for one in found.workload.items] == [("/total", 12, 7)]
 
 
-async def test_a_rerun_is_compared_with_what_its_original_did(stage: ClientStage) -> None:
+async def test_a_rerun_is_compared_with_what_its_original_did(stage: OperationsStage) -> None:
     a = await stage.run(ROUTE, workload={"total": 12})
     begun = await stage.executions.rerun(a.execution_id, RerunOptions("big", ctx={"fixed": True}, args={"n": 1}), BY)
     b = await stage.executions.wait(begun.execution_id, 60)
@@ -123,7 +123,7 @@ async def test_a_rerun_is_compared_with_what_its_original_did(stage: ClientStage
     assert first_of(found) == "ctx is patched (`fixed`) only in B: A has ended (completed) without it"
 
 
-async def test_a_task_that_fails_in_one_is_named_with_its_error(stage: ClientStage) -> None:
+async def test_a_task_that_fails_in_one_is_named_with_its_error(stage: OperationsStage) -> None:
     retried = policy({"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3}}, GO_ON)
     task = {"name": "load", **work(1, failures="{{ workload.failures }}", spec=retried)}
     source = playbook("retries", [{"step": "load", "tool": task}], workload={"failures": 0})
@@ -136,7 +136,7 @@ async def test_a_task_that_fails_in_one_is_named_with_its_error(stage: ClientSta
     assert [guard.values for guard in choice.b.guards] == [{"outcome.status": "error"}]
 
 
-async def test_an_execution_that_waits_is_named_with_what_it_waits_for(stage: ClientStage) -> None:
+async def test_an_execution_that_waits_is_named_with_what_it_waits_for(stage: OperationsStage) -> None:
     admit = {"rules": [{"when": "{{ ctx.approved == true }}", "then": {"allow": True}}], "wait": {"timeout_s": 900}}
     steps = [
         {"step": "plan", "tool": work("plan"), "next": then("deploy")},
@@ -159,7 +159,7 @@ async def test_an_execution_that_waits_is_named_with_what_it_waits_for(stage: Cl
     )
 
 
-async def test_another_signal_is_named(stage: ClientStage) -> None:
+async def test_another_signal_is_named(stage: OperationsStage) -> None:
     ear = [{"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 600}]
     ids = []
     for payload in ("left", "right"):
@@ -171,7 +171,7 @@ async def test_another_signal_is_named(stage: ClientStage) -> None:
     assert first_of(await diff(stage, *ids)) == 'other signals: /payload/way is "left" in A and "right" in B'
 
 
-async def test_iterations_are_aligned_by_index_whatever_ran_first(stage: ClientStage) -> None:
+async def test_iterations_are_aligned_by_index_whatever_ran_first(stage: OperationsStage) -> None:
     found = await pair(stage, LOOP, {}, {"workload": {"items": [1, 5, 3, 4]}})
     assert choice_of(found) == "the loop of step `each` has 3 items in A and 4 in B"
     each, *iterations = found.rows
@@ -183,7 +183,7 @@ async def test_iterations_are_aligned_by_index_whatever_ran_first(stage: ClientS
     )
 
 
-async def test_branches_side_by_side_are_aligned_whatever_ran_first(stage: ClientStage) -> None:
+async def test_branches_side_by_side_are_aligned_whatever_ran_first(stage: OperationsStage) -> None:
     def of(left: float, right: float) -> str:
         steps = [
             {"step": "start", "next": then("left", "right", mode="inclusive")},
@@ -203,7 +203,7 @@ async def test_branches_side_by_side_are_aligned_whatever_ran_first(stage: Clien
     assert left.duration_a_s < left.duration_b_s
 
 
-async def test_a_new_arc_in_a_later_version_is_no_divergence_until_it_fires(stage: ClientStage) -> None:
+async def test_a_new_arc_in_a_later_version_is_no_divergence_until_it_fires(stage: OperationsStage) -> None:
     def of(*arcs: dict[str, str]) -> str:
         steps = [{"step": "start", "tool": work(1), "next": {"arcs": [*arcs, {"step": "end"}]}}]
         return playbook("arcs", [*steps, {"step": "end", "tool": work(2)}, {"step": "help", "tool": work(3)}])
@@ -216,7 +216,7 @@ async def test_a_new_arc_in_a_later_version_is_no_divergence_until_it_fires(stag
     )
 
 
-async def test_rounds_are_aligned_one_by_one(stage: ClientStage) -> None:
+async def test_rounds_are_aligned_one_by_one(stage: OperationsStage) -> None:
     counted = policy({"else": {"then": {"do": "continue", "set_ctx": {"n": "{{ outcome.result }}"}}}})
     again = {"arcs": [{"step": "round", "when": "{{ ctx.n < workload.rounds }}"}]}
     step = {"step": "round", "tool": work("{{ (ctx.n | default(0)) + 1 }}", spec=counted), "next": again}
@@ -228,7 +228,7 @@ async def test_rounds_are_aligned_one_by_one(stage: ClientStage) -> None:
     )
 
 
-async def test_executions_that_have_nothing_in_common_are_told_apart_step_by_step(stage: ClientStage) -> None:
+async def test_executions_that_have_nothing_in_common_are_told_apart_step_by_step(stage: OperationsStage) -> None:
     a, b = await stage.run(ROUTE), await stage.run(LOOP)
     found = await diff(stage, a.execution_id, b.execution_id)
     assert first_of(found).startswith("the workloads differ: /workload/")
@@ -237,7 +237,7 @@ async def test_executions_that_have_nothing_in_common_are_told_apart_step_by_ste
 
 
 @pytest.mark.parametrize("rows", ["all", "different"])
-async def test_rows_come_in_pages_of_the_journals_as_they_were(stage: ClientStage, rows: str) -> None:
+async def test_rows_come_in_pages_of_the_journals_as_they_were(stage: OperationsStage, rows: str) -> None:
     a, b = [await stage.run(LOOP, workload={"items": list(range(20)), "factor": n}) for n in (1, 2)]
     found: list[DiffRowDocument] = []
     cursor: str | None = None
@@ -249,7 +249,7 @@ async def test_rows_come_in_pages_of_the_journals_as_they_were(stage: ClientStag
     assert [row.iteration for row in found] == [None, *([n] for n in range(1, 20))]  # nothing times two is nothing
 
 
-async def test_a_large_value_is_told_by_its_size_and_many_by_their_number(stage: ClientStage) -> None:
+async def test_a_large_value_is_told_by_its_size_and_many_by_their_number(stage: OperationsStage) -> None:
     source = playbook("large", [{"step": "say", "tool": work("{{ workload.said }}")}], workload={"said": ""})
     found = await pair(stage, source, {"workload": {"said": "a" * 5000}}, {"workload": {"said": "b" * 5000}})
     assert found.workload.items[0].a == {"$large": {"size": 5002}}
@@ -259,7 +259,7 @@ async def test_a_large_value_is_told_by_its_size_and_many_by_their_number(stage:
 
 
 async def test_of_very_long_journals_the_beginning_is_compared(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = [await stage.run(LOOP, workload={"items": list(range(n))}) for n in (30, 20)]
     monkeypatch.setattr(course, "MOST_FACTS", 15)
@@ -268,13 +268,13 @@ async def test_of_very_long_journals_the_beginning_is_compared(
     assert all(row.state != "only_a" for row in found.rows)
 
 
-async def test_a_cursor_cannot_lead_beyond_the_journals(stage: ClientStage) -> None:
+async def test_a_cursor_cannot_lead_beyond_the_journals(stage: OperationsStage) -> None:
     a, b = [(await stage.run(ROUTE, workload={"total": n})).execution_id for n in (1, 2)]
     found = await diff(stage, a, b, cursor=cursor_of([2**70, 2**70, 2**70]))
     assert (found.rows, found.next, found.row_count) == ([], None, 3)
 
 
-async def test_what_is_not_there_cannot_be_compared(stage: ClientStage) -> None:
+async def test_what_is_not_there_cannot_be_compared(stage: OperationsStage) -> None:
     a = await stage.run(ROUTE)
     for one, other in ((a.execution_id, "nobody"), ("nobody", a.execution_id)):
         with pytest.raises(NotFound, match="execution nobody not found"):
@@ -284,7 +284,7 @@ async def test_what_is_not_there_cannot_be_compared(stage: ClientStage) -> None:
             await diff(stage, a.execution_id, a.execution_id, cursor=cursor)
 
 
-async def test_a_loop_that_a_rerun_has_reused_is_the_same(stage: ClientStage) -> None:
+async def test_a_loop_that_a_rerun_has_reused_is_the_same(stage: OperationsStage) -> None:
     each = {"step": "each", "loop": {"in": [1, 2], "iterator": "n"}, "tool": work("{{ iter.n }}"), "next": then("end")}
     a = await stage.run(playbook("loops", [each, {"step": "end", "tool": work("end")}]))
     begun = await stage.executions.rerun(a.execution_id, RerunOptions("end"), BY)
@@ -294,7 +294,7 @@ async def test_a_loop_that_a_rerun_has_reused_is_the_same(stage: ClientStage) ->
     assert states(found) == [("each", "same"), ("end", "same")]
 
 
-async def test_the_headers_of_a_response_are_no_divergence(stage: ClientStage) -> None:
+async def test_the_headers_of_a_response_are_no_divergence(stage: OperationsStage) -> None:
     said = {"status": 200, "headers": {"x-request": "{{ workload.n }}"}, "data": "{{ workload.n > 8 }}"}
     source = playbook("http", [{"step": "get", "tool": work(said)}], workload={"n": 0})
     ids = [(await stage.run(source, workload={"n": n})).execution_id for n in (1, 2, 9)]
@@ -305,7 +305,7 @@ async def test_the_headers_of_a_response_are_no_divergence(stage: ClientStage) -
     assert [one.pointer for one in row.difference.differences.items] == ["/result/data"]
 
 
-async def test_turned_round_it_says_the_same(stage: ClientStage) -> None:
+async def test_turned_round_it_says_the_same(stage: OperationsStage) -> None:
     a, b = [(await stage.run(LOOP, workload={"items": items})).execution_id for items in ([1, 2], [1, 3, 4])]
     there, back = await diff(stage, a, b), await diff(stage, b, a)
     turned = {"same": "same", "different": "different", "only_a": "only_b", "only_b": "only_a"}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
@@ -36,7 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor.md"
 LONG = playbook("long", [{"step": "long", "tool": work("done", 600.0)}])
 
 
-def ports_of(stage: ClientStage) -> DoctorPorts:
+def ports_of(stage: OperationsStage) -> DoctorPorts:
     return doctor_ports(stage.broker, stage.store, stage.clock, MemoryTokens())
 
 
@@ -44,7 +44,7 @@ async def examined(ports: DoctorPorts) -> Mapping[str, CheckDocument]:
     return {check.check: check for check in await DirectDiagnosis(ports).examine()}
 
 
-def database(stage: ClientStage, **facts: Any) -> Any:
+def database(stage: OperationsStage, **facts: Any) -> Any:
     """A database that says so of itself."""
     usual: dict[str, Any] = {
         "version": "18.6", "user": "noetl_gateway", "now_ms": stage.clock.now_ms(), "size_bytes": 1, "connections": 1,
@@ -77,7 +77,7 @@ class Said(NamedTuple):
         return self.used
 
 
-async def test_a_system_that_works_has_nothing_to_mend(stage: ClientStage) -> None:
+async def test_a_system_that_works_has_nothing_to_mend(stage: OperationsStage) -> None:
     await stage.executions.start(Start(playbook=LONG), BY)
     await stage.clock.sleep(1)
 
@@ -88,13 +88,13 @@ async def test_a_system_that_works_has_nothing_to_mend(stage: ClientStage) -> No
     assert found["partitions"].says == "32 partitions on 1 server"
 
 
-async def test_every_check_has_its_row_in_the_reference(stage: ClientStage) -> None:
+async def test_every_check_has_its_row_in_the_reference(stage: OperationsStage) -> None:
     rows = [line.split("|")[1].strip(" `") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
 
     assert rows == list(await examined(ports_of(stage)))
 
 
-async def test_commands_without_a_worker_are_found_with_the_command_that_starts_one(stage: ClientStage) -> None:
+async def test_commands_without_a_worker_are_found_with_the_command_that_starts_one(stage: OperationsStage) -> None:
     source = playbook("gpu", [{"step": "far", "tool": work("done", 1.0), "spec": {"pool": "gpu"}}])
     await stage.executions.start(Start(playbook=source), BY)
     await stage.clock.sleep(1)
@@ -106,7 +106,7 @@ async def test_commands_without_a_worker_are_found_with_the_command_that_starts_
 
 
 async def test_without_a_server_its_work_is_wrong_or_where_one_is_started_on_demand_skipped() -> None:
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.broker.event_log.publish_request("execution-1", "one", b"{}")
     names = ("servers", "partitions", "fold")
 
@@ -118,7 +118,7 @@ async def test_without_a_server_its_work_is_wrong_or_where_one_is_started_on_dem
     assert [found[name].verdict for name in names] == ["skipped"] * 3
 
 
-async def test_several_versions_are_a_warning(stage: ClientStage) -> None:
+async def test_several_versions_are_a_warning(stage: OperationsStage) -> None:
     await stage.store.appear("old", "0.3.0", 2, 60)
 
     found = await examined(ports_of(stage))
@@ -127,7 +127,7 @@ async def test_several_versions_are_a_warning(stage: ClientStage) -> None:
     assert "did not answer: old" in found["servers"].says
 
 
-async def test_unequal_shares_are_a_warning(stage: ClientStage) -> None:
+async def test_unequal_shares_are_a_warning(stage: OperationsStage) -> None:
     await stage.store.appear("idle", "0.4.0", 2, 60)
 
     found = (await examined(ports_of(stage)))["partitions"]
@@ -135,7 +135,7 @@ async def test_unequal_shares_are_a_warning(stage: ClientStage) -> None:
     assert found.verdict == "warning" and "32 at the most, 0 at the least" in found.says
 
 
-async def test_what_was_given_up_is_a_warning(stage: ClientStage) -> None:
+async def test_what_was_given_up_is_a_warning(stage: OperationsStage) -> None:
     await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
     await stage.clock.sleep(1)
 
@@ -145,7 +145,7 @@ async def test_what_was_given_up_is_a_warning(stage: ClientStage) -> None:
 
 
 async def test_dead_letters_that_push_each_other_out_are_wrong(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks_of_work, "LetterBounds", partial(LetterBounds, letters=1))
     await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
@@ -158,7 +158,7 @@ async def test_dead_letters_that_push_each_other_out_are_wrong(
     )  # fmt: skip
 
 
-def with_trigger(stage: ClientStage, **state: Any) -> None:
+def with_trigger(stage: OperationsStage, **state: Any) -> None:
     """Stores a trigger in this state."""
     path = "etl/sales_alert"
     terms = TriggerTerms(playbook="etl/report", nats=StreamFilter(stream="SALES"))
@@ -168,7 +168,7 @@ def with_trigger(stage: ClientStage, **state: Any) -> None:
 
 
 async def test_a_trigger_that_could_not_handle_an_event_of_the_last_day_is_named_with_the_reason(
-    stage: ClientStage,
+    stage: OperationsStage,
 ) -> None:
     faults = TriggerFaults(12, 40, stage.clock.now_ms() - DAY_MS // 2, "cannot be evaluated: x is undefined")
     with_trigger(stage, faults=faults)
@@ -184,14 +184,14 @@ async def test_a_trigger_that_could_not_handle_an_event_of_the_last_day_is_named
     assert (await examined(ports_of(stage)))["triggers"].verdict == "ok"
 
 
-async def test_a_trigger_whose_stream_cannot_be_read_is_wrong(stage: ClientStage) -> None:
+async def test_a_trigger_whose_stream_cannot_be_read_is_wrong(stage: OperationsStage) -> None:
     with_trigger(stage, reading=StreamReading(trouble="stream SALES does not exist"))
     found = (await examined(ports_of(stage)))["triggers"]
     assert found.verdict == "wrong" and "etl/sales_alert: stream SALES does not exist" in found.says
 
 
 @pytest.mark.parametrize(("ahead_ms", "verdict"), [(900, "ok"), (5_000, "warning"), (-60_000, "wrong")])
-async def test_a_clock_that_differs_is_named(stage: ClientStage, ahead_ms: int, verdict: str) -> None:
+async def test_a_clock_that_differs_is_named(stage: OperationsStage, ahead_ms: int, verdict: str) -> None:
     ports = ports_of(stage)._replace(database=database(stage, now_ms=stage.clock.now_ms() + ahead_ms))
 
     found = (await examined(ports))["clocks"]
@@ -200,7 +200,7 @@ async def test_a_clock_that_differs_is_named(stage: ClientStage, ahead_ms: int, 
     assert verdict == "ok" or f"Postgres {ahead_ms / 1000:+.1f} s" in found.says
 
 
-async def test_a_server_whose_clock_differs_is_named(stage: ClientStage) -> None:
+async def test_a_server_whose_clock_differs_is_named(stage: OperationsStage) -> None:
     ahead = stage.clock.now_ms() + 5_000
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
@@ -224,7 +224,7 @@ async def test_a_server_whose_clock_differs_is_named(stage: ClientStage) -> None
     ],
 )
 async def test_postgres_is_judged_by_what_it_says(
-    stage: ClientStage, facts: dict[str, Any], check: str, verdict: str, says: str
+    stage: OperationsStage, facts: dict[str, Any], check: str, verdict: str, says: str
 ) -> None:
     found = (await examined(ports_of(stage)._replace(database=database(stage, **facts))))[check]
 
@@ -243,14 +243,14 @@ async def test_postgres_is_judged_by_what_it_says(
     ],
 )
 async def test_nats_is_judged_by_what_it_says(
-    stage: ClientStage, said: Said, check: str, verdict: str, says: str
+    stage: OperationsStage, said: Said, check: str, verdict: str, says: str
 ) -> None:
     found = (await examined(ports_of(stage)._replace(nats=said)))[check]
 
     assert verdict == found.verdict and says in found.says
 
 
-async def test_a_certificate_that_ends_soon_is_a_warning(stage: ClientStage) -> None:
+async def test_a_certificate_that_ends_soon_is_a_warning(stage: OperationsStage) -> None:
     ends_ms = stage.clock.now_ms() + 10 * DAY_MS + 60_000
     ports = ports_of(stage)._replace(database=database(stage, certificate_ends_ms=ends_ms))
 
@@ -259,7 +259,7 @@ async def test_a_certificate_that_ends_soon_is_a_warning(stage: ClientStage) -> 
     assert (found.verdict, found.says) == ("warning", "the certificate of Postgres ends in 10 days")
 
 
-async def test_credentials_under_old_and_unknown_keys_are_found(stage: ClientStage) -> None:
+async def test_credentials_under_old_and_unknown_keys_are_found(stage: OperationsStage) -> None:
     old, new, none = new_key(), new_key(), new_key()
 
     async def judged(*keys: str) -> CheckDocument:
@@ -275,7 +275,7 @@ async def test_credentials_under_old_and_unknown_keys_are_found(stage: ClientSta
     assert (await judged()).verdict == "skipped"
 
 
-async def test_a_token_that_ends_soon_is_a_warning(stage: ClientStage) -> None:
+async def test_a_token_that_ends_soon_is_a_warning(stage: OperationsStage) -> None:
     tokens, now_ms = MemoryTokens(), stage.clock.now_ms()
     await tokens.add(StoredToken("id", "deploy", "admin", (), b"", now_ms, BY, expires_ms=now_ms + 3 * DAY_MS))
 
@@ -284,7 +284,7 @@ async def test_a_token_that_ends_soon_is_a_warning(stage: ClientStage) -> None:
     assert (found.verdict, found.says) == ("warning", "within 14 days end 1 token: deploy")
 
 
-async def test_rights_beyond_those_of_the_role_are_a_warning(stage: ClientStage) -> None:
+async def test_rights_beyond_those_of_the_role_are_a_warning(stage: OperationsStage) -> None:
     about = database(stage)._replace(rights=("is a superuser",))
 
     found = (await examined(ports_of(stage)._replace(database=about)))["permissions"]
@@ -292,7 +292,7 @@ async def test_rights_beyond_those_of_the_role_are_a_warning(stage: ClientStage)
     assert found.verdict == "warning" and "is a superuser" in found.says
 
 
-async def test_without_postgres_what_it_would_say_is_skipped_and_the_rest_is_not(stage: ClientStage) -> None:
+async def test_without_postgres_what_it_would_say_is_skipped_and_the_rest_is_not(stage: OperationsStage) -> None:
     class Away:
         def __getattr__(self, _name: str) -> Any:
             async def refuse(*_words: object) -> None:

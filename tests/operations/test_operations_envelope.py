@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from operations_stage import BY, NO_SECRETS, ClientStage
+from operations_stage import BY, NO_SECRETS, OperationsStage
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.model import codec
@@ -57,19 +57,19 @@ LONG = playbook("long", [{"step": "long", "tool": work("done", 10.0)}])
 
 
 @pytest.fixture
-async def two_workers() -> AsyncIterator[ClientStage]:
+async def two_workers() -> AsyncIterator[OperationsStage]:
     """A stage with two workers."""
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.begin(WORKERS)
     yield stage
     await stage.close()
 
 
-async def journal_of(stage: ClientStage, execution_id: str) -> list[EventDocument]:
+async def journal_of(stage: OperationsStage, execution_id: str) -> list[EventDocument]:
     return await stage.executions.events(execution_id, 0, 10_000)
 
 
-async def varied(stage: ClientStage) -> list[EventDocument]:
+async def varied(stage: OperationsStage) -> list[EventDocument]:
     ended = await stage.run(VARIED)
     assert ended.status == "completed", ended.error
     return await journal_of(stage, ended.execution_id)
@@ -89,7 +89,7 @@ def run_of(event: EventDocument) -> str:
 # --- the actor --------------------------------------------------------------------------------------------------------
 
 
-async def test_every_event_of_a_worker_has_that_worker_as_its_actor(two_workers: ClientStage) -> None:
+async def test_every_event_of_a_worker_has_that_worker_as_its_actor(two_workers: OperationsStage) -> None:
     events = await varied(two_workers)
     reported = [event for event in events if event.source == "worker"]
     assert {"task.started", "loop.started", "loop.iteration.done", "loop.done", "step.done"} <= {
@@ -103,7 +103,7 @@ async def test_every_event_of_a_worker_has_that_worker_as_its_actor(two_workers:
 
 
 async def test_an_event_is_the_same_whichever_page_it_comes_in(
-    two_workers: ClientStage, monkeypatch: pytest.MonkeyPatch
+    two_workers: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = await varied(two_workers)
     monkeypatch.setattr(run_workers, "EVENTS_AT_ONCE", 3)
@@ -113,7 +113,7 @@ async def test_an_event_is_the_same_whichever_page_it_comes_in(
 
 
 async def test_a_worker_that_takes_a_step_over_is_the_actor_from_its_claim_on() -> None:
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.begin(workers=())
     ann = stage.begin_worker("ann")
     await stage.clock.sleep(1)
@@ -131,7 +131,7 @@ async def test_a_worker_that_takes_a_step_over_is_the_actor_from_its_claim_on() 
 
 
 async def test_a_run_without_a_known_worker_has_the_role_as_its_actor() -> None:
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.begin(workers=())
     started = await stage.executions.start(Start(playbook=LONG), BY)
     (order,) = named(await journal_of(stage, started.execution_id), "step.scheduled")
@@ -170,7 +170,7 @@ async def received_until(feed: AsyncIterator[list[FeedEvent]], last: str = "play
     return found
 
 
-async def test_feeds_tell_the_same_events_as_the_journal(two_workers: ClientStage) -> None:
+async def test_feeds_tell_the_same_events_as_the_journal(two_workers: OperationsStage) -> None:
     def feed() -> LiveFeed:
         return LiveFeed(
             two_workers.store,
@@ -195,7 +195,7 @@ async def test_feeds_tell_the_same_events_as_the_journal(two_workers: ClientStag
 # --- tokens, tasks, guards, digest ------------------------------------------------------------------------------------
 
 
-async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: ClientStage) -> None:
+async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: OperationsStage) -> None:
     events = await varied(stage)
     produced = Counter(token for event in events for token in event.tokens_produced or ())
     consumed = Counter(token for event in events for token in event.tokens_consumed or ())
@@ -212,7 +212,7 @@ async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: C
         assert (other.tokens_consumed, other.tokens_produced) == (None, None)
 
 
-async def test_tokens_have_their_trace_and_their_lineage(stage: ClientStage) -> None:
+async def test_tokens_have_their_trace_and_their_lineage(stage: OperationsStage) -> None:
     original = await stage.run(VARIED)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
     await stage.executions.wait(again.execution_id, 60)
@@ -230,7 +230,7 @@ async def test_tokens_have_their_trace_and_their_lineage(stage: ClientStage) -> 
     }
 
 
-async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: ClientStage) -> None:
+async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: OperationsStage) -> None:
     original = await stage.run(VARIED)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
     await stage.executions.wait(again.execution_id, 60)
@@ -242,7 +242,7 @@ async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: Clien
     assert produced == consumed and set(produced.values()) == {1}
 
 
-async def test_tasks_say_their_attempt_and_iterations_their_path(stage: ClientStage) -> None:
+async def test_tasks_say_their_attempt_and_iterations_their_path(stage: OperationsStage) -> None:
     events = await varied(stage)
     tasks = named(events, "task.started", "task.processed")
     assert all(event.task is not None and event.attempt is not None for event in tasks)
@@ -265,7 +265,7 @@ async def test_tasks_say_their_attempt_and_iterations_their_path(stage: ClientSt
     assert {(event.task, event.attempt, event.iteration) for event in outside} == {(None, None, None)}
 
 
-async def test_guards_stand_with_text_and_value_where_any_was_evaluated(stage: ClientStage) -> None:
+async def test_guards_stand_with_text_and_value_where_any_was_evaluated(stage: OperationsStage) -> None:
     events = await varied(stage)
     routed = named(events, "next.evaluated")
     assert [EvaluatedGuard(GUARD, False, 0)] in [event.guards for event in routed]
@@ -277,7 +277,7 @@ async def test_guards_stand_with_text_and_value_where_any_was_evaluated(stage: C
     assert {event.guards is None for event in named(events, "token.enqueued", "step.done")} == {True}
 
 
-async def test_every_event_has_the_digest_of_the_playbook_it_follows(stage: ClientStage) -> None:
+async def test_every_event_has_the_digest_of_the_playbook_it_follows(stage: OperationsStage) -> None:
     assert {event.digest for event in await varied(stage)} == {digest_of(VARIED)}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from operations_stage import ClientStage
+from operations_stage import OperationsStage
 from shown_stage import SECRET, Showing
 
 from noetl_stream.model import codec
@@ -32,11 +32,11 @@ TWO = playbook(
 
 
 @pytest.fixture
-async def ended(stage: ClientStage) -> ExecutionDocument:
+async def ended(stage: OperationsStage) -> ExecutionDocument:
     return await stage.run(TWO)
 
 
-async def page(stage: ClientStage, ended: ExecutionDocument, limit: int = 1000, **chosen: Any) -> EventPage:
+async def page(stage: OperationsStage, ended: ExecutionDocument, limit: int = 1000, **chosen: Any) -> EventPage:
     return await stage.views.events(ended.execution_id, EventFilter(**chosen), limit)
 
 
@@ -44,7 +44,7 @@ def positions(found: EventPage) -> list[Any]:
     return [one.position for one in found.items]
 
 
-async def test_without_a_filter_they_are_the_journal(stage: ClientStage, ended: ExecutionDocument) -> None:
+async def test_without_a_filter_they_are_the_journal(stage: OperationsStage, ended: ExecutionDocument) -> None:
     journal = await stage.executions.events(ended.execution_id, 0, 1000)
     found = await page(stage, ended)
     assert codec.encode(found.items) == codec.encode(journal)
@@ -57,7 +57,7 @@ def test_the_fields_are_those_of_an_event() -> None:
 
 @pytest.mark.parametrize("limit", [1, 3, 7])
 async def test_pages_forwards_and_backwards_have_each_event_once(
-    stage: ClientStage, ended: ExecutionDocument, limit: int
+    stage: OperationsStage, ended: ExecutionDocument, limit: int
 ) -> None:
     forwards: list[Any] = []
     after: int | None = 0
@@ -73,7 +73,7 @@ async def test_pages_forwards_and_backwards_have_each_event_once(
 
 
 async def test_a_position_far_beyond_the_end_reads_no_more_than_the_end(
-    stage: ClientStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[int, int]] = []
     journal = stage.store.journal
@@ -88,11 +88,11 @@ async def test_a_position_far_beyond_the_end_reads_no_more_than_the_end(
     assert reads == [(ended.position - 2, 2)]
 
 
-async def test_both_ends_bound_a_range(stage: ClientStage, ended: ExecutionDocument) -> None:
+async def test_both_ends_bound_a_range(stage: OperationsStage, ended: ExecutionDocument) -> None:
     assert positions(await page(stage, ended, after=3, before=7)) == [4, 5, 6]
 
 
-async def test_filters_all_hold(stage: ClientStage, ended: ExecutionDocument) -> None:
+async def test_filters_all_hold(stage: OperationsStage, ended: ExecutionDocument) -> None:
     everything = (await page(stage, ended)).items
     processed = await page(stage, ended, names=["task.processed"])
     assert [one.task for one in processed.items] == ["one", "two", "two", "two"]
@@ -109,12 +109,12 @@ async def test_filters_all_hold(stage: ClientStage, ended: ExecutionDocument) ->
     assert (await page(stage, ended, step="start", iteration=(1,))).items == []
 
 
-async def test_text_is_found_in_any_case(stage: ClientStage, ended: ExecutionDocument) -> None:
+async def test_text_is_found_in_any_case(stage: OperationsStage, ended: ExecutionDocument) -> None:
     found = await page(stage, ended, text="bETA 2", names=["task.processed"])
     assert [(one.name, one.iteration) for one in found.items] == [("task.processed", [1])]
 
 
-async def test_fields_that_were_not_asked_for_are_left_out(stage: ClientStage, ended: ExecutionDocument) -> None:
+async def test_fields_that_were_not_asked_for_are_left_out(stage: OperationsStage, ended: ExecutionDocument) -> None:
     found = await page(stage, ended, fields=["position", "name"], names=["step.done"])
     assert codec.decode_json(codec.encode(found.items)) == [
         {"position": one.position, "name": "step.done"} for one in found.items
@@ -123,7 +123,7 @@ async def test_fields_that_were_not_asked_for_are_left_out(stage: ClientStage, e
 
 
 async def test_a_page_searches_so_many_events_and_says_where_to_go_on(
-    stage: ClientStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_pages, "SEARCHED", 5)
     found = await page(stage, ended, text="nowhere")
@@ -132,7 +132,7 @@ async def test_a_page_searches_so_many_events_and_says_where_to_go_on(
     assert (back.items, back.previous) == ([], ended.position - 4)
 
 
-async def test_a_page_ends_with_so_many_bytes(stage: ClientStage) -> None:
+async def test_a_page_ends_with_so_many_bytes(stage: OperationsStage) -> None:
     big = await stage.run(playbook("big", [{"step": "only", "tool": work("{{ 'x' * 30000 }}")}]))
     wide = await stage.run(
         playbook(
@@ -145,7 +145,7 @@ async def test_a_page_ends_with_so_many_bytes(stage: ClientStage) -> None:
     assert found.next is not None and 1024 * 1024 < len(codec.encode(found)) < 1024 * 1024 + 100_000
 
 
-async def test_a_text_that_is_hidden_is_not_found(stage: ClientStage) -> None:
+async def test_a_text_that_is_hidden_is_not_found(stage: OperationsStage) -> None:
     showing = Showing(stage)
     await DirectCredentials(showing.credentials, showing.keys).put("pg", SECRET, "ann")
     execution_id = await showing.run()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
@@ -44,7 +44,7 @@ BIG = "x" * (DEFAULT_LIMITS.max_inline_bytes + 1)
 UNKNOWN = "0199aaaa-0000-7000-8000-000000000000"
 
 
-async def test_a_text_is_started_and_is_there_when_that_is_answered(stage: ClientStage) -> None:
+async def test_a_text_is_started_and_is_there_when_that_is_answered(stage: OperationsStage) -> None:
     wanted = Start(playbook=ONE, workload={"n": 7}, ctx={"a": 1}, reason="to see", correlation_id="c-1")
     started = await stage.executions.start(wanted, BY)
     assert (started.path, started.principal, started.ctx) == ("simulation/one", BY, {"a": 1})
@@ -55,7 +55,7 @@ async def test_a_text_is_started_and_is_there_when_that_is_answered(stage: Clien
     assert ended.finished >= ended.started == started.started
 
 
-async def test_a_registered_playbook_is_started_by_path_version_and_digest(stage: ClientStage) -> None:
+async def test_a_registered_playbook_is_started_by_path_version_and_digest(stage: OperationsStage) -> None:
     older, newer = (playbook("kept", [{"step": "only", "tool": work(n)}]) for n in (1, 2))
     for source in (older, newer):
         await stage.playbooks.register(source.encode(), "file", BY)
@@ -84,13 +84,13 @@ async def test_a_registered_playbook_is_started_by_path_version_and_digest(stage
     ],
 )
 async def test_a_start_that_cannot_be_done_is_refused_with_the_reason(
-    stage: ClientStage, wanted: Start, error: type[UsageError], message: str
+    stage: OperationsStage, wanted: Start, error: type[UsageError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         await stage.executions.start(wanted, BY)
 
 
-async def test_a_playbook_with_errors_reaches_no_stream(stage: ClientStage) -> None:
+async def test_a_playbook_with_errors_reaches_no_stream(stage: OperationsStage) -> None:
     with pytest.raises(PlaybookRefused) as refused:
         await stage.executions.start(Start(playbook=ONE.replace('"tool"', '"tol"')), BY)
     assert refused.value.diagnostics[0]["line"] == 1
@@ -106,21 +106,21 @@ DECLARED = playbook(
 )
 
 
-async def test_a_workload_that_does_not_match_reaches_no_stream(stage: ClientStage) -> None:
+async def test_a_workload_that_does_not_match_reaches_no_stream(stage: OperationsStage) -> None:
     with pytest.raises(WorkloadRefused, match="does not match its schema at `/rows`") as refused:
         await stage.executions.start(Start(playbook=DECLARED, workload={"rows": "ten"}), BY)
     assert (refused.value.pointer, refused.value.reason) == ("/rows", 'the value is not of type "integer"')
     assert stage.broker.event_log.stored == []
 
 
-async def test_what_a_schema_declares_is_no_undeclared_key(stage: ClientStage) -> None:
+async def test_what_a_schema_declares_is_no_undeclared_key(stage: OperationsStage) -> None:
     started = await stage.executions.start(
         Start(playbook=DECLARED, workload={"rows": 2, "order": {"id": 1, "nr": 2}}), BY
     )
     assert [one.message for one in started.warnings or ()] == ["`workload.order.nr` is not declared by the playbook"]
 
 
-async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientStage) -> None:
+async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: OperationsStage) -> None:
     ids = RequestIds(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
     first = await stage.executions.start(Start(playbook=ONE), BY, ids)
     assert first.execution_id == ids.execution_id
@@ -131,7 +131,7 @@ async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientS
     assert set(stage.effects.values()) == {1}
 
 
-async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None:
+async def test_two_at_once_with_the_same_ids_are_one(stage: OperationsStage) -> None:
     ids = RequestIds(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
     starts = (stage.executions.start(Start(playbook=ONE), BY, ids) for _ in range(3))
     found = await asyncio.gather(*starts)
@@ -141,7 +141,7 @@ async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None
 
 
 async def test_without_a_server_the_call_fails_and_the_request_stays() -> None:
-    stage = ClientStage()
+    stage = OperationsStage()
     with pytest.raises(Unreachable, match=f"no server answered within {PATIENCE_S:g} s") as raised:
         await stage.executions.start(Start(playbook=ONE), BY)
     await stage.begin()
@@ -153,7 +153,7 @@ async def test_without_a_server_the_call_fails_and_the_request_stays() -> None:
     await stage.close()
 
 
-async def test_waiting_ends_with_the_time(stage: ClientStage) -> None:
+async def test_waiting_ends_with_the_time(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     began_s = stage.clock.monotonic_s()
     found = await stage.executions.wait(started.execution_id, 7)
@@ -161,7 +161,7 @@ async def test_waiting_ends_with_the_time(stage: ClientStage) -> None:
     assert 7 <= stage.clock.monotonic_s() - began_s < 8
 
 
-async def test_an_unknown_execution_is_not_found(stage: ClientStage) -> None:
+async def test_an_unknown_execution_is_not_found(stage: OperationsStage) -> None:
     executions = stage.executions
     for work_ in (
         executions.get(UNKNOWN),
@@ -181,7 +181,7 @@ async def test_an_unknown_execution_is_not_found(stage: ClientStage) -> None:
             await work_
 
 
-async def test_a_large_result_is_shown_as_reference_and_loaded_as_result(stage: ClientStage) -> None:
+async def test_a_large_result_is_shown_as_reference_and_loaded_as_result(stage: OperationsStage) -> None:
     ended = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
     assert set(ended.result) == {"$reference"}
     assert (await stage.executions.result(ended.execution_id)).result == BIG
@@ -190,7 +190,7 @@ async def test_a_large_result_is_shown_as_reference_and_loaded_as_result(stage: 
         await stage.executions.result(ended.execution_id)
 
 
-async def test_the_result_of_a_long_loop_is_gathered(stage: ClientStage) -> None:
+async def test_the_result_of_a_long_loop_is_gathered(stage: OperationsStage) -> None:
     loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
     big = "{{ 'x' * 4000 ~ iter.n }}"
     ended = await stage.run(playbook("gathers", [{"step": "all", "loop": loop, "tool": work(big)}]))
@@ -199,7 +199,7 @@ async def test_the_result_of_a_long_loop_is_gathered(stage: ClientStage) -> None
     assert [one[4000:] for one in result] == [str(n) for n in range(40)]
 
 
-async def test_a_running_execution_has_no_result(stage: ClientStage) -> None:
+async def test_a_running_execution_has_no_result(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):
         await stage.executions.result(started.execution_id)
@@ -207,7 +207,7 @@ async def test_a_running_execution_has_no_result(stage: ClientStage) -> None:
         await stage.executions.rerun(started.execution_id, RerunOptions(), BY)
 
 
-async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -> None:
+async def test_step_runs_are_shown_in_the_order_they_began(stage: OperationsStage) -> None:
     retry = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3}}
     steps: list[dict[str, Any]] = [
         {"step": "start", "tool": work(1), "next": then("tries")},
@@ -223,7 +223,7 @@ async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -
     assert (only.status, only.error.kind) == ("failed", failed.error.kind)
 
 
-async def test_step_runs_come_page_by_page_by_step_or_one_alone(stage: ClientStage) -> None:
+async def test_step_runs_come_page_by_page_by_step_or_one_alone(stage: OperationsStage) -> None:
     steps: list[dict[str, Any]] = [
         {"step": "start", "tool": work(1), "next": {"spec": {"mode": "inclusive"}, "arcs": [{"step": "each"}] * 3}},
         {"step": "each", "tool": work(2)},
@@ -239,7 +239,7 @@ async def test_step_runs_come_page_by_page_by_step_or_one_alone(stage: ClientSta
     assert (await stage.executions.runs(one, StepRunRange(step_run_id="nowhere"))).items == []
 
 
-async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage: ClientStage) -> None:
+async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage: OperationsStage) -> None:
     large = "x" * 8_000
     steps = [{"step": "start", "tool": work(BIG), "next": then("more")}, {"step": "more", "tool": work(large)}]
     one = (await stage.run(playbook("kept", steps))).execution_id
@@ -251,7 +251,7 @@ async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage
         await stage.executions.run_result(one, "nowhere")
 
 
-async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
+async def test_iterations_come_page_by_page(stage: OperationsStage) -> None:
     loop = {"in": "{{ range(25) | list }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 25}}
     tool = {**work("{{ iter.n * 2 }}"), "takes_s": "{{ 5 - iter.n % 5 }}"}
     ended = await stage.run(playbook("loops", [{"step": "all", "loop": loop, "tool": tool}]))
@@ -267,7 +267,7 @@ async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
     assert seen == [(n, 2 * n, "done") for n in range(25)]
 
 
-async def test_events_are_envelopes_by_position(stage: ClientStage) -> None:
+async def test_events_are_envelopes_by_position(stage: OperationsStage) -> None:
     ended = await stage.run(ONE)
     events = await stage.executions.events(ended.execution_id, 0, 1000)
     assert [event.position for event in events] == list(range(1, ended.position + 1))
@@ -275,7 +275,7 @@ async def test_events_are_envelopes_by_position(stage: ClientStage) -> None:
     assert await stage.executions.events(ended.execution_id, 3, 2) == events[3:5]
 
 
-async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientStage) -> None:
+async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: OperationsStage) -> None:
     sets = {"else": {"then": {"do": "continue", "set_ctx": {"b": 2, "c": 3}}}}
     shares = {"else": {"then": {"do": "continue", "set_shared": {"sum": {"op": "add", "value": "{{ iter.n }}"}}}}}
     loop = {"in": [1, 2, 3], "iterator": "n"}
@@ -311,7 +311,7 @@ async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientSta
     assert (await stage.executions.get(execution_id)).ctx_version == found.version
 
 
-async def test_a_request_is_answered_or_refused_by_its_kind(stage: ClientStage) -> None:
+async def test_a_request_is_answered_or_refused_by_its_kind(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     execution_id = started.execution_id
     await stage.until_status(execution_id, "waiting")
@@ -327,7 +327,7 @@ async def test_a_request_is_answered_or_refused_by_its_kind(stage: ClientStage) 
         await stage.ask(execution_id, SignalReceived, signal="go")
 
 
-async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> None:
+async def test_a_failed_run_is_run_again_from_its_step(stage: OperationsStage) -> None:
     steps: list[dict[str, Any]] = [
         {"step": "start", "tool": work(1), "next": then("gate")},
         {"step": "gate", "tool": work("{{ ctx.name }}")},
@@ -347,7 +347,7 @@ async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> No
     assert (change.keys, change.reason) == (["name"], "set")
 
 
-async def test_an_execution_that_cannot_be_rerun_is_refused_with_the_reason(stage: ClientStage) -> None:
+async def test_an_execution_that_cannot_be_rerun_is_refused_with_the_reason(stage: OperationsStage) -> None:
     ended = await stage.run(ONE)
     with pytest.raises(Conflict, match="has not failed"):
         await stage.executions.rerun(ended.execution_id, RerunOptions(), BY)
@@ -356,7 +356,7 @@ async def test_an_execution_that_cannot_be_rerun_is_refused_with_the_reason(stag
     assert list(stage.store.tables.executions) == [ended.execution_id], "nothing has begun"
 
 
-async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientStage) -> None:
+async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     execution_id = started.execution_id
     await stage.until_status(execution_id, "waiting")
@@ -365,7 +365,7 @@ async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientSt
     assert "`call`" in (await stage.executions.why(failed.execution_id)).summary
 
 
-async def test_a_look_at_a_long_journal_shows_steps_and_not_what_it_waits_for(stage: ClientStage) -> None:
+async def test_a_look_at_a_long_journal_shows_steps_and_not_what_it_waits_for(stage: OperationsStage) -> None:
     ended = await stage.run(ONE)
     row = await stage.store.execution(ended.execution_id)
     assert row is not None
@@ -375,7 +375,7 @@ async def test_a_look_at_a_long_journal_shows_steps_and_not_what_it_waits_for(st
     assert (found.waits, found.principal, found.result) == (None, BY, 1)
 
 
-async def test_what_a_long_execution_waits_for_is_known_from_its_last_snapshot(stage: ClientStage) -> None:
+async def test_what_a_long_execution_waits_for_is_known_from_its_last_snapshot(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     await stage.until_status(started.execution_id, "waiting")
     short = await stage.executions.get(started.execution_id)
@@ -396,7 +396,7 @@ async def test_what_a_long_execution_waits_for_is_known_from_its_last_snapshot(s
     assert (await stage.executions.get(row.execution_id)).waits == short.waits
 
 
-async def test_a_task_longer_than_a_lease_runs_once(stage: ClientStage) -> None:
+async def test_a_task_longer_than_a_lease_runs_once(stage: OperationsStage) -> None:
     ended = await stage.run(playbook("long", [{"step": "long", "tool": work("done", 60)}]))
     assert ended.status == "completed"
     assert list(stage.effects.values()) == [1]

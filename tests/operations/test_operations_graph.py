@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model import codec
@@ -45,7 +45,7 @@ def arcs_of(found: ExecutionGraphDocument) -> dict[tuple[str, str], tuple[int, i
     return {(arc.source, arc.to): (arc.fired, arc.skipped) for arc in found.arcs}
 
 
-async def test_steps_and_arcs_are_those_of_the_drawing(stage: ClientStage) -> None:
+async def test_steps_and_arcs_are_those_of_the_drawing(stage: OperationsStage) -> None:
     await stage.playbooks.register(ROUND.encode(), "round", BY)
     found = await stage.playbooks.graph("simulation/round", None)
     assert found.steps == [node.step for node in found.nodes] == ["start", "each", "end", "help"]
@@ -63,7 +63,7 @@ async def test_steps_and_arcs_are_those_of_the_drawing(stage: ClientStage) -> No
     )
 
 
-async def test_a_graph_is_found_by_the_digest_of_a_text_of_its_path(stage: ClientStage) -> None:
+async def test_a_graph_is_found_by_the_digest_of_a_text_of_its_path(stage: OperationsStage) -> None:
     await stage.playbooks.register(ROUND.encode(), "round", BY)
     digest = digest_of(ROUND)
     assert (await stage.playbooks.graph("simulation/round", None, digest)).digest == digest
@@ -73,7 +73,7 @@ async def test_a_graph_is_found_by_the_digest_of_a_text_of_its_path(stage: Clien
         await stage.playbooks.graph("simulation/round", "1", digest)
 
 
-async def test_arcs_say_how_often_they_fired_and_what_decided(stage: ClientStage) -> None:
+async def test_arcs_say_how_often_they_fired_and_what_decided(stage: OperationsStage) -> None:
     ended = await stage.run(ROUND)
     found = await stage.views.graph(ended.execution_id)
     assert arcs_of(found) == {
@@ -92,7 +92,7 @@ async def test_arcs_say_how_often_they_fired_and_what_decided(stage: ClientStage
     assert (event.name, event.step_run_id) == ("next.evaluated", again.last.step_run_id)
 
 
-async def test_steps_count_runs_and_iterations(stage: ClientStage) -> None:
+async def test_steps_count_runs_and_iterations(stage: OperationsStage) -> None:
     ended = await stage.run(ROUND)
     by_step = {one.step: one for one in (await stage.views.graph(ended.execution_id)).steps}
     assert (by_step["start"].runs.done, by_step["end"].runs.done, by_step["help"].runs.done) == (3, 1, 0)
@@ -100,7 +100,7 @@ async def test_steps_count_runs_and_iterations(stage: ClientStage) -> None:
     assert by_step["start"].iterations is None
 
 
-async def test_tokens_that_wait_are_counted_where_they_are(stage: ClientStage) -> None:
+async def test_tokens_that_wait_are_counted_where_they_are(stage: OperationsStage) -> None:
     admit = {"wait": {"timeout_s": 600}, "rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}
     held = playbook(
         "held",
@@ -120,7 +120,7 @@ async def test_tokens_that_wait_are_counted_where_they_are(stage: ClientStage) -
     assert after.position > before.position
 
 
-async def test_an_answer_has_the_size_of_the_playbook(stage: ClientStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_has_the_size_of_the_playbook(stage: OperationsStage, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     for rounds in (2, 60):
         ended = await stage.run(ROUND, workload={"rounds": rounds})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from operations_stage import ClientStage, labelled
+from operations_stage import OperationsStage, labelled
 
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_testkit.simulation.work import work
 
 
-async def fill(stage: ClientStage) -> dict[str, str]:
+async def fill(stage: OperationsStage) -> dict[str, str]:
     """Executions by a name: two of the same path, one failed."""
     good = labelled("good", [{"step": "only", "tool": work(1)}], team="data", tier=1)
     bad = labelled("bad", [{"step": "only", "tool": {"name": "call", **work(1, failures=9)}}], team="data")
@@ -21,7 +21,7 @@ async def fill(stage: ClientStage) -> dict[str, str]:
     return found
 
 
-async def test_filters_all_hold(stage: ClientStage) -> None:
+async def test_filters_all_hold(stage: OperationsStage) -> None:
     filled = await fill(stage)
     for chosen, names in (
         (ExecutionFilter(), ["bad", "two", "one"]),
@@ -40,7 +40,7 @@ async def test_filters_all_hold(stage: ClientStage) -> None:
         assert [one.execution_id for one in found.items] == [filled[name] for name in names], chosen
 
 
-async def test_times_are_those_of_the_start(stage: ClientStage) -> None:
+async def test_times_are_those_of_the_start(stage: OperationsStage) -> None:
     filled = await fill(stage)
     row = await stage.store.execution(filled["two"])
     assert row is not None
@@ -51,7 +51,7 @@ async def test_times_are_those_of_the_start(stage: ClientStage) -> None:
     assert [one.execution_id for one in before.items] == [filled["one"]]
 
 
-async def test_a_cursor_leads_to_the_next_page(stage: ClientStage) -> None:
+async def test_a_cursor_leads_to_the_next_page(stage: OperationsStage) -> None:
     filled = await fill(stage)
     first = await stage.executions.page(ExecutionFilter(), 2, None)
     second = await stage.executions.page(ExecutionFilter(), 2, first.next)
@@ -64,14 +64,14 @@ async def test_a_cursor_leads_to_the_next_page(stage: ClientStage) -> None:
             await stage.executions.page(ExecutionFilter(), 2, cursor)
 
 
-async def test_an_impossible_filter_is_refused_with_the_reason(stage: ClientStage) -> None:
+async def test_an_impossible_filter_is_refused_with_the_reason(stage: OperationsStage) -> None:
     with pytest.raises(UsageError, match="'ended' is not a status"):
         await stage.executions.page(ExecutionFilter(status=["ended"]), 10, None)
     with pytest.raises(UsageError, match="contains no word"):
         await stage.executions.page(ExecutionFilter(error=" - "), 10, None)
 
 
-async def test_an_item_says_what_it_is(stage: ClientStage) -> None:
+async def test_an_item_says_what_it_is(stage: OperationsStage) -> None:
     await fill(stage)
     bad, *_ = (await stage.executions.page(ExecutionFilter(), 10, None)).items
     assert (bad.status, bad.path, bad.labels) == ("failed", "tests/bad", {"team": "data"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operations_stage import ClientStage
+from operations_stage import OperationsStage
 from shown_stage import SECRET, Showing
 
 from noetl_stream.model import codec
@@ -15,7 +15,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter, LogPage, followed
 
 
-def publish(stage: ClientStage, execution_id: str, *texts: str) -> None:
+def publish(stage: OperationsStage, execution_id: str, *texts: str) -> None:
     batch = LogBatch("say", "run-1", "worker-1", [LogLine(0, "tell", text) for text in texts])
     subject = subjects.task_logs("default", execution_id, "run-1")
     stage.broker.task_logs.publish(subject, "1", codec.encode(batch), lambda why: None)
@@ -30,7 +30,7 @@ async def page(showing: Showing, execution_id: str, after: str = FROM_THE_START,
 
 
 @pytest.fixture
-async def showing(stage: ClientStage) -> Showing:
+async def showing(stage: OperationsStage) -> Showing:
     made = Showing(stage)
     await DirectCredentials(made.credentials, made.keys).put("pg", SECRET, "ann")
     return made

@@ -6,7 +6,7 @@ import asyncio
 from typing import NamedTuple
 
 import pytest
-from operations_stage import ClientStage
+from operations_stage import OperationsStage
 
 from noetl_stream.operations.executions import direct
 from noetl_stream.operations.why import journal as why_journal
@@ -37,7 +37,7 @@ class Read(NamedTuple):
 class Reads:
     """The reads of journals from a store, beside a task that counts its turns."""
 
-    def __init__(self, stage: ClientStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, stage: OperationsStage, monkeypatch: pytest.MonkeyPatch) -> None:
         self.all: list[Read] = []
         self._turns = 0
         journal = stage.store.journal
@@ -65,7 +65,7 @@ class Reads:
 
 
 @pytest.fixture
-async def ended(stage: ClientStage, monkeypatch: pytest.MonkeyPatch) -> ExecutionDocument:
+async def ended(stage: OperationsStage, monkeypatch: pytest.MonkeyPatch) -> ExecutionDocument:
     """An execution whose journal counts as long."""
     monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 1)
     monkeypatch.setattr(why_journal, "LONG_EVENTS", 1)
@@ -75,7 +75,7 @@ async def ended(stage: ClientStage, monkeypatch: pytest.MonkeyPatch) -> Executio
 
 @pytest.mark.parametrize("verb", ["why", "get", "ctx", "steps"])
 async def test_others_go_on_while_a_long_journal_is_read(
-    stage: ClientStage, ended: ExecutionDocument, verb: str, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, ended: ExecutionDocument, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executions = stage.fresh_executions()
     reads = Reads(stage, monkeypatch)
@@ -86,7 +86,7 @@ async def test_others_go_on_while_a_long_journal_is_read(
 
 
 async def test_why_reads_of_a_long_journal_what_it_has_grown_by(
-    stage: ClientStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await stage.executions.why(ended.execution_id)
     reads = Reads(stage, monkeypatch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.cli.execution.tables import print_ended, print_execution
 from noetl_stream.operations.executions import direct, notices
@@ -57,7 +57,7 @@ def discarded(found: ExecutionDocument) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("journal")
-async def test_discarded_tokens_are_named_with_step_and_reason(stage: ClientStage) -> None:
+async def test_discarded_tokens_are_named_with_step_and_reason(stage: OperationsStage) -> None:
     ended = await stage.run(TWO_SHUT)
     assert (ended.status, ended.discarded_tokens, ended.warnings) == ("completed", 2, [])
     assert discarded(ended) == [("shut", REASON)] * 2
@@ -66,14 +66,14 @@ async def test_discarded_tokens_are_named_with_step_and_reason(stage: ClientStag
 
 
 @pytest.mark.usefixtures("journal")
-async def test_a_rerun_names_those_of_its_own(stage: ClientStage) -> None:
+async def test_a_rerun_names_those_of_its_own(stage: OperationsStage) -> None:
     original = await stage.run(TWO_SHUT)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("open"), BY)
     ended = await stage.executions.wait(again.execution_id, 60)
     assert len(discarded(ended)) == ended.discarded_tokens == 2
 
 
-async def test_more_than_are_shown_are_counted(stage: ClientStage) -> None:
+async def test_more_than_are_shown_are_counted(stage: OperationsStage) -> None:
     many = {"spec": {"mode": "inclusive"}, "arcs": [{"step": "shut"}] * (NOTICES_SHOWN + 1)}
     steps = [{"step": "start", "next": many}, {"step": "shut", "spec": DENIED, "tool": work(1)}]
     ended = await stage.run(playbook("many", steps))
@@ -81,14 +81,14 @@ async def test_more_than_are_shown_are_counted(stage: ClientStage) -> None:
 
 
 @pytest.mark.usefixtures("journal")
-async def test_failed_iterations_that_were_tolerated_are_a_warning(stage: ClientStage) -> None:
+async def test_failed_iterations_that_were_tolerated_are_a_warning(stage: OperationsStage) -> None:
     ended = await stage.run(TOLERANT)
     assert (ended.status, ended.error) == ("completed", None)
     assert ended.warnings == [WarningDocument("tolerated", "3 of 3 iterations of fetch failed", "fetch")]
 
 
 @pytest.mark.usefixtures("journal")
-async def test_a_limit_that_another_playbook_had_set_otherwise_is_a_warning(stage: ClientStage) -> None:
+async def test_a_limit_that_another_playbook_had_set_otherwise_is_a_warning(stage: OperationsStage) -> None:
     def limited(name: str, limit: int) -> str:
         policy = {"policy": {"concurrency": {"key": "acme", "limit": limit}}}
         return playbook(name, [{"step": "only", "tool": work(1)}], executor={"spec": policy})
@@ -100,7 +100,9 @@ async def test_a_limit_that_another_playbook_had_set_otherwise_is_a_warning(stag
     assert (await stage.run(limited("wide", 3))).warnings == []
 
 
-async def test_text_output_says_them_with_the_status(stage: ClientStage, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_text_output_says_them_with_the_status(
+    stage: OperationsStage, capsys: pytest.CaptureFixture[str]
+) -> None:
     ended = await stage.run(TOLERANT)
     print_ended(ended)
     assert "completed, 3 of 3 iterations of fetch failed, in " in capsys.readouterr().err
@@ -111,7 +113,7 @@ async def test_text_output_says_them_with_the_status(stage: ClientStage, capsys:
 
 
 @pytest.mark.usefixtures("journal")
-async def test_an_undeclared_key_of_the_request_is_a_warning(stage: ClientStage) -> None:
+async def test_an_undeclared_key_of_the_request_is_a_warning(stage: OperationsStage) -> None:
     ended = await stage.run(TAKES, workload={"name": "y", "nmae": "z", "more": {"any": 1}})
     (warning,) = ended.warnings or ()
     assert (warning.kind, warning.step) == ("undeclared_workload", None)
@@ -119,13 +121,13 @@ async def test_an_undeclared_key_of_the_request_is_a_warning(stage: ClientStage)
     assert (await stage.run(TAKES, workload={"name": "y"})).warnings == []
 
 
-async def test_it_is_known_as_soon_as_the_execution_has_started(stage: ClientStage) -> None:
+async def test_it_is_known_as_soon_as_the_execution_has_started(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=TAKES, workload={"nmae": "z"}), BY)
     assert [one.kind for one in started.warnings or ()] == ["undeclared_workload"]
 
 
 async def test_an_execution_with_a_long_journal_shows_its_steps_and_reads_only_what_has_grown(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = playbook(
         "slow", [{"step": "start", "tool": work(1, 5.0), "next": then("end")}, {"step": "end", "tool": work(2)}]
@@ -152,7 +154,7 @@ async def test_an_execution_with_a_long_journal_shows_its_steps_and_reads_only_w
 
 
 async def test_a_long_journal_is_not_read_for_its_notices_while_it_grows(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 1)
     slow = playbook(

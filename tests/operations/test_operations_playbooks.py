@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operations_stage import BY, ClientStage, labelled
+from operations_stage import BY, OperationsStage, labelled
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import digest_of
@@ -18,11 +18,11 @@ FLOW = playbook(
 )
 
 
-async def register(stage: ClientStage, source: str) -> RegisteredDocument:
+async def register(stage: OperationsStage, source: str) -> RegisteredDocument:
     return await stage.playbooks.register(source.encode(), "file.yaml", BY)
 
 
-async def test_a_check_says_what_is_wrong_and_stores_nothing(stage: ClientStage) -> None:
+async def test_a_check_says_what_is_wrong_and_stores_nothing(stage: OperationsStage) -> None:
     good = await stage.playbooks.check(FLOW.encode(), "file.yaml")
     assert (good.ok, good.path, good.digest) == (True, "simulation/flow", digest_of(FLOW))
     bad = await stage.playbooks.check(FLOW.replace('"tool"', '"tol"').encode(), "file.yaml")
@@ -30,7 +30,7 @@ async def test_a_check_says_what_is_wrong_and_stores_nothing(stage: ClientStage)
     assert (await stage.playbooks.page("", {}, 10, None)).items == []
 
 
-async def test_a_called_playbook_that_is_not_registered_is_a_warning(stage: ClientStage) -> None:
+async def test_a_called_playbook_that_is_not_registered_is_a_warning(stage: OperationsStage) -> None:
     await register(stage, FLOW)
     calls = [
         {"path": "simulation/flow"},
@@ -61,7 +61,7 @@ async def test_a_called_playbook_that_is_not_registered_is_a_warning(stage: Clie
     assert (await register(stage, caller)).created
 
 
-async def test_a_check_draws_what_can_be_read_of_a_text(stage: ClientStage) -> None:
+async def test_a_check_draws_what_can_be_read_of_a_text(stage: OperationsStage) -> None:
     start = {"step": "start", "tol": {}, "next": then("end", "nowhere", mode="inclusive")}
     text = playbook("draft", [start, {"step": "end", "tool": work(1)}, {"tool": work(2)}]).encode()
     checked = await stage.playbooks.check(text, "draft.yaml", graph=True)
@@ -72,7 +72,7 @@ async def test_a_check_draws_what_can_be_read_of_a_text(stage: ClientStage) -> N
     assert (await stage.playbooks.check(b"workflow: [", "draft.yaml", graph=True)).graph is None
 
 
-async def test_a_registered_playbook_is_shown_with_its_text(stage: ClientStage) -> None:
+async def test_a_registered_playbook_is_shown_with_its_text(stage: OperationsStage) -> None:
     entry = await register(stage, FLOW)
     assert (entry.created, entry.revision, entry.registered_by) == (True, 1, BY)
     shown = plain(await stage.playbooks.get("/simulation/flow", None))
@@ -81,7 +81,7 @@ async def test_a_registered_playbook_is_shown_with_its_text(stage: ClientStage) 
     assert (await register(stage, FLOW)).created is False
 
 
-async def test_a_playbook_that_cannot_be_registered_is_refused_with_the_reason(stage: ClientStage) -> None:
+async def test_a_playbook_that_cannot_be_registered_is_refused_with_the_reason(stage: OperationsStage) -> None:
     first, second = (
         FLOW.replace('"name": "flow"', f'"version": "1.0", "description": "{n}", "name": "flow"') for n in "ab"
     )
@@ -93,7 +93,7 @@ async def test_a_playbook_that_cannot_be_registered_is_refused_with_the_reason(s
     assert refused.value.diagnostics
 
 
-async def test_the_latest_of_each_path_come_page_by_page(stage: ClientStage) -> None:
+async def test_the_latest_of_each_path_come_page_by_page(stage: OperationsStage) -> None:
     for name in ("a", "b", "c"):
         await register(stage, labelled(name, [{"step": "only", "tool": work(1)}], team=name))
     first = await stage.playbooks.page("tests/", {}, 2, None)
@@ -103,7 +103,7 @@ async def test_the_latest_of_each_path_come_page_by_page(stage: ClientStage) -> 
     assert [one.path for one in (await stage.playbooks.page("", {"team": "b"}, 2, None)).items] == ["tests/b"]
 
 
-async def test_words_are_looked_for_in_any_case_and_are_few(stage: ClientStage) -> None:
+async def test_words_are_looked_for_in_any_case_and_are_few(stage: OperationsStage) -> None:
     await register(stage, labelled("a", [{"step": "only", "tool": work(1)}], team="sales"))
     found = await stage.playbooks.page("", {}, 2, None, words="SALES tests")
     assert [one.path for one in found.items] == ["tests/a"]
@@ -111,7 +111,7 @@ async def test_words_are_looked_for_in_any_case_and_are_few(stage: ClientStage) 
         await stage.playbooks.page("", {}, 2, None, words="a " * 9)
 
 
-async def test_plan_and_graph_are_those_of_the_text(stage: ClientStage) -> None:
+async def test_plan_and_graph_are_those_of_the_text(stage: OperationsStage) -> None:
     await register(stage, FLOW)
     plan = await stage.playbooks.plan("simulation/flow", "1")
     assert [step["step"] for step in plan["steps"]] == ["start", "end"]
@@ -122,7 +122,7 @@ async def test_plan_and_graph_are_those_of_the_text(stage: ClientStage) -> None:
     assert arc == {**expected, "line": arc["line"]}
 
 
-async def test_a_deleted_playbook_is_not_found_and_executions_keep_their_text(stage: ClientStage) -> None:
+async def test_a_deleted_playbook_is_not_found_and_executions_keep_their_text(stage: OperationsStage) -> None:
     one, two = (playbook("flow", [{"step": "only", "tool": work(n)}]) for n in (1, 2))
     for source in (one, two):
         await register(stage, source)

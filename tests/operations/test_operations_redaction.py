@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.model import codec
@@ -27,7 +27,7 @@ WAITS = playbook("waits", [{"step": "ear", "tool": {"name": "hear", "kind": "wai
 
 
 @pytest.fixture
-async def showing(stage: ClientStage) -> AsyncIterator[Showing]:
+async def showing(stage: OperationsStage) -> AsyncIterator[Showing]:
     made = Showing(stage)
     await DirectCredentials(made.credentials, made.keys).put("pg", SECRET, "ann")
     yield made

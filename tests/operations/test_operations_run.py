@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operations_stage import BY, NO_SECRETS, ClientStage
+from operations_stage import BY, NO_SECRETS, OperationsStage
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
@@ -36,7 +36,7 @@ SHOWN = ["start: started", "start: done", "end: started", "end: done"]
 class RunSession:
     """A session over a stage. ``ensured`` counts how often a server was ensured."""
 
-    def __init__(self, stage: ClientStage) -> None:
+    def __init__(self, stage: OperationsStage) -> None:
         nobody: Any = None
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock, NO_SECRETS)
         operations = OperationParts(stage.executions, feed, stage.playbooks, nobody, stage.cluster, *[nobody] * 6)
@@ -54,7 +54,7 @@ class RunSession:
 
 
 @pytest.fixture
-async def runner(stage: ClientStage) -> AsyncIterator[RunSession]:
+async def runner(stage: OperationsStage) -> AsyncIterator[RunSession]:
     yield RunSession(stage)
 
 
@@ -70,7 +70,7 @@ async def test_a_run_is_shown_to_its_end(runner: RunSession, capsys: pytest.Capt
 
 
 async def test_a_run_survives_a_store_outage_and_shows_nothing_twice(
-    runner: RunSession, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+    runner: RunSession, stage: OperationsStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = asyncio.create_task(runner.run(TWO))
     await stage.clock.sleep(1)
@@ -80,7 +80,7 @@ async def test_a_run_survives_a_store_outage_and_shows_nothing_twice(
     assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waiting")] == SHOWN
 
 
-async def test_a_store_that_stays_away_ends_the_run_with_an_error(runner: RunSession, stage: ClientStage) -> None:
+async def test_a_store_that_stays_away_ends_the_run_with_an_error(runner: RunSession, stage: OperationsStage) -> None:
     running = asyncio.create_task(runner.run(TWO))
     await stage.clock.sleep(1)
     with away(stage), pytest.raises(Unreachable, match="Postgres is away"):
@@ -123,7 +123,7 @@ async def test_a_key_that_the_playbook_does_not_declare_is_named_before_it_runs(
 
 
 async def test_a_wait_that_ends_early_prints_where_to_look(
-    runner: RunSession, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+    runner: RunSession, stage: OperationsStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = asyncio.create_task(runner.run(HEARS))
     await stage.clock.sleep(1)
@@ -138,7 +138,7 @@ async def test_a_wait_that_ends_early_prints_where_to_look(
 
 
 async def test_a_request_without_an_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    stage = ClientStage()
+    stage = OperationsStage()
     assert await RunSession(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
     (request,) = stage.broker.event_log.stored
     text = f"timeout after 5 s: the request for {request.message.execution_id} was not answered yet"
@@ -154,7 +154,7 @@ async def test_a_long_execution_has_its_steps_too(runner: RunSession, monkeypatc
     assert [(step.step, step.runs) for step in found.steps or ()] == [("start", 1), ("end", 1)]
 
 
-async def test_steps_are_summed_up_alike_from_the_journal_and_from_their_runs(stage: ClientStage) -> None:
+async def test_steps_are_summed_up_alike_from_the_journal_and_from_their_runs(stage: OperationsStage) -> None:
     rule = {"when": "{{ outcome.error }}", "then": {"do": "retry", "attempts": 2, "delay": 1}}
     tries = {"name": "try", **work(1, 0.5, failures=1), "spec": {"policy": {"rules": [rule]}}}
     steps = [{"step": "start", "tool": tries, "next": then("end")}, {"step": "end", "tool": work(2, failures=9)}]
@@ -165,7 +165,7 @@ async def test_steps_are_summed_up_alike_from_the_journal_and_from_their_runs(st
 
 
 @contextmanager
-def away(stage: ClientStage) -> Iterator[None]:
+def away(stage: OperationsStage) -> Iterator[None]:
     """The journals of a stage cannot be read meanwhile."""
 
     async def journal(*_: Any) -> list[StoredEvent]:

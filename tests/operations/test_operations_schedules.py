@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations_stage import ClientStage
+from operations_stage import OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.ports.access import StoredToken
@@ -22,7 +22,7 @@ def schedule(**spec: Any) -> bytes:
     return f"{head}spec: {{ playbook: simulation/flow{more} }}\n".encode()
 
 
-async def token(stage: ClientStage, role: Any = "author", paths: tuple[str, ...] = (), name: str = "ada") -> None:
+async def token(stage: OperationsStage, role: Any = "author", paths: tuple[str, ...] = (), name: str = "ada") -> None:
     """Gives the caller a token; one that it had is revoked."""
     await stage.tokens.revoke(name, 1, "admin")
     taken = len(await stage.tokens.list_all())
@@ -30,16 +30,16 @@ async def token(stage: ClientStage, role: Any = "author", paths: tuple[str, ...]
     assert await stage.tokens.add(StoredToken(f"{name}-{taken}", name, role, paths, b"", 1, "admin"))
 
 
-async def begun(stage: ClientStage) -> None:
+async def begun(stage: OperationsStage) -> None:
     """Registers a playbook to start."""
     await stage.playbooks.register(FLOW.encode(), "flow.yaml", OPERATOR)
 
 
-async def statuses(stage: ClientStage) -> list[str]:
+async def statuses(stage: OperationsStage) -> list[str]:
     return [one.status for one in (await stage.schedules.history(PATH, 100, None)).items]
 
 
-async def test_a_check_says_whether_the_playbook_is_registered(stage: ClientStage) -> None:
+async def test_a_check_says_whether_the_playbook_is_registered(stage: OperationsStage) -> None:
     checked = await stage.playbooks.check(schedule(), "file.yaml")
     assert (checked.ok, checked.path) == (True, PATH)
     assert [(one.severity, one.code) for one in checked.diagnostics] == [("warning", "unregistered_playbook")]
@@ -47,7 +47,7 @@ async def test_a_check_says_whether_the_playbook_is_registered(stage: ClientStag
     assert (await stage.playbooks.check(schedule(), "file.yaml")).diagnostics == []
 
 
-async def test_what_no_server_would_start_is_not_registered(stage: ClientStage) -> None:
+async def test_what_no_server_would_start_is_not_registered(stage: OperationsStage) -> None:
     await begun(stage)
     for spec, error in (({"version": "'7'"}, "flow@7 is not registered"),):
         with pytest.raises(UsageError, match=error):
@@ -55,7 +55,7 @@ async def test_what_no_server_would_start_is_not_registered(stage: ClientStage) 
     assert [one.path for one in (await stage.playbooks.page("", {}, 10, None)).items] == ["simulation/flow"]
 
 
-async def test_who_may_not_start_the_playbook_registers_no_schedule_of_it(stage: ClientStage) -> None:
+async def test_who_may_not_start_the_playbook_registers_no_schedule_of_it(stage: OperationsStage) -> None:
     await begun(stage)
     with pytest.raises(Conflict, match="token:ada is revoked or has expired"):
         await stage.playbooks.register(schedule(), "file.yaml", ADA)
@@ -74,7 +74,7 @@ async def test_who_may_not_start_the_playbook_registers_no_schedule_of_it(stage:
 
 @pytest.mark.parametrize("role, paths", [(None, ()), ("viewer", ()), ("author", ("team",))])
 async def test_a_schedule_is_paused_when_who_registered_it_loses_the_right(
-    stage: ClientStage, role: Any, paths: tuple[str, ...]
+    stage: OperationsStage, role: Any, paths: tuple[str, ...]
 ) -> None:
     await begun(stage)
     await token(stage)
@@ -96,7 +96,7 @@ async def test_a_schedule_is_paused_when_who_registered_it_loses_the_right(
     assert await statuses(stage) == ["completed", "skipped", "completed"]
 
 
-async def test_a_playbook_that_is_gone_is_skipped_with_the_reason(stage: ClientStage) -> None:
+async def test_a_playbook_that_is_gone_is_skipped_with_the_reason(stage: OperationsStage) -> None:
     await begun(stage)
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
     await stage.playbooks.delete("simulation/flow", None, OPERATOR)
@@ -105,7 +105,7 @@ async def test_a_playbook_that_is_gone_is_skipped_with_the_reason(stage: ClientS
     assert (occurrence.status, occurrence.reason) == ("skipped", "playbook simulation/flow is not registered")
 
 
-async def test_an_execution_says_which_schedule_has_started_it(stage: ClientStage) -> None:
+async def test_an_execution_says_which_schedule_has_started_it(stage: OperationsStage) -> None:
     await begun(stage)
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
     triggered = await stage.schedules.trigger(PATH, OPERATOR)
@@ -115,7 +115,7 @@ async def test_an_execution_says_which_schedule_has_started_it(stage: ClientStag
     assert started.principal == OPERATOR
 
 
-async def test_a_schedule_that_changes_keeps_its_state(stage: ClientStage) -> None:
+async def test_a_schedule_that_changes_keeps_its_state(stage: OperationsStage) -> None:
     await begun(stage)
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
     await stage.clock.sleep(61)
@@ -126,7 +126,7 @@ async def test_a_schedule_that_changes_keeps_its_state(stage: ClientStage) -> No
     assert found.paused is not None and found.paused.reason == "a break"
 
 
-async def test_a_schedule_is_deleted_with_all_versions_of_its_document(stage: ClientStage) -> None:
+async def test_a_schedule_is_deleted_with_all_versions_of_its_document(stage: OperationsStage) -> None:
     await begun(stage)
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
     with pytest.raises(Conflict, match="would not stop it"):
@@ -139,7 +139,7 @@ async def test_a_schedule_is_deleted_with_all_versions_of_its_document(stage: Cl
     assert (await stage.schedules.get(PATH)).occurrences == 0
 
 
-async def test_only_paths_of_schedules_are_paths_of_schedules(stage: ClientStage) -> None:
+async def test_only_paths_of_schedules_are_paths_of_schedules(stage: OperationsStage) -> None:
     await begun(stage)
     with pytest.raises(NotFound, match="no schedule"):
         await stage.schedules.get("simulation/flow")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
 from noetl_stream.model import codec
@@ -24,12 +24,12 @@ FLOW = playbook("flow", [{"step": "start", "tool": {**work("{{ workload.n }}"), 
 LATEST = FLOW.replace(', "version": "1"', "")
 
 
-async def register(stage: ClientStage, *sources: str) -> None:
+async def register(stage: OperationsStage, *sources: str) -> None:
     for source in sources:
         await stage.playbooks.register(source.encode(), "file.yaml", BY)
 
 
-async def test_a_schema_is_registered_listed_and_shown_like_a_playbook(stage: ClientStage) -> None:
+async def test_a_schema_is_registered_listed_and_shown_like_a_playbook(stage: OperationsStage) -> None:
     checked = await stage.playbooks.check(NUMBER.encode(), "file.yaml")
     assert (checked.ok, checked.path, checked.version) == (True, "schemas/count", "1")
     await register(stage, NUMBER, FLOW)
@@ -41,18 +41,18 @@ async def test_a_schema_is_registered_listed_and_shown_like_a_playbook(stage: Cl
     assert (await stage.playbooks.get("schemas/count", "1")).source == NUMBER
 
 
-async def test_a_schema_with_errors_is_refused(stage: ClientStage) -> None:
+async def test_a_schema_with_errors_is_refused(stage: OperationsStage) -> None:
     with pytest.raises(PlaybookRefused, match="reference must be local"):
         await register(stage, NUMBER.replace("type: integer", "$ref: 'https://x.test/y'"))
 
 
-async def test_a_path_has_one_kind(stage: ClientStage) -> None:
+async def test_a_path_has_one_kind(stage: OperationsStage) -> None:
     await register(stage, NUMBER)
     with pytest.raises(Conflict, match="schemas/count is the path of a schema, not a playbook"):
         await register(stage, FLOW.replace("simulation/flow", "schemas/count"))
 
 
-async def test_a_schema_does_not_run(stage: ClientStage) -> None:
+async def test_a_schema_does_not_run(stage: OperationsStage) -> None:
     await register(stage, NUMBER)
     with pytest.raises(NotFound, match="schemas/count is a schema, not a playbook"):
         await stage.executions.start(Start(path="schemas/count"), BY)
@@ -60,7 +60,7 @@ async def test_a_schema_does_not_run(stage: ClientStage) -> None:
         await stage.playbooks.plan("schemas/count", None)
 
 
-async def test_check_compares_with_the_registered_schema_and_warns_of_one_that_is_not(stage: ClientStage) -> None:
+async def test_check_compares_with_the_registered_schema_and_warns_of_one_that_is_not(stage: OperationsStage) -> None:
     found = (await stage.playbooks.check(FLOW.encode(), "file.yaml")).diagnostics
     assert [(one.severity, one.code) for one in found] == [("warning", "unregistered_schema")]
     await register(stage, NUMBER)
@@ -77,14 +77,14 @@ async def test_check_compares_with_the_registered_schema_and_warns_of_one_that_i
     assert hidden.code == "unregistered_schema"
 
 
-async def test_the_worker_compares_with_the_version_that_the_playbook_names(stage: ClientStage) -> None:
+async def test_the_worker_compares_with_the_version_that_the_playbook_names(stage: OperationsStage) -> None:
     await register(stage, NUMBER, TEXT)
     assert (await stage.run(FLOW)).status == "completed"
     failed = await stage.run(FLOW, workload={"n": "one"})
     assert (failed.status, failed.error and failed.error.kind) == ("failed", "schema_mismatch")
 
 
-async def test_an_execution_is_pinned_to_the_latest_schema_when_it_starts(stage: ClientStage) -> None:
+async def test_an_execution_is_pinned_to_the_latest_schema_when_it_starts(stage: OperationsStage) -> None:
     await register(stage, NUMBER)
     first = await stage.run(LATEST)
     await register(stage, TEXT)
@@ -95,7 +95,7 @@ async def test_an_execution_is_pinned_to_the_latest_schema_when_it_starts(stage:
     assert started.schemas == {"schemas/count": digest_of(NUMBER)}
 
 
-async def test_a_rerun_has_the_schemas_of_its_original(stage: ClientStage) -> None:
+async def test_a_rerun_has_the_schemas_of_its_original(stage: OperationsStage) -> None:
     await register(stage, NUMBER)
     first = await stage.run(LATEST)
     await stage.playbooks.delete("schemas/count", None, BY)
@@ -103,7 +103,7 @@ async def test_a_rerun_has_the_schemas_of_its_original(stage: ClientStage) -> No
     assert (await stage.executions.wait(again.execution_id, 60)).status == "completed"
 
 
-async def test_a_playbook_whose_schema_is_not_registered_does_not_start(stage: ClientStage) -> None:
+async def test_a_playbook_whose_schema_is_not_registered_does_not_start(stage: OperationsStage) -> None:
     await register(stage, TEXT)
     with pytest.raises(PlaybookRefused, match="schemas/count has no version 9") as refused:
         await stage.executions.start(Start(playbook=FLOW.replace('"1"', '"9"')), BY)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from operations_stage import BY, NO_SECRETS, ClientStage
+from operations_stage import BY, NO_SECRETS, OperationsStage
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
@@ -41,7 +41,7 @@ FORK = playbook(
 LOOP = playbook("loop", [{"step": "each", "loop": {"in": "{{ range(300) | list }}", "iterator": "n"}, "tool": work(1)}])
 
 
-async def test_every_token_is_where_why_says_it_waits(stage: ClientStage) -> None:
+async def test_every_token_is_where_why_says_it_waits(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=FORK), BY)
     await stage.until_status(started.execution_id, "waiting")
     why = await stage.executions.why(started.execution_id)
@@ -63,7 +63,7 @@ async def test_every_token_is_where_why_says_it_waits(stage: ClientStage) -> Non
     assert [(one.step, one.result) for one in state.results] == [("start", "first")]
 
 
-async def test_a_past_position_shows_what_was_there_and_nothing_later(stage: ClientStage) -> None:
+async def test_a_past_position_shows_what_was_there_and_nothing_later(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=FORK), BY)
     await stage.until_status(started.execution_id, "waiting")
     before = await stage.views.state(started.execution_id, None)
@@ -78,7 +78,7 @@ async def test_a_past_position_shows_what_was_there_and_nothing_later(stage: Cli
     assert {one.step: one.done for one in now.steps or ()} == {"start": 1, "gate": 1, "ear": 1, "meet": 1}
 
 
-async def test_every_position_has_a_state_as_the_journal_gives_it(stage: ClientStage) -> None:
+async def test_every_position_has_a_state_as_the_journal_gives_it(stage: OperationsStage) -> None:
     ended = await stage.run(LOOP)
     journal = await stage.store.journal(ended.execution_id)
     seen: Counter[str] = Counter()
@@ -91,7 +91,7 @@ async def test_every_position_has_a_state_as_the_journal_gives_it(stage: ClientS
     assert {"running", "queued"} & set(seen)
 
 
-async def test_the_commands_of_a_loop_are_one_token_with_a_count(stage: ClientStage) -> None:
+async def test_the_commands_of_a_loop_are_one_token_with_a_count(stage: OperationsStage) -> None:
     distributed = LOOP.replace('"iterator"', '"spec": {"mode": "parallel", "max_in_flight": 200}, "iterator"')
     ended = await stage.run(distributed)
     states = [await stage.views.state(ended.execution_id, at) for at in range(1, ended.position, 50)]
@@ -101,7 +101,7 @@ async def test_the_commands_of_a_loop_are_one_token_with_a_count(stage: ClientSt
     assert {loop.count for loop in loops} == {300} and loops[0].ok < loops[-1].ok
 
 
-async def test_large_values_are_shown_as_their_size(stage: ClientStage) -> None:
+async def test_large_values_are_shown_as_their_size(stage: OperationsStage) -> None:
     big = "x" * 10_000
     ended = await stage.run(playbook("big", [{"step": "only", "tool": work(big)}]), ctx={"big": big, "small": 1})
     state = await stage.views.state(ended.execution_id, None)
@@ -109,7 +109,7 @@ async def test_large_values_are_shown_as_their_size(stage: ClientStage) -> None:
     assert state.results[0].result == {"$large": {"size": 10_002}}
 
 
-async def test_an_answer_is_bounded_however_many_keys_and_tokens_there_are(stage: ClientStage) -> None:
+async def test_an_answer_is_bounded_however_many_keys_and_tokens_there_are(stage: OperationsStage) -> None:
     ctx = {f"key-{number}": "x" * 4_000 for number in range(200)}
     ended = await stage.run(playbook("wide", [{"step": "only", "tool": work(1)}]), ctx=ctx)
     state = await stage.views.state(ended.execution_id, None)
@@ -118,7 +118,7 @@ async def test_an_answer_is_bounded_however_many_keys_and_tokens_there_are(stage
 
 
 @pytest.mark.parametrize("position", [0, 10_000])
-async def test_a_position_that_the_journal_does_not_have_is_not_found(stage: ClientStage, position: int) -> None:
+async def test_a_position_that_the_journal_does_not_have_is_not_found(stage: OperationsStage, position: int) -> None:
     ended = await stage.run(playbook("one", [{"step": "only", "tool": work(1)}]))
     with pytest.raises(NotFound, match=f"has no position {position}"):
         await stage.views.state(ended.execution_id, position)
@@ -145,7 +145,7 @@ class CountingReads:
         return found
 
 
-async def test_a_state_is_read_from_the_nearest_snapshot(stage: ClientStage) -> None:
+async def test_a_state_is_read_from_the_nearest_snapshot(stage: OperationsStage) -> None:
     ended = await stage.run(LOOP.replace("range(300)", "range(700)"))
     assert ended.position > READ_FOR_COUNTS
     journal = await stage.store.journal(ended.execution_id)

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from operations_stage import ClientStage
+from operations_stage import OperationsStage
 
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.errors import NotFound
@@ -29,11 +29,11 @@ FLOW = playbook(
 PATH = "simulation/flow"
 
 
-async def registered(stage: ClientStage, source: str = FLOW) -> PlaybookDocument:
+async def registered(stage: OperationsStage, source: str = FLOW) -> PlaybookDocument:
     return await stage.playbooks.register(source.encode(), "file.yaml", "token:ada")
 
 
-async def test_executions_and_steps_are_counted_with_their_durations(stage: ClientStage) -> None:
+async def test_executions_and_steps_are_counted_with_their_durations(stage: OperationsStage) -> None:
     await stage.run(FLOW)
     await stage.run(FLOW)
     failed = await stage.run(FLOW, workload={"x": None})
@@ -51,7 +51,7 @@ async def test_executions_and_steps_are_counted_with_their_durations(stage: Clie
     assert sum(counted) == 3 and found.buckets[0].start <= found.until
 
 
-async def test_only_executions_since_a_time_count(stage: ClientStage) -> None:
+async def test_only_executions_since_a_time_count(stage: OperationsStage) -> None:
     await registered(stage)
     await stage.run(FLOW)
     await stage.clock.sleep(1)
@@ -63,13 +63,13 @@ async def test_only_executions_since_a_time_count(stage: ClientStage) -> None:
     assert (later.executions, later.failure_rate, later.duration, later.steps) == (0, None, None, [])
 
 
-async def test_a_path_without_executions_and_without_a_playbook_is_not_found(stage: ClientStage) -> None:
+async def test_a_path_without_executions_and_without_a_playbook_is_not_found(stage: OperationsStage) -> None:
     with pytest.raises(NotFound, match="no playbook simulation/flow"):
         await stage.playbooks.statistics(PATH)
 
 
 async def test_more_executions_than_are_counted_are_said_to_be_a_sample(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MAX_COUNTED", 2)
     store = MemoryStore(stage.clock)
@@ -80,7 +80,7 @@ async def test_more_executions_than_are_counted_are_said_to_be_a_sample(
 
 @pytest.mark.parametrize(("changes", "sampled"), [({"MAX_SAMPLED": 2}, 2), ({"MAX_EVENTS": 1}, 1), ({}, 3)])
 async def test_journals_are_read_of_the_newest_until_there_is_enough(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], sampled: int
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], sampled: int
 ) -> None:
     for _ in range(3):
         await stage.run(FLOW)
@@ -91,7 +91,7 @@ async def test_journals_are_read_of_the_newest_until_there_is_enough(
 
 
 async def test_a_journal_of_an_execution_that_has_ended_is_read_once(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.run(FLOW)
     first = await stage.playbooks.statistics(PATH)

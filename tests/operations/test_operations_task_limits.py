@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.operations.limits import limit_with_slots
 from noetl_stream.ports.operations.executions import Start
@@ -18,7 +18,7 @@ SENDS = playbook(
 )
 
 
-async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_holder(stage: ClientStage) -> None:
+async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_holder(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=SENDS), BY)
     id = started.execution_id
     await stage.clock.sleep(5)
@@ -38,7 +38,7 @@ async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_hold
 
 
 async def test_who_waits_while_a_limit_catches_up_is_told_so(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_still_behind(*_: object) -> bool:
         return False

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 
 from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.errors import NotFound, Unreachable, UsageError
@@ -57,7 +57,7 @@ LOOP = playbook(
 )
 
 
-async def waited(stage: ClientStage) -> str:
+async def waited(stage: OperationsStage) -> str:
     """An execution whose tokens have waited, each in its way, and that was paused."""
     started = await stage.executions.start(Start(playbook=WAITS), BY)
     one = started.execution_id
@@ -79,7 +79,7 @@ def rows_of(found: TimelineDocument) -> dict[tuple[str, str, str], TimelineRowDo
     return {(row.kind, row.step, row.task): row for row in found.rows}
 
 
-async def test_every_run_attempt_and_wait_has_a_span(stage: ClientStage) -> None:
+async def test_every_run_attempt_and_wait_has_a_span(stage: OperationsStage) -> None:
     one = await waited(stage)
     found = await stage.views.timeline(one, TimeRange())
     rows = rows_of(found)
@@ -102,7 +102,7 @@ async def test_every_run_attempt_and_wait_has_a_span(stage: ClientStage) -> None
     assert all(span.ms is not None for row in found.rows for span in row.spans or ()), "nothing goes on after the end"
 
 
-async def test_what_goes_on_has_no_end_yet_and_the_index_grows_with_the_journal(stage: ClientStage) -> None:
+async def test_what_goes_on_has_no_end_yet_and_the_index_grows_with_the_journal(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=WAITS), BY)
     one = started.execution_id
     await stage.until_status(one, "waiting")
@@ -117,7 +117,7 @@ async def test_what_goes_on_has_no_end_yet_and_the_index_grows_with_the_journal(
     assert after == fresh, "read in two parts or at once"
 
 
-async def test_a_range_and_a_step_narrow_it(stage: ClientStage) -> None:
+async def test_a_range_and_a_step_narrow_it(stage: OperationsStage) -> None:
     one = await waited(stage)
     whole = await stage.views.timeline(one, TimeRange())
     assert {row.step for row in (await stage.views.timeline(one, TimeRange(step="meet"))).rows} == {"meet"}
@@ -130,13 +130,13 @@ async def test_a_range_and_a_step_narrow_it(stage: ClientStage) -> None:
 
 
 @pytest.fixture
-async def looped(stage: ClientStage) -> ExecutionDocument:
+async def looped(stage: OperationsStage) -> ExecutionDocument:
     return await stage.run(LOOP)
 
 
 @pytest.mark.parametrize("width", [1, 7, 100])
 async def test_many_are_counted_by_column(
-    stage: ClientStage, looped: ExecutionDocument, width: int, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, looped: ExecutionDocument, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns say how many were going on, as counted from the spans."""
     whole = rows_of(await stage.views.timeline(looped.execution_id, TimeRange(width=width)))
@@ -163,19 +163,21 @@ async def test_many_are_counted_by_column(
         assert shown == expected, activity.status
 
 
-async def test_the_iterations_of_a_loop_are_one_row(stage: ClientStage, looped: ExecutionDocument) -> None:
+async def test_the_iterations_of_a_loop_are_one_row(stage: OperationsStage, looped: ExecutionDocument) -> None:
     row = rows_of(await stage.views.timeline(looped.execution_id, TimeRange(width=50)))["iterations", "each", ""]
     assert (row.count, row.spans) == (40, None)
     assert {one.status for one in row.activity or ()} == {"done", "failed"}
 
 
-async def run_of(stage: ClientStage, execution_id: str) -> str:
+async def run_of(stage: OperationsStage, execution_id: str) -> str:
     [run] = await stage.executions.steps(execution_id)
     return run.step_run_id
 
 
 @pytest.mark.parametrize("buckets", [1, 7, 40, 1000])
-async def test_a_strip_counts_each_iteration_once(stage: ClientStage, looped: ExecutionDocument, buckets: int) -> None:
+async def test_a_strip_counts_each_iteration_once(
+    stage: OperationsStage, looped: ExecutionDocument, buckets: int
+) -> None:
     run = await run_of(stage, looped.execution_id)
     found = await stage.views.strip(looped.execution_id, run, IterationRange(), buckets)
     sums = {one.status: sum(one.counts) for one in found.strips}
@@ -186,7 +188,7 @@ async def test_a_strip_counts_each_iteration_once(stage: ClientStage, looped: Ex
     assert [(one.status, one.counts) for one in part.strips] == [("done", [0, 1, 1, 1, 1]), ("failed", [1, 0, 0, 0, 0])]
 
 
-async def test_iterations_are_listed_by_range_and_status(stage: ClientStage, looped: ExecutionDocument) -> None:
+async def test_iterations_are_listed_by_range_and_status(stage: OperationsStage, looped: ExecutionDocument) -> None:
     run = await run_of(stage, looped.execution_id)
     first = await stage.views.iterations(looped.execution_id, run, IterationRange(8, status="failed"), 2)
     assert ([one.path for one in first.items], first.next) == ([[10], [20]], 30)
@@ -204,7 +206,7 @@ async def test_iterations_are_listed_by_range_and_status(stage: ClientStage, loo
     ]
 
 
-async def test_loops_inside_loops_have_strips_of_their_own(stage: ClientStage) -> None:
+async def test_loops_inside_loops_have_strips_of_their_own(stage: OperationsStage) -> None:
     inner = {"in": [1, 2], "iterator": "m"}
     nested = playbook(
         "nested",
@@ -220,7 +222,7 @@ async def test_loops_inside_loops_have_strips_of_their_own(stage: ClientStage) -
     assert [one.path for one in listed.items] == [[2, 0], [2, 1]]
 
 
-async def test_iterations_that_never_began_are_skipped(stage: ClientStage) -> None:
+async def test_iterations_that_never_began_are_skipped(stage: OperationsStage) -> None:
     fast = LOOP.replace("best_effort", "fail_fast").replace('"max_in_flight": 4', '"max_in_flight": 1')
     ended = await stage.run(fast)
     run = await run_of(stage, ended.execution_id)
@@ -229,7 +231,7 @@ async def test_iterations_that_never_began_are_skipped(stage: ClientStage) -> No
     assert found.totals.skipped + found.totals.cancelled + found.totals.done == 39
 
 
-async def test_what_is_no_loop_has_no_strip(stage: ClientStage, looped: ExecutionDocument) -> None:
+async def test_what_is_no_loop_has_no_strip(stage: OperationsStage, looped: ExecutionDocument) -> None:
     run = await run_of(stage, looped.execution_id)
     for step_run_id, within in (("other", ()), (run, (3,))):
         with pytest.raises(NotFound):
@@ -237,7 +239,7 @@ async def test_what_is_no_loop_has_no_strip(stage: ClientStage, looped: Executio
 
 
 async def test_the_answers_are_bounded_however_long_the_journal_is(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[tuple[int, int]] = []
     for count in (150, 900):
@@ -255,7 +257,7 @@ async def test_the_answers_are_bounded_however_long_the_journal_is(
     assert line.left_out > 0 and sum(row.count for row in line.rows if row.kind != "iterations") == 50
 
 
-async def test_indexes_are_kept_within_their_bytes_and_read_only_what_is_new(stage: ClientStage) -> None:
+async def test_indexes_are_kept_within_their_bytes_and_read_only_what_is_new(stage: OperationsStage) -> None:
     ended = await stage.run(LOOP, workload={"count": 100})
     reads: Any = CountingEntries(stage.store)
     kept = ExecutionIndexes(reads)
@@ -268,7 +270,7 @@ async def test_indexes_are_kept_within_their_bytes_and_read_only_what_is_new(sta
     assert await small.of(ended.execution_id) is not first, "one that has no room is not kept"
 
 
-async def test_the_indexes_used_last_stay_and_their_bytes_are_known(stage: ClientStage) -> None:
+async def test_the_indexes_used_last_stay_and_their_bytes_are_known(stage: OperationsStage) -> None:
     first, second, third = [(await stage.run(LOOP, workload={"count": 100})).execution_id for _ in range(3)]
     wide = ExecutionIndexes(stage.store)
     sizes = [(await wide.of(one)).size for one in (first, second)]
@@ -282,7 +284,7 @@ async def test_the_indexes_used_last_stay_and_their_bytes_are_known(stage: Clien
 
 
 async def test_an_index_that_is_being_read_counts_for_what_it_has_grown_to(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "ENTRIES_AT_ONCE", 2)
     monkeypatch.setattr(indexes, "COUNTED_EVERY", 1)
@@ -301,7 +303,7 @@ async def test_an_index_that_is_being_read_counts_for_what_it_has_grown_to(
 
 
 async def test_what_is_read_so_far_is_answered_while_a_long_journal_is_read_on(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "FIRST_ENTRIES", 2)
     monkeypatch.setattr(indexes, "ENTRIES_AT_ONCE", 2)
@@ -332,7 +334,7 @@ async def test_what_is_read_so_far_is_answered_while_a_long_journal_is_read_on(
 
 
 async def test_an_index_that_could_not_be_read_is_read_when_it_is_asked_for_again(
-    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "FIRST_ENTRIES", 2)
     ended = await stage.run(LOOP, workload={"count": 100})

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from operations_stage import BY, ClientStage
+from operations_stage import BY, OperationsStage
 from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.model import codec
@@ -75,7 +75,7 @@ CHANGES: tuple[Change, ...] = (changed, changed_often, deleted, deleted_and_set_
 
 @pytest.fixture
 async def showing() -> AsyncIterator[Showing]:
-    stage = ClientStage()
+    stage = OperationsStage()
     await stage.begin()
     made = Showing(stage)
     await DirectCredentials(made.credentials, made.keys).put("pg", SECRET, BY)
