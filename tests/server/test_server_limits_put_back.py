@@ -48,7 +48,7 @@ async def put_back(stage: Stage) -> Lease:
     await stage.request(FIRST, "first", limited())
     await stage.until(lambda: held(stage) == [FIRST] and stage.effects)
     host.kill()
-    stage.store.real.put_back(before)
+    stage.store.real.restore(before)
     partition = partition_of(FIRST)
     held_by_dead = [(partition, stage.tables.partitions[partition].epoch)]
     await stage.store.real.renew(server.owner, held_by_dead, 20)

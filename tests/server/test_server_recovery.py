@@ -31,7 +31,7 @@ ACCEPTED = [job for job in JOBS if job.accepted and job.retried is None]
 
 
 def put_back(stage: Stage, dump: MemoryDump) -> None:
-    stage.store.real.put_back(dump)
+    stage.store.real.restore(dump)
     stage.expire(*range(PARTITIONS))
 
 

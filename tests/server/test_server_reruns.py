@@ -234,7 +234,7 @@ async def test_one_whose_partition_has_yet_to_catch_up_with_events_is_not_refuse
     await begin(stage)
     await stage.pass_time(2)
     host.kill()
-    stage.store.real.put_back(older)
+    stage.store.real.restore(older)
     late = partition_of(EXECUTION)
     await stage.store.real.take_over("stranger", 60.0, PARTITIONS)
     stage.expire(*(partition for partition in range(PARTITIONS) if partition != late))

@@ -65,7 +65,7 @@ async def test_what_postgres_does_not_know_is_not_refused_until_what_was_stored_
     host.kill()
     if not recorded:
         stage.broker.event_log.lose_tail(1)
-    stage.store.real.put_back(older)
+    stage.store.real.restore(older)
     stage.expire(*range(32))
     stage.start_server(stage.host("server", SlowReading()))
     await stage.until(lambda: any(row.owner not in (None, host.name) for row in stage.tables.partitions))

@@ -217,7 +217,7 @@ async def test_a_rebuild_says_which_schedules_and_triggers_are_to_be_registered_
     started = set(stage.tables.executions)
     server.stop()
     await stage.running[0]
-    stage.store.real.put_back(MemoryStore(stage.clock).dump())
+    stage.store.real.restore(MemoryStore(stage.clock).dump())
     rebuilt = await rebuild(stage.new_server())
     assert list(map(str, rebuilt.starters)) == [
         "trigger tests/hook: starts simulation/one, registered by token:ann, paused",
@@ -238,7 +238,7 @@ async def test_a_rebuild_knows_a_schedule_whose_registration_is_trimmed_by_what_
     await stage.pass_time(MINUTE_S)
     server.stop()
     await stage.running[0]
-    stage.store.real.put_back(MemoryStore(stage.clock).dump())
+    stage.store.real.restore(MemoryStore(stage.clock).dump())
     rebuilt = await rebuild(stage.new_server())
     assert list(map(str, rebuilt.starters)) == ["schedule tests/often: EVENTS has no more of it"]
 

@@ -173,7 +173,7 @@ async def test_an_end_is_told_again_to_a_trigger_that_was_kept_though_a_slow_clo
     await stage.until(lambda: len(stage.tables.executions) == 2)
     was_started = await started(stage)
     host.kill()
-    stage.store.real.put_back(before)
+    stage.store.real.restore(before)
     await stage.server()
     await stage.pass_time(30)
     assert await history(stage, "tests/ends") == [(1, "started", "")]

@@ -133,7 +133,7 @@ async def test_what_was_folded_just_now_stays_however_old_it_is(stage: Stage) ->
     await stage.until(lambda: all(row.last_seq >= unfolded for row in stage.tables.partitions))
     assert 0 < await trimmer.trim() < unfolded
     host.kill()
-    stage.store.real.put_back(older)
+    stage.store.real.restore(older)
     await stage.server()
     assert (await stage.ended(LATE)).status == "completed"
 
@@ -152,7 +152,7 @@ async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_
     assert await trimmer.trim() > max(row.last_seq for row in older.tables.partitions)
     stage.running[0].cancel()
     await stage.pass_time(30)
-    stage.store.real.put_back(older)
+    stage.store.real.restore(older)
     _, _, task = stage.start_server()
     with pytest.raises(StreamLost, match="stream reconcile"):
         await task

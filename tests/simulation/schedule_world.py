@@ -167,7 +167,7 @@ class ScheduleWorld:
         dump = self.store.dump()
         await self.suffer(hours)
         self._kill_all()
-        self.store.put_back(dump)
+        self.store.restore(dump)
         self.faults.struck["postgres put back"] += 1
 
     def _steal(self) -> None:

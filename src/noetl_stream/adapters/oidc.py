@@ -190,7 +190,7 @@ class ProviderKeys:
 
     Args:
         jwks_url: Where they are published. Default: as the issuer's discovery document says.
-        egress: What may be reached besides the hosts of ``issuer`` and ``jwks_url``, which the operator chose: a
+        egress: What may be reached in addition to the hosts of ``issuer`` and ``jwks_url``, which the operator chose: a
             discovery document must not point a gateway at internal hosts.
     """
 

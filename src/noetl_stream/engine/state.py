@@ -328,7 +328,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def halted(self) -> bool:
-        """Facts are folded but nothing is decided, until a pause is over, a reference resolved, templates are
+        """Facts are folded but nothing is decided, until a pause has ended, a reference resolved, templates are
         evaluated (PROTOCOL §2) or the execution has its slot.
         """
         waits = self.paused_at_ms or self.awaited is not None or self.evaluation is not None

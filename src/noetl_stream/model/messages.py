@@ -198,7 +198,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", ta
     ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that have
     begun, by the iteration's path (:func:`path_key`). ``loop`` is the progress of a local loop, ``None`` before it
     began; ``ctx`` and ``vars`` are the step run's own so far. Of the iterations that waited, ``answers`` holds those
-    that may continue (``None``: a delay is over, or a slot is given; else the outcome of the task they waited in),
+    that may continue (``None``: a delay has ended, or a slot is given; else the outcome of the task they waited in),
     ``waits`` those still waiting. ``slots`` are the pipelines whose next attempt has the slot of its limit.
     """
 

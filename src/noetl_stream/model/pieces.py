@@ -13,7 +13,7 @@ LONG_BYTES: Final = 128 * 1024
 """About how long JSON is that takes a millisecond, or a few, to encode or decode."""
 
 _MEMBER_BYTES: Final = 32
-"""What a member of a list or object counts besides its characters: short ones take more time than they have bytes."""
+"""What a member of a list or object counts beyond its characters: short ones take more time than they have bytes."""
 
 _LEVELS: Final = 16
 """What is inside so many long lists and objects is one piece."""

@@ -36,7 +36,7 @@ _IN_MARKUP: Final = {
     '"': ("&quot;", "&#34;"),
     "'": ("&#39;", "&#x27;"),
 }
-"""Escapes of characters in URLs and HTML, besides their numeric form."""
+"""Escapes of characters in URLs and HTML in addition to their numeric form."""
 
 _BEHIND_BACKSLASHES: Final = {
     "\n": "n",

@@ -162,7 +162,7 @@ class DirectPlaybooks:
 
     async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         """
-        Raises, besides the errors of the port:
+        Raises, in addition to the errors of the port:
             PlaybookRefused: it was registered where other tool kinds are installed.
         """
         from noetl_stream.playbook.compile.view import compiled_view

@@ -18,7 +18,7 @@ from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
 from noetl_stream.telemetry.terminal import shown
 
 LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
-"""Folders that are not searched, besides hidden ones."""
+"""Folders that are not searched, like hidden ones."""
 
 MOST_FOLDERS: Final = 10_000
 

@@ -107,7 +107,7 @@ class DeadLetters(Protocol):
         ...
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Settles a letter as requeued; one from the inbox is put back there in the same transaction. ``False`` if it
+        """Settles a letter as requeued; one from the inbox is sent there again in the same transaction. ``False`` if it
         is settled already.
         """
         ...

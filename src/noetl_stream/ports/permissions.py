@@ -78,7 +78,7 @@ def _api(subject: str, *roles: str, streamed: bool = False) -> SubjectRights:
 
 
 TABLE: Final[tuple[SubjectRights, ...]] = (
-    # Facts: what people request, what workers report, what servers decide; dead letters that people put back.
+    # Facts: what people request, what workers report, what servers decide; dead letters that people requeue.
     SubjectRights("noetl.events.*.*.requested", publish=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.requeued", publish=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
@@ -152,7 +152,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
         for verb in ("INFO", "CREATE", "UPDATE")
     ),
 )
-"""Every subject the code uses, once. Inboxes and :data:`ANSWERS` belong to each identity besides."""
+"""Every subject the code uses, once. Inboxes and :data:`ANSWERS` belong to each identity in addition."""
 
 
 STREAM: Final = "{stream}"

@@ -109,7 +109,7 @@ class Sender(msgspec.Struct, frozen=True, gc=False):
     """Who may have sent an input, as its subject says and permissions enforce (PROTOCOL §7 *Who says it*).
 
     Attributes:
-        kind: ``requested`` by people, ``reported`` by workers, ``requeued``: either, put back from a dead letter.
+        kind: ``requested`` by people, ``reported`` by workers, ``requeued``: either, requeued from a dead letter.
         pool: That of the worker; ``""`` if the subject names none, as in version 0.2, which had one subject for all.
     """
 
@@ -149,7 +149,7 @@ def reported(execution_id: str, pool: str) -> str:
 
 
 def requeued(execution_id: str) -> str:
-    """The subject of dead letters that are put back for this execution.
+    """The subject of dead letters that are requeued for this execution.
 
     Raises:
         UsageError: the id is not valid in a subject.
@@ -197,7 +197,7 @@ def partition_patterns(partition: int | str) -> tuple[str, str, str]:
 
 
 FENCES: Final = "noetl.fence.*"
-"""The fences of all partitions, which COMMANDS holds besides the commands."""
+"""The fences of all partitions, which COMMANDS holds in addition to the commands."""
 
 
 @lru_cache(maxsize=1024)

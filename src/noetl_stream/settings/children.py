@@ -25,7 +25,7 @@ class ChildSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         user: ``own``: a worker that runs as root gives each child a user of its own. ``worker``: the worker's.
-        paths: Absolute paths of folders and files that children may read and write, besides what programs need.
+        paths: Absolute paths of folders and files that children may read and write in addition to what programs need.
         memory_bytes: Private memory of one process.
         cpu_s: CPU time of one run.
         processes: Processes and threads of one child, where it has a user of its own.

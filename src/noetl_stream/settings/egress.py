@@ -49,7 +49,7 @@ class Destination(msgspec.Struct, frozen=True, gc=False):
 
 
 class EgressRules(msgspec.Struct, frozen=True):
-    """What tasks may connect to besides the public internet.
+    """What tasks may connect to in addition to the public internet.
 
     Attributes:
         allowed: Networks and hosts.

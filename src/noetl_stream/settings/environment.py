@@ -317,12 +317,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         retention_rules, archive, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
-        egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
+        egress_allow: What tasks may connect to beyond the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
         tools_own: The settings of kinds that come by plugin, by kind.
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
-        http_ca: The PEM file of authorities that `http` tasks trust besides those of the system, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust in addition to those of the system, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
         duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.

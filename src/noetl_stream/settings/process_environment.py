@@ -165,7 +165,7 @@ def identity_environment(
     server_keys: Sequence[str] = (),
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What a child process with an identity gets besides: only these addresses and keys."""
+    """What a child process with an identity gets in addition: only these addresses and keys."""
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,

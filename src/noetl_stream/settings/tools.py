@@ -43,7 +43,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
         duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
         duckdb_max_threads: Threads that one `duckdb` task may ask for.
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
-        http_ca: The PEM file of authorities that `http` tasks trust besides those of the system, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust in addition to those of the system, if any.
         children: What the child processes of `python` and `shell` tasks may share and use.
         own: The settings of kinds that come by plugin, by kind.
     """

@@ -103,7 +103,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     Attributes:
         blobs: Objects as they are stored; :attr:`objects` opens and seals them.
         access_keys: ``None`` if the endpoint has none, as an admin's.
-        replica: The store to read executions from, if there is one besides; connected when it is first used.
+        replica: The store to read executions from, if there is another; connected when it is first used.
     """
 
     log: EventLog

@@ -195,7 +195,7 @@ class Worker:
         return MemoryUse("worker", self._dependencies.worker, held, most)
 
     def drain(self) -> None:
-        """Stops fetching commands; :meth:`run` returns when running commands have ended or the grace is over."""
+        """Stops fetching commands; :meth:`run` returns when running commands have ended or their grace period has."""
         self._draining.set()
 
     @property

@@ -23,7 +23,7 @@ class _Items(Document, Generic[Item], frozen=True):
 
 
 class GatewayVerbs:
-    """Base of a gateway's ports: a subclass has all verbs of its port with an address, besides those it defines."""
+    """Base of a gateway's ports: a subclass has all verbs of its port that have an address, and those it defines."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

@@ -13,11 +13,11 @@ from noetl_stream.ports.store import InboxRow
 class MemoryDeadLetters:
     """:class:`~noetl_stream.ports.dead_letters.DeadLetters` in memory; the port documents each method.
 
-    ``put_back`` receives letters requeued into the inbox.
+    ``requeue`` receives letters requeued into the inbox.
     """
 
-    def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
-        self._put_back = put_back
+    def __init__(self, requeue: Callable[[InboxRow], None]) -> None:
+        self._requeue = requeue
         self.letters: dict[str, DeadLetter] = {}
 
     def __contains__(self, letter_id: object) -> bool:
@@ -50,7 +50,7 @@ class MemoryDeadLetters:
         self.letters[letter_id] = replace(letter, state="requeued", settled_ms=at_ms, settled_by=by)
         if letter.row.source == "inbox":
             row = letter.row
-            self._put_back(
+            self._requeue(
                 InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
             )
         return True

@@ -95,7 +95,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         """A copy of everything."""
         return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
 
-    def put_back(self, dump: MemoryDump) -> None:
+    def restore(self, dump: MemoryDump) -> None:
         """Restores everything to the state of the copy."""
         tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
         for table in fields(tables):

@@ -38,7 +38,7 @@ class _Line:
     Attributes:
         pull: What is requested.
         is_left: Whether the request was left there, though nothing waited.
-        waiting: The commands there besides what is requested; ``None`` if that is not known.
+        waiting: The commands there in addition to what is requested; ``None`` if that is not known.
         heard_s: When the request was sent, or something was last heard of the priority.
     """
 

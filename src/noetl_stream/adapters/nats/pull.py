@@ -23,7 +23,7 @@ SHORT_EXPIRES_S = 10.0
 """For requests that somebody may have to wait for."""
 
 ENVELOPE_BYTES = 64 * 1024
-"""What NATS may count of a message besides ``max_payload``: its subject and the subject that acknowledges it."""
+"""What NATS may count of a message in addition to ``max_payload``: its subject and the subject that acknowledges it."""
 
 
 class Pull:
@@ -64,7 +64,7 @@ class Pull:
         return self._connection.max_payload + ENVELOPE_BYTES
 
     def room(self, limit: int, held: int) -> int:
-        """How many of ``limit`` bytes are free, besides those ``held`` and those still to come; at least
+        """How many of ``limit`` bytes are free in addition to those ``held`` and those still to come; at least
         :attr:`largest_bytes` if there are none of either.
         """
         limit = max(limit, self.largest_bytes)

@@ -93,7 +93,7 @@ class NatsTriggerStreams:
         found = await self._find(stream, wanted.consumer)
         if found is not None and made.config.retention == "limits":
             is_ahead = found.ack_floor.consumer_seq and found.ack_floor.stream_seq > folded
-            if is_ahead or found.subjects != subjects:  # is ahead: the database was put back
+            if is_ahead or found.subjects != subjects:  # is ahead: the database was restored
                 await self.remove(stream, wanted.consumer)
                 found = None
         if found is None:

@@ -1,4 +1,4 @@
-"""What `noetl-stream setup` finds and makes in a Postgres besides the schema: users for servers and gateways."""
+"""What `noetl-stream setup` finds and makes in a Postgres in addition to the schema: users for servers and gateways."""
 
 from __future__ import annotations
 

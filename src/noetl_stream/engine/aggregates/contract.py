@@ -82,7 +82,7 @@ class Given(msgspec.Struct, frozen=True, gc=False):
 
     ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit;
     ``streams`` are those that triggers may read. ``is_catching_up``: not all holders of slots are known, since Postgres
-    was put back.
+    was restored.
     """
 
     aggregate_id: str

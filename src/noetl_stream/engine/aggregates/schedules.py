@@ -50,7 +50,7 @@ AHEAD_MS: Final = 300_000
 """A range that ends up to this far ahead ends now."""
 
 MAX_KNOWN: Final = 1_000
-"""How many executions started before Postgres was put back are remembered, until their occurrences are due again."""
+"""How many executions started before Postgres was restored are remembered, until their occurrences are due again."""
 
 MAX_MISSED: Final = 200
 """How many of the last missed occurrences are remembered: a server may yet report that they started."""
@@ -96,8 +96,8 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         decided_ms: The last time of the timetable that was decided about.
         paused: Why it starts nothing; empty if it does.
         failures: Executions that failed since the last that did not.
-        known: Executions that were started before Postgres was put back to an earlier state, by id, as long as their
-            occurrences are not due again; each with its end, if it is over.
+        known: Executions that were started before Postgres was restored to an earlier state, by id, as long as their
+            occurrences are not due again; each with its end, if it has ended.
         missed: The occurrences that were missed last; ``recalled_ms``: when either was last added.
     """
 
@@ -337,7 +337,7 @@ class _Turn:
         state, number = self.state, self.state.number + 1
         self.state = replace(state, number=number)
         due_ms = _due_ms(state, at_ms) if cause == "timetable" else at_ms
-        # The id has neither its number nor the time of the decision: both may differ after Postgres is put back.
+        # The id has neither its number nor the time of the decision: both may differ after Postgres is restored.
         own = derive(self.given.aggregate_id, state.created_ms, cause, request_id, at_ms)
         return DueOccurrence(number, at_ms, due_ms, uuid7(asked_ms or due_ms, bytes.fromhex(own)), cause)
 
@@ -389,7 +389,7 @@ class _Turn:
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:
-        """Notes that an execution is over, and starts what was waiting for it."""
+        """Notes that an execution has ended, and starts what was waiting for it."""
         state = self.state
         one = next((one for one in state.running if one.execution_id == fact.execution_id), None)
         if one is None:
@@ -406,7 +406,7 @@ class _Turn:
         self.start_waiting()
 
     def recall(self, execution_id: str) -> None:
-        """Remembers an execution that was started before Postgres was put back, unless its start is decided already."""
+        """Remembers an execution that was started before Postgres was restored, unless its start is decided already."""
         state = self.state
         if any(one.own_id == execution_id for one in state.running):
             return

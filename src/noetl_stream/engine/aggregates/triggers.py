@@ -46,7 +46,7 @@ MAX_KEYS: Final = 500
 """How many keys, the latest, are remembered."""
 
 MAX_KNOWN: Final = 1_000
-"""How many executions started before Postgres was put back are remembered."""
+"""How many executions started before Postgres was restored are remembered."""
 
 KNOWN_MS: Final = 600_000
 """How long they are: until all partitions have caught up from EVENTS, and have decided again what EVENTS lacks."""
@@ -93,7 +93,7 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         paused: Why it starts nothing; empty if it does.
         keys: The executions started for the keys that came last, by a digest of the key, oldest first.
         reading: How far its stream is read, with ``nats``.
-        known: Executions that ends had started before Postgres was put back to an earlier state, by the part of their
+        known: Executions that ends had started before Postgres was restored to an earlier state, by the part of their
             id that is not a time; ``recalled_ms``: when one was added.
     """
 

@@ -113,7 +113,7 @@ def on_ctx(state: Execution) -> Sequence[Fact]:
 
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
-    """Ends an execution that is ending, once every command has ended or the grace period is over (LANGUAGE §9)."""
+    """Ends an execution that is ending, once every command has ended or the grace period has ended (LANGUAGE §9)."""
     return () if state.assignments else (_end(state),)
 
 

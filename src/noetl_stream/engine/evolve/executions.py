@@ -16,7 +16,7 @@ from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, PLAYBOOK, ErrorInfo, RunWarning
 
 RESOLVED_KEPT: Final = 4
-"""How many resolved references a state keeps, besides those that one decision reads together."""
+"""How many resolved references a state keeps in addition to those that one decision reads together."""
 
 
 def _evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:

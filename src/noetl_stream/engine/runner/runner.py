@@ -39,7 +39,7 @@ The law
 
 7. **A run ends once**: with the fact that ends the step or iteration, with :class:`StepSuspended`, or with
    :class:`LoopPagedOut`. That is its last output. The last task of a pipeline and the end of the pipeline are one
-   report, so that no journal holds a pipeline that is over but has not ended.
+   report, so that no journal holds a pipeline that has run but not ended.
 
 Reading order: :meth:`CommandRunner._run` is one command from start to end, ``_local_loop`` to ``_iterate`` are the
 levels of its loop, ``_pass`` is its pipeline. They are generators that yield actions and are sent what completes them;

@@ -17,4 +17,4 @@ RequestedFact = ScheduleFact | TriggerFact
 """What clients ask of aggregates."""
 
 SentFact = StartedEnded | StartedBefore | ExecutionEnded | EventReceived | SlotAsked | SlotHeld | SlotReturned
-"""Messages from executions and other aggregates to aggregates; also an event put back from a dead letter."""
+"""Messages from executions and other aggregates to aggregates; also an event requeued from a dead letter."""

@@ -56,7 +56,7 @@ class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
 
 
 class SlotHeld(LimitFact, frozen=True, tag="limit.slot_held"):
-    """A slot that was asked for has been given out: EVENTS says so, and Postgres was put back to before that."""
+    """A slot that was asked for has been given out: EVENTS says so, and Postgres was restored to an earlier state."""
 
 
 class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):

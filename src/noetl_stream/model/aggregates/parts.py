@@ -56,7 +56,7 @@ class AggregateRequested(AggregateFact, frozen=True):
 
 
 class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
-    """An execution that an aggregate has started is over. ``number`` is its entry's in the history, ``error`` the kind
+    """An execution that an aggregate had started ended. ``number`` is its entry's in the history, ``error`` the kind
     of its error.
     """
 
@@ -67,7 +67,7 @@ class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
 
 
 class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
-    """An execution that an aggregate has started exists: EVENTS has it, and Postgres was put back to before that."""
+    """An execution that an aggregate had started exists: EVENTS has it; Postgres was restored to an earlier state."""
 
     execution_id: str
 

@@ -42,7 +42,7 @@ from noetl_stream.ports.store import ExecutionRow, Store
 ENTRIES_AT_ONCE: Final = 200
 
 KEPT_BYTES: Final = 32 * 1024 * 1024
-"""About how much memory the comparisons of one process take together, besides the one being made."""
+"""About how much memory the comparisons of one process take together in addition to the one being made."""
 
 RESULTS_SHOWN: Final = 200
 """How many values are shown of the results of all steps together."""

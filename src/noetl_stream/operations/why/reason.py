@@ -24,7 +24,7 @@ SHOWN_CHARS: Final = 160
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """What ``why`` reads besides the journal.
+    """What ``why`` reads in addition to the journal.
 
     Attributes:
         now_ms: By the clock of the store.

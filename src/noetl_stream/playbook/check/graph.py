@@ -80,7 +80,7 @@ def concurrent_steps(steps: list[StepDraft], wanted: Collection[str], merging: C
     """Which of the ``wanted`` steps may run at the same time.
 
     Args:
-        merging: Steps whose join waits for every token that can arrive, besides those with ``join: all``.
+        merging: Steps whose join waits for every token that can arrive in addition to those with ``join: all``.
     """
     names = [step.name for step in steps if step.name in wanted]
     own = {name: 1 << index for index, name in enumerate(names)}

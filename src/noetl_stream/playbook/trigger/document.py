@@ -54,7 +54,7 @@ _KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
     "token": ("header",),
     "none": (),
 }
-"""Keys of ``webhook`` besides ``verify`` and ``credential``, by the form that they belong to."""
+"""Keys of ``webhook`` in addition to ``verify`` and ``credential``, by the form that they belong to."""
 
 
 class TriggerRoot(Section):

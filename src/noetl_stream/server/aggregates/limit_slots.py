@@ -12,7 +12,7 @@ from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, LimitStore, Wa
 from noetl_stream.server.ticks.tick import PendingTick
 
 MORE_WAITING: Final = 8
-"""How many waiting slots are loaded besides one for each input: a higher limit grants several at once."""
+"""How many waiting slots are loaded in addition to one for each input: a higher limit grants several at once."""
 
 
 class LoadedSlots:

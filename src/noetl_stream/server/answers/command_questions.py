@@ -145,7 +145,7 @@ class CommandQuestions:
         raise NotAllowed(reason)
 
     async def _is_up_to_date(self, partition: int) -> bool:
-        """Whether everything stored when this was first asked of its lease is folded: a Postgres that was put back to
+        """Whether everything stored when this was first asked of its lease is folded: a Postgres that was restored to
         an older state does not know yet which commands are live.
         """
         lease = self._ownership.get(partition)

@@ -1,4 +1,4 @@
-"""Holds limits back until they know all who hold their slots (ADR 30). After Postgres was put back they do not: first
+"""Holds limits back until they know all who hold their slots (ADR 30). After Postgres was restored they do not: first
 every partition has to catch up with EVENTS, and the limit to fold what it is told then.
 """
 

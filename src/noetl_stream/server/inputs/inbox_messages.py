@@ -108,7 +108,7 @@ class InboxMessages(InputSource[InboxItem]):
             await self._executions.load_freed(message.execution_id)
 
     async def _end_again(self, item: InboxItem, origin: Origin, tick: PendingTick) -> None:
-        """Repeats an execution's end, if any, to an aggregate that started it twice, since Postgres was put back."""
+        """Repeats an execution's end, if any, to an aggregate that started it twice, since Postgres was restored."""
         row = await self._parts.ports.store.execution(item.execution_id)
         for status in ENDED:
             if row is not None and row.status == status:

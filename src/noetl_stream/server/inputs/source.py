@@ -59,7 +59,7 @@ class InputSource(ABC, Generic[T]):
         return self.partition_of(one) != partition_of(self.execution_of(one))
 
     async def commit(self, fold: Fold, partitions: Collection[int] = ()) -> None:
-        """Commits a fold, which fences ``partitions`` besides those that it touches.
+        """Commits a fold, which fences ``partitions`` in addition to those that it touches.
 
         Raises:
             PayloadRefused, RequestAnswered: Postgres refuses the tick for its data.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 STATE_BYTES: Final = 5 * 1024
-"""What an execution takes in memory besides values: its structs, tables, and the entry of the cache."""
+"""What an execution takes in memory in addition to values: its structs, tables, and the entry of the cache."""
 
 EVICTED_BYTES: Final = 256
 """What an execution takes that is not in memory: its id, and what it is owed."""

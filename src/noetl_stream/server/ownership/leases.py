@@ -122,7 +122,7 @@ class PartitionLeaseKeeper:
     async def leave(self) -> None:
         """Tells the others that this server has released its leases and ends."""
         self._parts.ports.bus.send(subjects.SERVERS, self._parts.ports.capabilities.farewell(self._parts.owner))
-        with contextlib.suppress(NoetlError):  # then it counts until its time is over
+        with contextlib.suppress(NoetlError):  # then it counts until its time has run out
             await self._store.appear(self._parts.owner, __version__, self._parts.formats.reads, 0)
 
     def note_contact(self) -> None:

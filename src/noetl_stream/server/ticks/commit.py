@@ -40,7 +40,7 @@ class Committer:
         """Commits what the fold collected and moves the cursors, then publishes journal records and commands.
 
         Args:
-            partitions: Fences these besides those that the tick touches.
+            partitions: Fences these in addition to those that the tick touches.
 
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.

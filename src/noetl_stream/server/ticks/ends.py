@@ -76,7 +76,7 @@ class EndTriggers:
         its caller, and no trigger is told of what it started itself.
 
         Args:
-            again_since_ms: Set if it had ended before Postgres was put back: the time, by EVENTS, it was put back to.
+            again_since_ms: Set if it had ended before Postgres was restored: the time, by EVENTS, it was restored to.
                 Triggers newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
         """
         if not self._known or after.parent is not None:

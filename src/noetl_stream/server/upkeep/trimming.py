@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 ENTRIES_AT_ONCE: Final = 100
 KEPT_MS: Final = 2 * MARGIN_MS
 """Messages stored or folded within this time always stay: a lost tail is repaired from them, and so is a Postgres that
-is put back to an older state.
+is restored to an older state.
 """
 
 

@@ -103,7 +103,7 @@ class TemplateEnvironment(ParsingEnvironment):
         if name not in FILTERS:
             raise EvaluationFailure(f"unknown filter `{name}`")
         if context is not None:
-            meter_of(context).spend(1)  # besides what the filter counts itself
+            meter_of(context).spend(1)  # in addition to what the filter counts itself
         return super().call_filter(name, value, args, kwargs, context, eval_ctx)
 
 

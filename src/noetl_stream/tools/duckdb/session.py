@@ -254,7 +254,7 @@ def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> 
 
 
 def _refuse_shared(statements: Iterable[Any]) -> None:
-    """Refuses what tasks on one file would share besides the file: databases in memory and secrets belong to DuckDB's
+    """Refuses what tasks on one file would share beyond the file: databases in memory and secrets belong to DuckDB's
     instance of it, not to a connection.
     """
     for number, statement in enumerate(statements, start=1):

@@ -29,7 +29,7 @@ class TlsContexts:
     """Contexts of connections, kept: making one takes milliseconds, and connections of one context are shared.
 
     Args:
-        ca_file: PEM of authorities that the operator trusts besides those of the system.
+        ca_file: PEM of authorities that the operator trusts in addition to those of the system.
     """
 
     def __init__(self, ca_file: Path | None = None) -> None:

@@ -79,7 +79,7 @@ class HttpTool:
     Args:
         egress: What may be reached. Default: the public internet.
         proxy: The operator's proxy to the public internet.
-        ca_file: PEM of authorities that the operator trusts besides those of the system.
+        ca_file: PEM of authorities that the operator trusts in addition to those of the system.
     """
 
     spec = KindSpec(

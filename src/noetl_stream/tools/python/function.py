@@ -22,7 +22,7 @@ class ChildFunction:
     Args:
         function: ``module:name``. The module is imported once, before children are made, and must start no thread.
         settings: What children may share and use.
-        environment: Variables of the children, besides ``PATH`` and ``LANG``.
+        environment: Variables of the children in addition to ``PATH`` and ``LANG``.
         max_children: Calls at the same time; further ones wait.
     """
 

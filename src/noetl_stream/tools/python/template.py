@@ -21,7 +21,7 @@ from noetl_stream.tools.python.source import MAX_PROGRAMS
 
 MAX_JOB_BYTES: Final = 1024**3
 MAX_ERROR_BYTES: Final = 256 * 1024
-"""What an answer may have besides the result: an error with its traceback, escaped."""
+"""What an answer may have in addition to the result: an error with its traceback, escaped."""
 ANSWERS: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])
 _READ_BYTES: Final = 64 * 1024
 

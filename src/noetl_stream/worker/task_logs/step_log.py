@@ -21,7 +21,7 @@ from noetl_stream.worker.task_logs.publisher import EncodedBatch, LogPublisher
 HEADERS_BYTES: Final = 2048
 """Room in a message for its subject, id, and what a batch says about its lines."""
 LINE_BYTES: Final = 100
-"""About what a line takes in a batch besides its text."""
+"""About what a line takes in a batch in addition to its text."""
 PASS_ON_BYTES: Final = 32 * 1024
 """How much waits at most before it is redacted and passed on."""
 

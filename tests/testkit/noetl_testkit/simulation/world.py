@@ -234,7 +234,7 @@ class SimulatedWorld:
             dump, through = self.store.dump(), self.broker.event_log.end
             await self.clock.sleep(ticks_s)
             servers = self._kill_servers()
-            self.store.put_back(dump)
+            self.store.restore(dump)
             self.touched |= self.under_way | {report.command_id for report in self.reports(through)}
             await self.clock.sleep(0.5)
             for _ in range(servers):
