@@ -258,7 +258,7 @@ async def guarded(authority: Path) -> AsyncIterator[str]:
 
 
 def texts(authority: Path) -> dict[str, str]:
-    files = {"certificate": "operations.pem", "key": "operations.key", "ca": "ca.pem"}
+    files = {"certificate": "client.pem", "key": "client.key", "ca": "ca.pem"}
     return {entry: (authority / name).read_text() for entry, name in files.items()}
 
 

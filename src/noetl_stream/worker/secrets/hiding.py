@@ -55,8 +55,7 @@ class Hiding:
         """
         key = _key(asker.execution_id, name, value)
         if key not in self._hidden:
-            await load_shared(self._loads, key, lambda: self._hide(asker, name, value))
-            self._hidden.put(key, True)
+            await load_shared(self._loads, key, lambda: self._hide(key, asker, name, value))
 
     def note(self, execution_id: str, name: str, value: CredentialValue) -> None:
         """Notes that servers hide ``value`` there already."""
@@ -66,7 +65,7 @@ class Hiding:
         """Cancels pending requests."""
         await self._loads.close()
 
-    async def _hide(self, asker: Asker, name: str, value: CredentialValue) -> None:
+    async def _hide(self, key: bytes, asker: Asker, name: str, value: CredentialValue) -> None:
         partition = partition_of(asker.execution_id)
         while True:
             server_key = self._server_keys.get(partition, b"")
@@ -78,6 +77,7 @@ class Hiding:
             if answer.refused:
                 raise ToolFailure.of("credential", f"what {name!r} holds cannot be hidden: {answer.refused}")
             if not answer.server_key:
+                self._hidden.put(key, True)  # before the load ends, so that nobody asks again
                 return
             self._server_keys[partition] = answer.server_key
 
