@@ -177,3 +177,13 @@ def test_of_very_many_defaults_that_do_not_match_none_is_named() -> None:
     [one] = checked(schema, f"\n  rows: [{', '.join(['d'] * 2_000)}]").diagnostics
     assert (one.code, one.line) == ("limit_exceeded", 6)
     assert "too many to name" in one.message
+
+
+def test_a_schema_has_a_bounded_number_of_patterns() -> None:
+    def schema(count: int) -> str:
+        return f"{{ properties: {{ rows: {{}}, {', '.join(f'k{n}: {{ pattern: a }}' for n in range(count))} }} }}"
+
+    assert checked(schema(500)).diagnostics == ()
+    [one] = checked(schema(501)).diagnostics
+    assert (one.code, one.pointer) == ("limit_exceeded", "/executor/spec/workload/properties/k500/pattern")
+    assert "(max_schema_patterns)" in one.message

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from collections.abc import Mapping as MappingOf
 from functools import cached_property
 from hashlib import sha256
+from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +22,16 @@ from noetl_stream.playbook.model.sections import Required, Section, described, m
 from noetl_stream.playbook.results.validator import InvalidSchema, Validator
 from noetl_stream.playbook.results.walk import SchemaRefused, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, listed
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, descend, holds_template, node_at
+from noetl_stream.playbook.yaml.nodes import (
+    Mapping,
+    MappingKey,
+    Node,
+    Scalar,
+    Sequence,
+    descend,
+    holds_template,
+    node_at,
+)
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -45,6 +55,8 @@ _REFUSED: Final = {
     "additionalItems": "write `prefixItems` and `items`",
     **dict.fromkeys(["$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"], "write `$ref: '#/$defs/…'`"),
 }
+MAX_PATTERNS: Final = 500
+"""Patterns of one schema: each may take a megabyte and some milliseconds to compile."""
 _EXAMPLE: Final = "write schema: { type: object, properties: { … } }, or schema: { path: schemas/order, version: '1' }"
 
 
@@ -151,7 +163,22 @@ def _subschemas(node: Mapping) -> Iterator[Node]:
             yield from value.values.values()
 
 
+def _patterns(node: Node) -> Iterator[Node | MappingKey]:
+    if isinstance(node, Mapping):
+        if "pattern" in node.values:
+            yield node.values["pattern"]
+        named = node.values.get("patternProperties")
+        yield from named.keys.values() if isinstance(named, Mapping) else ()
+        for part in _subschemas(node):
+            yield from _patterns(part)
+
+
 def _is_usable(schema: dict[str, Any], node: Mapping, problems: Problems) -> bool:
+    beyond = next(islice(_patterns(node), MAX_PATTERNS, None), None)
+    if beyond is not None:
+        message = f"the schema has more than {MAX_PATTERNS} patterns (max_schema_patterns)"
+        problems.error("limit_exceeded", message, beyond, "validate fewer texts by a pattern")
+        return False
     try:
         Validator(schema)
         Walk(schema).check_bounded()
