@@ -214,6 +214,14 @@ DOORS: Final[dict[str, Door]] = {
     ),
     "uses of a parameter": lambda count: lambda: read_statements(["select " + ", ".join(["$a"] * count)], {"a": 1}),
     "statements": lambda count: lambda: read_statements(["select 1;" * count], None),
+    "statements with a parameter each": lambda count: (
+        lambda: read_statements(
+            ["; ".join(f"select $p{n} as a" for n in range(count))], {f"p{n}": n for n in range(count)}
+        )
+    ),
+    "comments and quotes": lambda count: (
+        lambda: read_statements(["/* ; */ -- ';'\n;" * count + "select 'a;b', $$;$$" + ", (e'\\';')" * count], None)
+    ),
     "rows": lambda count: lambda: result_of(Returned(["a", "b"], [(n, str(n)) for n in range(count)]), []),
     "columns": lambda count: lambda: result_of(Returned([*keyed(count)], [tuple(range(count))]), []),
     "env": lambda count: lambda: validated(ShellInputs, {"command": "true", "env": keyed(count, str)}),

@@ -68,3 +68,11 @@ def test_every_test_asserts_something() -> None:
 def test_what_a_page_shows_is_waited_for() -> None:
     looks = {path.name: found for path in TEST_FILES if (found := MOMENTARY.findall(path.read_text()))}
     assert looks == {}
+
+
+def test_no_test_compares_times_of_the_processor() -> None:
+    """Growth is shown by counted calls (``growth/counted.py``), and speed by ``benchmarks/``."""
+    timed = {
+        path.name for path in TEST_FILES if re.search(r"\b(process_time|thread_time|perf_counter)\b", path.read_text())
+    }
+    assert timed - {Path(__file__).name} == set()

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import process_time
 from typing import Any
 
 import pytest
@@ -10,8 +8,7 @@ from hypothesis import strategies as st
 
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.postgres.statements import split_statements
-from noetl_stream.tools.postgres.tool import read_statements
-from noetl_stream.tools.sql import Params, check_params
+from noetl_stream.tools.sql import check_params
 
 
 def texts(sql: str) -> list[str]:
@@ -175,30 +172,3 @@ def test_other_sql_is_not_taken_for_such_a_placeholder(statement: str) -> None:
 def test_each_of_many_statements_knows_its_line() -> None:
     found = split_statements("".join(f"select {n}\n  as a;\n" for n in range(1000)))
     assert [statement.line for statement in found] == [2 * n + 1 for n in range(1000)]
-
-
-def numbered(count: int) -> tuple[str, list[int]]:
-    return f"select {', '.join(f'${n}' for n in range(1, count + 1))}", list(range(count))
-
-
-def named(count: int) -> tuple[str, dict[str, int]]:
-    return "; ".join(f"select $p{n} as a" for n in range(count)), {f"p{n}": n for n in range(count)}
-
-
-def commented(count: int) -> tuple[str, None]:
-    return "/* ; */ -- ';'\n;" * count + "select 'a;b', $$;$$, \"c;\"" + "\n, (e'\\';')" * count, None
-
-
-@pytest.mark.parametrize("written", [numbered, named, commented])
-def test_reading_statements_takes_a_time_that_grows_as_they_do(written: Callable[[int], tuple[str, Params]]) -> None:
-    """Ten times as much takes about ten times as long; what is compared with each other would take a hundred times."""
-
-    def cpu_s(count: int) -> float:
-        text, params = written(count)
-        began_s = process_time()
-        read_statements([text], params)
-        return process_time() - began_s
-
-    few_s = min(cpu_s(2_000) for _ in range(3))
-    many_s = cpu_s(20_000)
-    assert many_s < 35 * few_s
