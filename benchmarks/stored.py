@@ -37,8 +37,8 @@ from noetl_stream.hosting.bench import chain_playbook
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
-from noetl_stream.ports.permissions import ADMIN, SERVER
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected

@@ -28,7 +28,7 @@ from bench_stack import PATIENCE_S, access_to, running, until
 from noetl_stream.local.processes import choose_port
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import RequestIds, Start
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected

@@ -21,9 +21,9 @@ from bench_stack import running, until
 from noetl_stream.hosting.bench import chain_playbook
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.operations.executions.submit import Client, Submission
-from noetl_stream.ports.store import Store
-from noetl_stream.server.parts import ServerTimes
-from noetl_stream.settings.environment import Settings
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.server.assembly import ServerTimes
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected

@@ -19,17 +19,17 @@ import uvloop
 
 from adapter_nats import nats_server
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.retention import MemoryRetention
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.memory.stores.retention import MemoryRetention
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.protocol import NANOSECONDS
 from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.model.ids import partition_of, uuid7
-from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.ports.streams.event_log import DecidedMessage
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.server.upkeep.trimming import Trimmer
-from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_testkit.conformance.store_rows import entry_row, execution_row
 
 RECORD = b'{"entries":"' + b"x" * 400 + b'"}'

@@ -31,7 +31,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, Submission
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.tools.registry import kinds_of
 from noetl_stream.wiring.operations import installed_kinds, make_client
 from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded

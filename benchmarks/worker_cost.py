@@ -20,9 +20,9 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES
 

@@ -24,13 +24,13 @@ from msgspec.structs import replace
 from adapter_nats import nats_server
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.cli.base.process import GC_THRESHOLDS
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.worker import Worker
 from worker_cost import HEAD, SHAPES, OnePlan, queued

@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.migrate import MIGRATIONS
-from noetl_stream.adapters.postgres.roles import GRANTS
+from noetl_stream.adapters.postgres.schema.migrate import MIGRATIONS
+from noetl_stream.adapters.postgres.schema.roles import GRANTS
 from noetl_stream.local import cluster_archive, postgres_server
 from noetl_stream.local.binaries import find_postgres_programs, postgres_version
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.postgres_server import DataFolder, PostgresServer
 from noetl_stream.local.system_user import postgres_user
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
 
 MADE_FROM = (*MIGRATIONS.glob("*.sql"), *GRANTS.glob("*.sql"), Path(postgres_server.__file__))

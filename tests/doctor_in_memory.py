@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.diagnosis import MemoryDatabaseDiagnosis, MemoryNatsDiagnosis
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.self_reports import MemoryDatabaseDiagnosis, MemoryNatsDiagnosis
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials, MemoryTokens
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.clock import Clock
 

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, Final
 
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     ClientFact,
@@ -23,6 +22,7 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, Report, UnreadableCommand
 from noetl_stream.sealing.signing import Signer
 from noetl_testkit.keys import ACCESS_KEYS

@@ -16,15 +16,15 @@ from random import Random
 from typing import Final, Self
 
 from hostile_messages import EXTREMES, HostileMessages
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, Outbox, publish_once
 from noetl_stream.errors import OutcomeUnknown
-from noetl_stream.model import codec
 from noetl_stream.model.events import ClientFact
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import CatalogQuestion, Go, JournalRecord, Report, ShownCommand, StepCommand, Stop
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.permissions import ADMIN, POOL, TABLE
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.protocol.nats_permissions import ADMIN, POOL, TABLE
 from noetl_stream.sealing.signing import Signer
 
 INPUTS: Final = 0.7

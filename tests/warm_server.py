@@ -22,7 +22,7 @@ from typing import Any
 import noetl_stream
 
 LOADED_PACKAGES = ("adapters/nats", "cli", "client", "engine", "local", "playbook", "tools")
-LOADED_MODULES = ("noetl_stream.hosting.roles", "noetl_stream.wiring.roles", "nkeys", "uvloop")
+LOADED_MODULES = ("noetl_stream.hosting.role_processes", "noetl_stream.wiring.role_assembly", "nkeys", "uvloop")
 """What is imported before any command, among it what most commands import only once they need it."""
 
 PLAYBOOK = """\

@@ -11,17 +11,17 @@ from aiohttp import ClientSession
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import (
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.identities import (
     MemoryAudit,
     MemoryCredentials,
     MemoryIdempotency,
     MemorySessions,
     MemoryTokens,
 )
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
@@ -42,9 +42,9 @@ from noetl_stream.operations.starters import Starters
 from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
-from noetl_stream.ports.access import Authenticator
 from noetl_stream.ports.operations import OperationParts
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.ports.stores.identities import Authenticator
+from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 from noetl_testkit.keys import SIGNER

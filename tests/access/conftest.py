@@ -6,7 +6,7 @@ import pytest
 from access_issuer import Issuer, running_issuer
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryTokens
 from noetl_stream.operations.access import DirectAccess
 
 

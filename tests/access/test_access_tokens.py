@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock, SystemClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.authentication import (
     CACHED_S,
@@ -21,9 +21,9 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
 from noetl_stream.model.roles import ROLES, Role, suffices
 from noetl_stream.operations.access import DirectAccess
-from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
 from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
 from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.stores.identities import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
 from noetl_stream.settings.oidc import OidcSettings
 from noetl_testkit.conformance.access import attempted
 

@@ -11,14 +11,14 @@ from nats_proxy import LossyProxy
 
 from effort import first_in_gate
 from nats_process import NatsCluster, NatsServer
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.command_queue import CommandQueue, CommandSource
-from noetl_stream.ports.event_log import EventLog, EventReader
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
+from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource
+from noetl_stream.ports.streams.event_log import EventLog, EventReader
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_testkit.conformance.command_queue import source_of
 from noetl_testkit.waiting import until, until_it_is
 

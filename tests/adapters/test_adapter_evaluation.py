@@ -17,8 +17,8 @@ from noetl_stream.adapters.evaluation.child import MAX_MEMORY_BYTES
 from noetl_stream.adapters.evaluation.pool import EvaluationPool
 from noetl_stream.engine.choices import Choice, Rendering, ask, decode_answers
 from noetl_stream.errors import EvaluationEnded
-from noetl_stream.model import codec
 from noetl_stream.model.events import Evaluated
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template import Scope, compile_template
 

@@ -7,14 +7,14 @@ import asyncio
 import msgspec
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.command_source import MAX_HELD_BYTES
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.commands.command_source import MAX_HELD_BYTES
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.event_reader import BATCH_BYTES, MAX_READ_AHEAD_BYTES
 from noetl_stream.adapters.nats.pull import ENVELOPE_BYTES
-from noetl_stream.ports.command_queue import Delivery
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.ports.streams.command_queue import Delivery
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_testkit.conformance.command_queue import command, issue, source_of
 from noetl_testkit.conformance.event_log import ALL
 from noetl_testkit.waiting import TIMEOUT_S, until

@@ -11,10 +11,10 @@ from nats_proxy import LossyProxy
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import BlobMissing, NotReady, StoreMissing, Unreachable
-from noetl_stream.ports.subjects import RESULTS, RESULTS_BUCKET
+from noetl_stream.protocol.subjects import RESULTS, RESULTS_BUCKET
 from noetl_stream.worker.waiting import persist
 from noetl_testkit.waiting import TIMEOUT_S
 

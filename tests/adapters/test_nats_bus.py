@@ -8,7 +8,7 @@ import pytest
 
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import Unreachable
 from noetl_testkit.conformance.bus import RecordingHandler
 from noetl_testkit.waiting import TIMEOUT_S

@@ -15,19 +15,19 @@ import pytest
 from nats_process import NatsCluster
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.command_source import NatsCommandSource
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.commands.command_source import NatsCommandSource
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams, list_streams, stream_api
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.local.secrets import new_seed, public_nkey
-from noetl_stream.model.codec import decode_json
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.nats_accounts import nats_accounts
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.model.json.codec import decode_json
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_testkit.conformance.command_queue import command
 from noetl_testkit.waiting import until, until_it_is
 

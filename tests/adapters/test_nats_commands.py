@@ -11,12 +11,12 @@ from nats_proxy import LossyProxy
 
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.ports import subjects
-from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
+from noetl_stream.protocol import subjects
+from noetl_stream.protocol.subjects import ASK_QUEUE, COMMANDS
 from noetl_testkit.conformance.command_queue import (
     command,
     expect_present,

@@ -11,8 +11,8 @@ from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from nats_process import NatsServer
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection, redacted
-from noetl_stream.adapters.nats.fast_path import FastWire
-from noetl_stream.adapters.nats.wire import PlainWire
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection, redacted
+from noetl_stream.adapters.nats.connections.fast_path import FastWire
+from noetl_stream.adapters.nats.connections.wire import PlainWire
 from noetl_stream.errors import NotReady, Unreachable, UsageError
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_testkit.waiting import TIMEOUT_S, until
 
 
@@ -212,7 +212,7 @@ def test_a_program_that_cannot_connect_leaves_no_traceback_behind() -> None:
         bound.bind(("127.0.0.1", 0))
         program = (
             "import asyncio\n"
-            "from noetl_stream.adapters.nats.connection import NatsConnection\n"
+            "from noetl_stream.adapters.nats.connections.connection import NatsConnection\n"
             "from noetl_stream.errors import Unreachable\n"
             "try:\n"
             f"    asyncio.run(NatsConnection.open('nats://127.0.0.1:{bound.getsockname()[1]}', name='t',"

@@ -14,11 +14,11 @@ from cryptography.x509.oid import NameOID
 from effort import first_in_gate
 from nats_process import NatsCluster, NatsServer
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
+from noetl_stream.adapters.nats.cluster_report import NatsOwnDiagnosis
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.subjects import EVENTS, LOGS
+from noetl_stream.protocol.subjects import EVENTS, LOGS
 from noetl_testkit.waiting import until_it_is
 
 DAY_MS = 24 * 3_600_000

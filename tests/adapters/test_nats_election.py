@@ -14,21 +14,21 @@ import pytest
 from nats_process import NatsCluster
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import Unreachable
 from noetl_stream.operations.executions.submit import Client, Requests, Submission
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.server.parts import ServerPorts
+from noetl_stream.protocol.subjects import EVENTS
+from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.server import Server
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.work import WorkTool, playbook, work
 

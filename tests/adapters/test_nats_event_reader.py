@@ -10,11 +10,11 @@ from nats_proxy import LossyProxy
 
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.errors import NotReady, ReaderBroken
-from noetl_stream.ports.event_log import EventReader
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.ports.streams.event_log import EventReader
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_testkit.conformance.event_log import ALL, read
 from noetl_testkit.waiting import TIMEOUT_S, until, until_it_is
 

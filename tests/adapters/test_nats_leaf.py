@@ -10,15 +10,15 @@ from nats_process import ROOT, NatsServer, free_port
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import NoetlError
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports import subjects
-from noetl_stream.ports.nats_accounts import nats_accounts
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.protocol import subjects
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_testkit.conformance.command_queue import command
 from noetl_testkit.waiting import until_it_is
 

@@ -12,15 +12,15 @@ import pytest
 from nats_proxy import LossyProxy
 
 from nats_process import NatsServer
-from noetl_stream.adapters.nats import priority_requests
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.pool_consumer import consumer_of
-from noetl_stream.adapters.nats.priority_requests import PriorityRequests
+from noetl_stream.adapters.nats.commands import priority_requests
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.commands.pool_consumer import consumer_of
+from noetl_stream.adapters.nats.commands.priority_requests import PriorityRequests
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import Status
-from noetl_stream.ports.command_queue import CommandSource, Delivery
-from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
+from noetl_stream.ports.streams.command_queue import CommandSource, Delivery
+from noetl_stream.protocol.subjects import ASK_QUEUE, COMMANDS
 from noetl_testkit.conformance.command_queue import (
     command,
     expect_present,

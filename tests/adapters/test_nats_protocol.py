@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from nats.aio.client import Client
 
-from noetl_stream.adapters.nats.fast_path import FrameParser, fast_path_fits
+from noetl_stream.adapters.nats.connections.fast_path import FrameParser, fast_path_fits
 from noetl_stream.adapters.nats.protocol import MessageMetadata, milliseconds, parse_metadata, parse_status
 
 

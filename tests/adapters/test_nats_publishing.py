@@ -14,14 +14,14 @@ from measured import samples_of
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.readings import nats_readings
 from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.readings import nats_readings
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_testkit.conformance.event_log import ALL, decided, read
 from noetl_testkit.waiting import TIMEOUT_S, until
 

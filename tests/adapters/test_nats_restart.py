@@ -6,11 +6,11 @@ import asyncio
 
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.errors import OutcomeUnknown, ReaderBroken, Unreachable
-from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_testkit.conformance.command_queue import command
 from noetl_testkit.conformance.event_log import ALL, decided
 from noetl_testkit.waiting import TIMEOUT_S, until

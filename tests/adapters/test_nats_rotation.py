@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from nats_process import ROOT, NatsServer
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import NoetlError
 from noetl_stream.local.secrets import new_seed, public_nkey
-from noetl_stream.ports.nats_accounts import nats_accounts
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_testkit.waiting import until
 
 WORKER = "worker-gpu"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, verify_stream
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.errors import NotReady
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 
 
 async def config_of(connection: NatsConnection, stream: str) -> dict[str, object]:

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
 from noetl_stream.model.aggregates import StreamFilter, StreamPlace
-from noetl_stream.ports.trigger_streams import StreamConsumer, StreamWanted
+from noetl_stream.ports.streams.trigger_streams import StreamConsumer, StreamWanted
 from noetl_testkit.conformance.trigger_streams import read, sequences
 
 WANTED = StreamWanted(

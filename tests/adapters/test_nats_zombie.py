@@ -6,19 +6,19 @@ import asyncio
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.model import codec
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Requests
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.subjects import playbook_key
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.protocol.subjects import playbook_key
+from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.conformance.command_queue import expect_present, source_of, take
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

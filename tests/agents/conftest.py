@@ -12,7 +12,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / area) for area in ("ga
 
 from gateway_stage import GatewayStage  # noqa: E402
 
-from noetl_stream.settings.gateway import GatewayLimits  # noqa: E402
+from noetl_stream.settings.gateway_settings import GatewayLimits  # noqa: E402
 
 
 @pytest.fixture

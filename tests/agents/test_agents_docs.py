@@ -17,7 +17,7 @@ from noetl_stream.mcp.answers import BYTES_A_TOKEN, MAX_TOKENS
 from noetl_stream.mcp.changing import MAX_WAIT_S
 from noetl_stream.mcp.protocol import TOOLS
 from noetl_stream.mcp.tools import AnyAgentTool
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "agents.md").read_text()

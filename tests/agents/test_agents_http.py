@@ -14,8 +14,8 @@ from gateway_stage import AS_ADMIN, GatewayStage
 
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.mcp.protocol import TOOLS
-from noetl_stream.ports.access import AuditEntry, Caller
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.ports.stores.identities import AuditEntry, Caller
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

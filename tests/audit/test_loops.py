@@ -10,8 +10,8 @@ import pytest
 from audit_api import AuditApi, audit_api
 
 from cli_program import only_json
-from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, LoopPagedOut
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_testkit.scenario.scenario import Scenario
 from warm_program import noetl

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 
 LARGE = b"[" + b"[]," * 1_000_000 + b"[]]"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import PayloadRefused, TooDeep
-from noetl_stream.model import codec, pieces
+from noetl_stream.model.json import codec, pieces
 
 MANY = pieces.LONG_BYTES // 8
 SHAPES: dict[str, Any] = {

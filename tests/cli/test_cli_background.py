@@ -15,8 +15,8 @@ from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, st
 from effort import first_in_gate
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.permissions import ADMIN
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import ADMIN
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import connected_to, open_stack, ports_of_command, prepare_once
 
 pytestmark = pytest.mark.xdist_group("own_stacks")

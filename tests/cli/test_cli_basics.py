@@ -52,7 +52,7 @@ def test_the_short_help_loads_no_library_that_costs_time() -> None:
         assert f"'{costly}'" not in loaded, costly
 
 
-@pytest.mark.parametrize("modules", ["cli.execution.start", "cli.processes, noetl_stream.hosting.roles"])
+@pytest.mark.parametrize("modules", ["cli.execution.start", "cli.processes, noetl_stream.hosting.role_processes"])
 def test_a_run_and_a_server_load_no_library_of_a_tool_they_do_not_use(modules: str) -> None:
     program = f"import sys, noetl_stream.{modules}\nprint(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -16,7 +16,7 @@ from noetl_stream.cli.playbook import checked
 from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.local.home import Home
 from noetl_stream.operations.executions.prepare import CheckedText
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 
 WITH_A_WARNING = (
     HEAD

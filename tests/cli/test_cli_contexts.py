@@ -22,9 +22,9 @@ from noetl_stream.cli.base.target import (
 )
 from noetl_stream.cli.context import context
 from noetl_stream.errors import LocalStackError, UsageError
-from noetl_stream.local.gateway import announced
+from noetl_stream.local.gateway_address import announced
 from noetl_stream.local.home import write_private
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 
 SECRET = "noetl_0123456789abcdef_secret"
 

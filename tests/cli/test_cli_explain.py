@@ -32,7 +32,7 @@ NO_MESSAGES = {
     ("cli/examples.py", "README.md"),  # which it writes
     ("cli/tool/group.py", "README.md"),
     ("local/nats_server.py", "nats.conf"),
-    ("settings/environment.py", "see limits.md"),  # which a page has
+    ("settings/sources/environment.py", "see limits.md"),  # which a page has
 }
 
 

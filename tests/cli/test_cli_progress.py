@@ -10,7 +10,6 @@ from rich.console import Console
 
 from noetl_stream.cli.execution.live_progress import LiveProgress
 from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, update_of
-from noetl_stream.model.codec import decode_json, encode
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     ExecutionFailing,
@@ -28,6 +27,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
+from noetl_stream.model.json.codec import decode_json, encode
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.operations.executions.follow import ProgressUpdate
 from noetl_stream.ports.operations.executions import ReasonDocument

@@ -21,8 +21,17 @@ LIBRARIES = {
     *("dataclasses", "encodings.idna", "shutil", "tempfile"),
 }
 PARTS = {
-    *("engine", "gateway", "server", "tools", "worker", "adapters.nats", "hosting.roles", "wiring.roles"),
-    *("adapters.postgres.diagnosis", "adapters.postgres.retention", "operations.views.index"),
+    *(
+        "engine",
+        "gateway",
+        "server",
+        "tools",
+        "worker",
+        "adapters.nats",
+        "hosting.role_processes",
+        "wiring.role_assembly",
+    ),
+    *("adapters.postgres.database_report", "adapters.postgres.retention", "operations.views.index"),
     *("playbook.compile", "playbook.model", "playbook.plan", "playbook.yaml", "template.compile"),
 }
 COSTLY = LIBRARIES | {f"noetl_stream.{part}" for part in PARTS}
@@ -90,7 +99,7 @@ def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
 @pytest.mark.parametrize("loads", ["load('worker')", "import noetl_stream.hosting.background; load('worker')"])
 def test_a_worker_imports_no_postgres_nor_what_it_may_be_forked_from(loads: str) -> None:
     """They need NATS alone."""
-    shown = f"import sys; from noetl_stream.hosting.roles import load; {loads}; print(*sys.modules)"
+    shown = f"import sys; from noetl_stream.hosting.role_processes import load; {loads}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", shown], capture_output=True, text=True, env=environment(), check=True
     ).stdout.split()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import StepFailed, TaskProcessed
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome

@@ -19,15 +19,15 @@ from manifests import (
 )
 
 from noetl_stream.cli.main import COMMANDS
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
-from noetl_stream.settings.environment import (
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.settings.sources.environment import (
     CREDENTIAL_PREFIX,
     ENGINE_VARIABLES,
     LIMIT_PREFIX,
     WORKER_VARIABLES,
     Settings,
 )
-from noetl_stream.worker.limits import LAST_REPORTS_S
+from noetl_stream.worker.worker_limits import LAST_REPORTS_S
 
 pytestmark = pytest.mark.xdist_group("helm")
 
@@ -456,8 +456,8 @@ def test_an_edge_has_its_own_pool_alone() -> None:
 
 def test_keda_scales_by_the_consumer_that_servers_make(production: tuple[Rendered, ...]) -> None:
     """Its lag is what waits and what runs, so a worker is wanted for as many as it has slots."""
-    from noetl_stream.adapters.nats.pool_consumer import consumer_of
-    from noetl_stream.ports.subjects import COMMANDS as STREAM
+    from noetl_stream.adapters.nats.commands.pool_consumer import consumer_of
+    from noetl_stream.protocol.subjects import COMMANDS as STREAM
 
     workers = {pod.owner.removeprefix("Deployment/"): pod for pod in roles(production)}
     scaled = of_kind(production, "ScaledObject")

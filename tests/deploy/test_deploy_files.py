@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from noetl_stream.settings.environment import ENGINE_VARIABLES, Settings
+from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -11,7 +11,7 @@ import pytest
 
 from noetl_stream.local.processes import choose_port
 from noetl_stream.telemetry.measures import Reading
-from noetl_stream.telemetry.status import open_status
+from noetl_stream.telemetry.status_server import open_status
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 

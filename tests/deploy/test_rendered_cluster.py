@@ -25,13 +25,13 @@ from rolling_load import EFFECTS, PATIENCE_S, Ledger, playbook
 from timed_load import MORE, Table, TimedLoad
 
 from nats_process import NatsCluster
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.permissions import ADMIN
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
-from noetl_stream.server.parts import ServerTimes
-from noetl_stream.worker.limits import ACK_WAIT_S
+from noetl_stream.protocol.nats_permissions import ADMIN
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
+from noetl_stream.server.assembly import ServerTimes
+from noetl_stream.worker.worker_limits import ACK_WAIT_S
 from noetl_testkit.waiting import until_it_is
 from postgres_pair import PostgresPair, postgres_pair
 

@@ -23,8 +23,8 @@ sys.path.append(str(ROOT / "benchmarks"))
 from core_work import CHAIN, rehearse  # noqa: E402  benchmarks are no package
 from noetl_stream.engine.replay import replay_entries  # noqa: E402
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state  # noqa: E402
-from noetl_stream.ports.store import EntryRow, StoredEntry  # noqa: E402
-from noetl_stream.ports.subjects import command_subject, decided  # noqa: E402
+from noetl_stream.ports.stores.store import EntryRow, StoredEntry  # noqa: E402
+from noetl_stream.protocol.subjects import command_subject, decided  # noqa: E402
 
 
 def page() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noetl_stream.engine.aggregates.limits import LimitFolded, fold_limit
+from noetl_stream.engine.aggregates.key_limits import LimitFolded, fold_limit
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import LimitFact, LimitSlot, LimitState
 

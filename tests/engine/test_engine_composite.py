@@ -12,8 +12,8 @@ from noetl_stream.engine import advance as advance_module
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.decide import routing
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model.composite import StepRan, TokenPassed, expanded, whole_run
 from noetl_stream.model.events import ExecutionRequested, Fact, StepDone, StepStarted, TaskProcessed, TaskStarted
+from noetl_stream.model.events.composite import StepRan, TokenPassed, expanded, whole_run
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook

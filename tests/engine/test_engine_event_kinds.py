@@ -11,9 +11,9 @@ import pytest
 from noetl_stream.engine import advance
 from noetl_stream.engine.evolve import dispatch, executions, worker_facts
 from noetl_stream.model import events
-from noetl_stream.model.composite import Composite, StepRan
 from noetl_stream.model.events import KINDS, Fact, client, server, worker
-from noetl_stream.model.events.parts import Entity, EventStatus, Kind
+from noetl_stream.model.events.composite import Composite, StepRan
+from noetl_stream.model.events.fact_parts import Entity, EventStatus, Kind
 from noetl_stream.model.events.server import StepPatched, StepReused
 
 WHOLE_EXECUTION = {events.ExecutionRequested, events.ReferenceResolved}

@@ -8,10 +8,11 @@ from collections import deque
 import pytest
 from tests.engine.limit_rows import StoredLimit, granted
 
-from noetl_stream.engine.aggregates.limits import CATCHING_UP_MS, IDLE_MS
-from noetl_stream.model import codec, events
+from noetl_stream.engine.aggregates.key_limits import CATCHING_UP_MS, IDLE_MS
+from noetl_stream.model import events
 from noetl_stream.model.aggregates import LimitSlot, LimitState, SlotAsked, SlotHeld, SlotReturned
 from noetl_stream.model.events import OnLimit, Rate
+from noetl_stream.model.json import codec
 
 NOW = 1_000_000
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Execution, LoopState, RecordedFact
-from noetl_stream.model.codec import encode
 from noetl_stream.model.events import Fact, LoopPaged, LoopPagedOut, LoopStarted, StepScheduled
+from noetl_stream.model.json.codec import encode
 from noetl_testkit.scenario.scenario import Scenario, rerun
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]

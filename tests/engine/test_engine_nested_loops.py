@@ -13,7 +13,6 @@ from engine_scenarios import limits, started
 
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.state import LoopState, RecordedFact
-from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
     LoopDone,
     LoopIterationFailed,
@@ -23,6 +22,7 @@ from noetl_stream.model.events import (
     StepFailed,
     StepScheduled,
 )
+from noetl_stream.model.json.codec import encode
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_testkit.scenario.scenario import Scenario

@@ -11,7 +11,6 @@ from journal_laws import check_journal
 
 from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.engine.state import LoopState
-from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
     LoopDone,
     LoopIterationFailed,
@@ -22,6 +21,7 @@ from noetl_stream.model.events import (
     StepFailed,
     StepScheduled,
 )
+from noetl_stream.model.json.codec import encode
 from noetl_testkit.scenario.scenario import Scenario
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]

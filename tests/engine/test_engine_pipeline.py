@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from effort import times
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task, share, visit_of
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import SharedValue, TaskProcessed
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference

@@ -9,8 +9,8 @@ from engine_scenarios import given
 
 from noetl_stream.engine.effects import build_command, child_message
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.model import codec
 from noetl_stream.model.events import ChildRequested, ExecutionRequested, ExecutionStarted, Parent, Rerun
+from noetl_stream.model.json import codec
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_testkit.scenario.scenario import Scenario, inputs_of
 

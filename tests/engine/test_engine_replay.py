@@ -12,9 +12,9 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model.codec import encode
 from noetl_stream.model.events import StepDone, StepScheduled, TokenEnqueued
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.json.codec import encode
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_testkit.scenario.invariants import InvariantBroken
 from noetl_testkit.scenario.scenario import Scenario

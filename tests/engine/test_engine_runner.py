@@ -23,7 +23,6 @@ from noetl_stream.engine.runner.outputs import (
     Worked,
 )
 from noetl_stream.engine.runner.runner import MAX_WAITS_BYTES, CommandRunner
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ChildCall,
     Fact,
@@ -41,6 +40,7 @@ from noetl_stream.model.events import (
     TaskStarted,
     Wait,
 )
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Payload, Reference, StepValue

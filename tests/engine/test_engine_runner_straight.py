@@ -12,8 +12,8 @@ from noetl_stream.engine.runner.lanes import IllegalInput
 from noetl_stream.engine.runner.outputs import Output, ReportFacts, RunTask
 from noetl_stream.engine.runner.runner import CommandRunner
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, StraightRunner, is_straight, runner_of
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import Fact, Wait
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome

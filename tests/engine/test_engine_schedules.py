@@ -16,7 +16,6 @@ from noetl_stream.engine.aggregates.schedules import (
     ScheduleKind,
     ScheduleState,
 )
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     AggregateFact,
     Overlap,
@@ -34,6 +33,7 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import CancelRequested, ExecutionRequested
+from noetl_stream.model.json import codec
 from noetl_stream.model.status import Rejection
 
 PATH = "team/often"

@@ -14,9 +14,10 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.effects import IssueCommand, SendMessage
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, aggregate_id
 from noetl_stream.model.events import Fact, Parent, Rate
+from noetl_stream.model.json import codec
 from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
 
 ONE_AT_A_TIME = """

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from engine_scenarios import given, limits
 
-from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import StepFailed, TaskProcessed
+from noetl_stream.model.json.codec import decode_json
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.vocabulary.names import is_generated
 from noetl_testkit.scenario.scenario import Scenario

@@ -12,7 +12,6 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import MAX_ANSWER_BYTES, Answers, answer_json, decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -26,6 +25,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenHeld,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_testkit.scenario.scenario import Scenario
 

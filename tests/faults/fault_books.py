@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from fault_stack import FaultStack
 from fault_work import Job
 
-from noetl_stream.model import codec
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.store import ExecutionRow, StoredEvent
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import ExecutionRow, StoredEvent
+from noetl_stream.storage.journal import events_of
 
 Explained = Callable[[Sequence[float]], bool]
 """Whether faults explain that an effect happened at each of these times."""

@@ -24,16 +24,16 @@ from hostile_messages import requests_to
 from hostile_storm import Storm
 from nats_namespaces import DividedCluster
 from nats_process import NatsCluster
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting.maintenance import reconcile_stream
-from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS, digest_of
-from noetl_stream.ports.permissions import ADMIN, SERVER, worker_identity
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
+from noetl_stream.model.json import codec
+from noetl_stream.protocol.nats_permissions import ADMIN, SERVER, worker_identity
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, RESULTS
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE
+from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE
 from noetl_stream.wiring.stores import connect_to_nats, ensure_all_streams
 from slow_line import SlowLine
 

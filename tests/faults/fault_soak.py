@@ -20,8 +20,8 @@ from fault_storm import Round, drawn, single_stack
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
-from noetl_stream.model import codec
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.model.json import codec
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.server.upkeep.upkeep import SWEEP_S
 
 WATCHED: Final = ("server-1", "worker-1", "gateway-1")

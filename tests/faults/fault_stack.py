@@ -19,14 +19,14 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
-from noetl_stream.local.gateway import ensure_token
+from noetl_stream.local.gateway_address import ensure_token
 from noetl_stream.local.processes import listen
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.egress import ALLOW_VARIABLE
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.process_environment import identity_environment
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.sources.process_environment import identity_environment
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stack import StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.wiring.stores import Connected, connect, ensure_all_streams

@@ -12,7 +12,7 @@ from fault_storm import drawn, storm
 from fault_work import JOBS
 
 from effort import FAULTS, SOAK_MINUTES
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
 
 CHAIN = JOBS["chain"]
 ONCE = {"key 1": [1.0], "key 2": [2.0], "key 3": [3.0]}

@@ -6,7 +6,7 @@ import pytest
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 
 @pytest.fixture

@@ -13,7 +13,11 @@ from aiohttp import ClientSession
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.access import (
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.identities import (
     MemoryAudit,
     MemoryCredentials,
     MemoryIdempotency,
@@ -21,11 +25,7 @@ from noetl_stream.adapters.memory.access import (
     MemorySessions,
     MemoryTokens,
 )
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.network import Network
@@ -51,21 +51,21 @@ from noetl_stream.operations.starters import Starters
 from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
-from noetl_stream.ports.access import LOCAL_NAME, StoredToken, hash_of, token_text
 from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.executions import Executions
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.identities import LOCAL_NAME, StoredToken, hash_of, token_text
+from noetl_stream.ports.stores.store import Tick
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.answers.credentials import SecretsResponder
-from noetl_stream.server.parts import ServerPorts
+from noetl_stream.server.answers.credential_values import SecretsResponder
+from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.server import Server
-from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
+from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
-from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.entries import events_in
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER

@@ -13,11 +13,11 @@ from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.operations import gateway_operations
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.operations.access import AuditRecord
-from noetl_stream.ports.access import AuditEntry
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.ports.stores.identities import AuditEntry
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 ANN = "ann"
 WHY = "as Ünal said"

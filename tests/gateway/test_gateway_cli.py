@@ -18,7 +18,7 @@ from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 TRAP = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}
 """Who touches NATS or Postgres fails."""

@@ -14,7 +14,7 @@ from openapi_checks import Described
 from noetl_stream.errors import Conflict, Unreachable
 from noetl_stream.gateway.http.idempotency import FORGET_EVERY_S, KEPT_S, REPLAYED, IdempotentCalls
 from noetl_stream.ports.operations.executions import RequestIds, Start
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 KEY = {"Idempotency-Key": "key-1"}
 WANTED = {"playbook": HELD}

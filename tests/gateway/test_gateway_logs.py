@@ -11,11 +11,11 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 from sent_events import events_of
 
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.task_log import LogBatch, LogLine
-from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
+from noetl_stream.protocol import subjects
 
 ALL = ["started", "first item", "second\x1b[2J", "saved", "ok after 1.000 s"]
 

@@ -45,7 +45,7 @@ from noetl_stream.ports.operations.schedules import Schedules
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
 from noetl_stream.ports.operations.triggers import TriggerEventDocument, Triggers
 from noetl_stream.ports.operations.views import Views
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 WAIT_S = 20.0

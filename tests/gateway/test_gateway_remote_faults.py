@@ -31,15 +31,15 @@ from noetl_stream.errors import (
     UsageError,
 )
 from noetl_stream.gateway.http.problems import problem_of
-from noetl_stream.model import codec
 from noetl_stream.model.events import CancelRequested, SignalReceived
+from noetl_stream.model.json import codec
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 TOKEN = "noetl_0123456789abcdef_" + "0" * 64
 

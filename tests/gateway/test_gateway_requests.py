@@ -21,7 +21,7 @@ from noetl_stream.ports.operations.cluster import (
     RunningCommandDocument,
     WorkerDocument,
 )
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 JSON = {"Content-Type": "application/json"}
 

@@ -27,7 +27,7 @@ from schemathesis.specs.openapi.checks import (
 
 from effort import REQUESTS
 from noetl_stream.gateway.application import RESOURCES
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 CHECKS = [
     not_a_server_error,

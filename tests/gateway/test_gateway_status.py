@@ -15,8 +15,8 @@ from noetl_stream.gateway.gateway import Gateway
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.status import LIVE
 from noetl_stream.operations.views.index import MAX_INDEX_BYTES
-from noetl_stream.ports.access import Caller
-from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.ports.streams.command_queue import QueuedCommand
 
 
 async def measured(gateway: Gateway) -> dict[str, float]:

@@ -9,7 +9,7 @@ from gateway_stage import GatewayStage
 from sent_events import Event, events_of
 
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import until_it_is
 
 PLAYBOOK = """

@@ -15,7 +15,7 @@ from gateway_stage import GatewayStage
 from openapi_checks import Answered, Described
 
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs
 

@@ -17,19 +17,20 @@ from noetl_stream.cli.base.output import columns_of, print_documents
 from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.resources.executions import ExecutionsOf
-from noetl_stream.model import pieces
+from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.redaction import Redactor
-from noetl_stream.operations.diff.values import Likeness, differences
-from noetl_stream.operations.doctor import roles, work
+from noetl_stream.operations.diff.value_differences import Likeness, differences
+from noetl_stream.operations.doctor import role_checks as roles
+from noetl_stream.operations.doctor import work
 from noetl_stream.operations.doctor.finding import Finding
 from noetl_stream.operations.doctor.readings import Timed
 from noetl_stream.operations.why.answer import explain
 from noetl_stream.operations.why.journal import read_history
 from noetl_stream.operations.why.reason import Environment
-from noetl_stream.ports.access import StoredToken
-from noetl_stream.ports.command_queue import QueuedPool
-from noetl_stream.ports.credentials import CredentialInfo
+from noetl_stream.ports.stores.credentials import CredentialInfo
+from noetl_stream.ports.stores.identities import StoredToken
+from noetl_stream.ports.streams.command_queue import QueuedPool
 from noetl_stream.sealing.keys import Key, KeyRing
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.http.request import HttpInputs, request_of

@@ -14,7 +14,8 @@ from effort import in_gate
 from noetl_stream.cli.base.output import print_table
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.operations.differences import playbook_diff
@@ -22,7 +23,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.compile.explain import explained
 from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.drawing.graph import graph_of
+from noetl_stream.playbook.drawing.drawn_graph import graph_of
 from noetl_stream.playbook.drawing.layout import laid_out
 from noetl_stream.playbook.drawing.text import mermaid
 from noetl_stream.playbook.editing.completion import Language, complete

@@ -6,10 +6,10 @@ import json
 from collections import Counter
 
 from noetl_stream.concurrency import set_within
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import Submission
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.stores.store import Store, StoredEvent
+from noetl_stream.storage.journal import events_of
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected
 

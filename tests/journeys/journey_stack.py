@@ -17,8 +17,8 @@ import pytest
 from homes import copy_home, folder_for_home
 from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.permissions import GATEWAY
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stack import embedded_endpoint
 

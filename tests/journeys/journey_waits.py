@@ -16,9 +16,9 @@ from journey_stack import LiveStack
 
 import warm_program
 from noetl_stream.errors import NoetlError
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import Submission
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected, connect
 

@@ -23,8 +23,8 @@ from noetl_stream.operations.executions.follow import Follower
 from noetl_stream.operations.executions.step_runs import summarize
 from noetl_stream.operations.executions.submit import Client, Submission
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.ports.permissions import GATEWAY
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect

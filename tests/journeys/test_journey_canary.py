@@ -18,9 +18,9 @@ import pytest
 from canary_api import CanaryApi
 
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.permissions import SERVER, inbox_prefix
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import SERVER, inbox_prefix
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect
 from warm_program import noetl

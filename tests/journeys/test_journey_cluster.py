@@ -13,16 +13,16 @@ import pytest
 from journey_stack import NOETL
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting.roles import run_worker
+from noetl_stream.hosting.role_processes import run_worker
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.operations.cluster import DirectCluster
-from noetl_stream.ports.permissions import GATEWAY, SERVER
-from noetl_stream.ports.subjects import command_subject
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER
+from noetl_stream.protocol.subjects import command_subject
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import DirectOperations
-from noetl_stream.wiring.roles import make_worker
+from noetl_stream.wiring.role_assembly import make_worker
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
 from noetl_testkit.waiting import TIMEOUT_S, until_it_is

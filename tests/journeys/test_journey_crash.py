@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from journey_stack import NOETL, ROOT, LiveStack
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.step_runs import summarize
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
 from noetl_stream.wiring.stores import connect
 
 sys.path.insert(0, str(ROOT / "playbooks"))

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from cli_program import NOETL, environment
 from homes import copy_home, folder_for_home
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.process_environment import identity_environment
+from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.sources.process_environment import identity_environment
 from noetl_stream.wiring.stack import POSTGRES_USER, StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.wiring.stores import Connected, connect
 from noetl_testkit.waiting import until_it_is

@@ -23,11 +23,11 @@ from hostile_storm import Storm
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import PARTITIONS, digest_of
 from noetl_stream.operations.executions.submit import Submission
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.permissions import SERVER
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.protocol.nats_permissions import SERVER
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, Settings
+from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect

@@ -14,8 +14,8 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
 from noetl_stream.operations.executions.documents import result_of
 from noetl_stream.operations.executions.submit import Submission
-from noetl_stream.ports.permissions import GATEWAY
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect

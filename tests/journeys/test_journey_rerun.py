@@ -12,8 +12,8 @@ from noetl_stream.errors import Conflict, UsageError
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
-from noetl_stream.ports.permissions import GATEWAY
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect

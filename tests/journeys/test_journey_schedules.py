@@ -14,9 +14,9 @@ import pytest
 from journey_stack import LiveStack
 from journey_waits import connected_to
 
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.json import codec
 from noetl_stream.operations.schedules import occurrence_document
 from noetl_stream.ports.operations.schedules import OccurrenceDocument
 from noetl_testkit.waiting import until_it_is

@@ -14,7 +14,7 @@ import pytest
 from journey_stack import NOETL, ROOT, LiveStack
 from nats.js import JetStreamContext
 
-from noetl_stream.ports.permissions import PUBLISHER
+from noetl_stream.protocol.nats_permissions import PUBLISHER
 
 pytestmark = pytest.mark.xdist_group("journeys")
 

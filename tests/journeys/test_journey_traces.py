@@ -16,7 +16,7 @@ import pytest
 from journey_stack import LiveStack
 
 from cli_program import PATIENCE_S
-from noetl_stream.local.gateway import gateways_of
+from noetl_stream.local.gateway_address import gateways_of
 from noetl_testkit.waiting import until
 from otlp_collector import ENDPOINT, Collector, Seen, collecting
 from warm_program import noetl

@@ -30,11 +30,11 @@ from journey_waits import (
 )
 
 from homes import copy_home, folder_for_home
-from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.executions.submit import ask_of
-from noetl_stream.ports.store import ListingFilter, Store
+from noetl_stream.ports.stores.store import ListingFilter, Store
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected
 

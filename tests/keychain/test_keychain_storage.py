@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
 from noetl_stream.errors import NotReady, UsageError
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.operations.credentials import MAX_VALUE_BYTES, DirectCredentials
-from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.operations.credentials import RotatedDocument
+from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt, new_key, read_key
 
 OLD = read_key(new_key(), "a test")

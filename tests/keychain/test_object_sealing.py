@@ -9,8 +9,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.errors import BlobMissing
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import (
     MARK,
@@ -21,6 +20,7 @@ from noetl_stream.sealing.objects import (
     owner_of,
     seal_object,
 )
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.conformance.blobs import BlobsConformance
 
 FIRST, SECOND = (read_key(new_key(), "a test") for _ in range(2))

@@ -18,17 +18,17 @@ FIXED_MODULES = tuple(
         "playbook.model.loop",
         "playbook.check.templates",
         "engine.runner.runner",
-        "worker.limits",
-        "ports.task_logs",
-        "ports.dead_letters",
+        "worker.worker_limits",
+        "ports.streams.task_logs",
+        "ports.stores.dead_letters",
         "operations.views.index",
         "model.redaction",
         "adapters.nats.event_reader",
-        "adapters.nats.command_source",
+        "adapters.nats.commands.command_source",
         "server.ticks.publications",
         "server.answers.hidden_values",
         "operations.executions.redacted",
-        "ports.credentials",
+        "ports.stores.credentials",
     )
 )
 

@@ -9,30 +9,30 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.retention import MemoryRetention
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.retention import MemoryRetention
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.cli.playbook.group import playbook as commands
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.model import codec
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.server.memory.plan_cache import PlanCache
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring.endpoint import Endpoint
-from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.role_assembly import make_server
 from noetl_stream.wiring.stack import open_stack
 from noetl_stream.wiring.stores import OperatorPorts
 from noetl_stream.worker.asker import Asker
-from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_testkit.keys import ACCESS_KEYS
 from noetl_testkit.scenario.scenario import Scenario
 

@@ -9,7 +9,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import DEFAULT_LIMITS, NAMES, UNBOUNDED, VARIABLE_PREFIX, Limits, operator_limits
-from noetl_stream.settings.environment import LIMIT_PREFIX, Settings, limit_settings
+from noetl_stream.settings.sources.environment import LIMIT_PREFIX, Settings, limit_settings
 
 
 def refusal(name: str, value: Any, limits: Limits = DEFAULT_LIMITS) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local import EmbeddedStack, cluster_archive
 from noetl_stream.local.binaries import find_postgres_programs, postgres_version
 from noetl_stream.local.cluster_archive import ClusterArchive, archive_path
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
 
 NOWHERE = Path("/nowhere")
@@ -123,7 +123,10 @@ def test_an_archive_holds_no_password_and_no_log(packed: ClusterArchive) -> None
 
 def test_a_stale_archive_is_not_used(packed: ClusterArchive, archives: Callable[[bytes], None]) -> None:
     version = postgres_version(find_postgres_programs())
-    for name in ("adapters/postgres/migrations/0001_partition.sql", "adapters/postgres/migrations/0000_gone.sql"):
+    for name in (
+        "adapters/postgres/schema/migrations/0001_partition.sql",
+        "adapters/postgres/schema/migrations/0000_gone.sql",
+    ):
         changed = {**packed.index.made_from, name: "0" * 64}
         archives(text_of(ClusterArchive(msgspec.structs.replace(packed.index, made_from=changed), packed.packed)))
         assert ClusterArchive.find(version) is None

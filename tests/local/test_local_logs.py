@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from noetl_stream.telemetry.logs import configure
+from noetl_stream.telemetry.structured_logs import configure
 
 
 @pytest.fixture(autouse=True)

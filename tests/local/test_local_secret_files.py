@@ -9,8 +9,8 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.process_environment import drop_engine_variables, inherited_environment
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.sources.process_environment import drop_engine_variables, inherited_environment
 
 NATS = {"HOME": "/home/ann", "NOETL_NATS_URL": "nats://localhost:4222"}
 

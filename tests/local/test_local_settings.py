@@ -9,8 +9,8 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.environment import ENGINE_VARIABLES, Settings
-from noetl_stream.settings.process_environment import identity_environment, inherited_environment
+from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, Settings
+from noetl_stream.settings.sources.process_environment import identity_environment, inherited_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}

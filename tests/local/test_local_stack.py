@@ -21,7 +21,7 @@ import psutil
 import pytest
 from nats.aio.client import Client
 
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
 from noetl_stream.local.home import FileLock, prepare_home
@@ -29,10 +29,10 @@ from noetl_stream.local.nats_server import NatsServer, go_variables
 from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.processes import is_alive, wait_until_ended
 from noetl_stream.local.secrets import load_or_create_secrets
-from noetl_stream.local.server import StartingServer, wait_until_ready
-from noetl_stream.ports.permissions import ADMIN, SERVER, inbox_prefix
-from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.settings.environment import DEFAULT_POOL
+from noetl_stream.local.server_process import StartingServer, wait_until_ready
+from noetl_stream.protocol.nats_permissions import ADMIN, SERVER, inbox_prefix
+from noetl_stream.protocol.subjects import EVENTS
+from noetl_stream.settings.sources.environment import DEFAULT_POOL
 
 NewUser = Callable[..., "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]

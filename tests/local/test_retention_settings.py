@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.retention import RetentionRule, RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionRule, RetentionSettings
+from noetl_stream.settings.sources.environment import Settings
 
 DAY_S = 86_400.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.streams import Spread
 
 

@@ -9,14 +9,14 @@ from operations_stage import NO_SECRETS
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.ports.store import FedEvent, PartitionLease, StoredEvent
+from noetl_stream.ports.stores.store import FedEvent, PartitionLease, StoredEvent
+from noetl_stream.protocol import subjects
 from noetl_testkit.conformance.feed import tick_with_events
 from noetl_testkit.conformance.store_rows import FACTS, taken, tick_of
 

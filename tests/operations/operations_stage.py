@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryRights, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials, MemoryRights, MemoryTokens
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
@@ -29,8 +29,8 @@ from noetl_stream.operations.starters import Starters
 from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.assembly import ServerTimes
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

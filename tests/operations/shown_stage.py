@@ -6,9 +6,9 @@ from typing import Any
 
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.model import codec
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.model.json import codec
 from noetl_stream.operations.cluster import DirectCluster
 from noetl_stream.operations.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request, WorkerPresence
-from noetl_stream.ports import subjects
-from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.store import InboxRow
+from noetl_stream.ports.stores.store import InboxRow
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.work import playbook, work
 

@@ -8,8 +8,8 @@ import pytest
 from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, SignalReceived
+from noetl_stream.model.json import codec
 from noetl_stream.operations.diff import course
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.ports.operations.diffs import DiffRowDocument, ExecutionDiffDocument

@@ -12,22 +12,22 @@ from msgspec.structs import replace
 from operations_stage import BY, OperationsStage
 
 from doctor_in_memory import doctor_ports
-from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials, MemoryTokens
 from noetl_stream.engine.aggregates.triggers import StreamReading, TriggerFaults, TriggerState
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.json import codec
 from noetl_stream.operations.doctor import work as checks_of_work
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
-from noetl_stream.ports.access import StoredToken
-from noetl_stream.ports.aggregates import AggregateRow
-from noetl_stream.ports.credentials import NewCredential
-from noetl_stream.ports.dead_letters import LetterBounds
-from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
 from noetl_stream.ports.operations.diagnosis import CheckDocument
 from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.self_reports import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.ports.stores.aggregates import AggregateRow
+from noetl_stream.ports.stores.credentials import NewCredential
+from noetl_stream.ports.stores.dead_letters import LetterBounds
+from noetl_stream.ports.stores.identities import StoredToken
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key
 from noetl_testkit.simulation.work import playbook, work
 

@@ -11,10 +11,10 @@ import pytest
 from operations_stage import BY, NO_SECRETS, OperationsStage
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope
 from noetl_stream.model.events import EvaluatedGuard, StepFailed
 from noetl_stream.model.ids import RunId, digest_of, report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions import run_workers

@@ -9,8 +9,8 @@ from msgspec import UNSET
 from operations_stage import OperationsStage
 from shown_stage import SECRET, Showing
 
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.json import codec
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.views import events as event_pages
 from noetl_stream.operations.views.direct import DirectViews

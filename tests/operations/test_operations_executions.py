@@ -33,7 +33,7 @@ from noetl_stream.ports.operations.executions import (
     StepRunRange,
     StepRunsDocument,
 )
-from noetl_stream.ports.store import SnapshotRow
+from noetl_stream.ports.stores.store import SnapshotRow
 from noetl_testkit.simulation.work import playbook, then, work
 
 ONE = playbook("one", [{"step": "only", "tool": work("{{ workload.n }}")}], workload={"n": 1})

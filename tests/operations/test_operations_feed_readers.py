@@ -10,8 +10,8 @@ from operations_stage import NO_SECRETS
 
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import NotFound, Unreachable, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
+from noetl_stream.model.json import codec
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.feed.tail import BATCH_CHARS, PATIENCE_S
 

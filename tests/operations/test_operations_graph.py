@@ -8,9 +8,9 @@ import pytest
 from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.operations.views import graph as graphs
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument

@@ -12,8 +12,8 @@ import pytest
 from noetl_stream.operations.executions.step_runs import summarize
 from noetl_stream.operations.views.arrays import RUNNING, STATUSES
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.store import StoredEntry
+from noetl_stream.ports.stores.store import StoredEntry
+from noetl_stream.storage.journal import events_of
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 

@@ -10,9 +10,9 @@ from operations_stage import OperationsStage
 
 from noetl_stream.operations.executions import direct
 from noetl_stream.operations.why import journal as why_journal
-from noetl_stream.ports import journal as journals
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
+from noetl_stream.storage import journal as journals
 from noetl_testkit.simulation.work import playbook, then, work
 
 STEPS = 6

@@ -17,7 +17,7 @@ from noetl_stream.ports.operations.executions import (
     Start,
     WarningDocument,
 )
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
 from noetl_testkit.simulation.work import playbook, then, work
 
 REASON = "nothing left can change its admission"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.operations.cluster import DirectReadiness
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 
 NO_SERVER = "no server answers: start one with `noetl-stream server`"
 

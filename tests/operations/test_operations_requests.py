@@ -10,12 +10,12 @@ import pytest
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import OutcomeUnknown
-from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.operations.executions.submit import RequestRefused, Requests, ask_of
-from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import AcceptedDocument
+from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])

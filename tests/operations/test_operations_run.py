@@ -22,7 +22,7 @@ from noetl_stream.operations.executions.step_runs import summaries, summarize
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
 from noetl_testkit.simulation.work import playbook, then, work
 
 TWO = playbook("two", [{"step": "start", "tool": work(1, 3.0), "next": then("end")}, {"step": "end", "tool": work(2)}])

@@ -8,7 +8,7 @@ import pytest
 from operations_stage import OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound, UsageError
-from noetl_stream.ports.access import StoredToken
+from noetl_stream.ports.stores.identities import StoredToken
 from noetl_testkit.simulation.work import playbook, work
 
 ADA, OPERATOR = "token:ada", "someone"

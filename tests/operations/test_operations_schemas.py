@@ -6,9 +6,9 @@ import pytest
 from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_testkit.simulation.work import playbook, then, work
 

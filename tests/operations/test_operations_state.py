@@ -11,13 +11,13 @@ from operations_stage import BY, NO_SECRETS, OperationsStage
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
 from noetl_stream.errors import NotFound
-from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, SignalReceived
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.views.direct import READ_FOR_COUNTS, DirectViews
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.store import SnapshotRow
+from noetl_stream.ports.stores.store import SnapshotRow
 from noetl_testkit.simulation.work import playbook, then, work
 
 HELD = {"wait": {"timeout_s": 600}, "rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from operations_stage import OperationsStage
 
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
 from noetl_stream.operations import statistics

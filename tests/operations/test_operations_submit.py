@@ -10,12 +10,12 @@ import pytest
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.engine.decide.executions import refuse
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import JournalRecord, RecordEntry, Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))

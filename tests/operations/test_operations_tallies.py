@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import uuid7
 from noetl_stream.operations.executions.tallies import groups_of, histogram_of

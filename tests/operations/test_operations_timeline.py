@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
 from noetl_stream.errors import NotFound, Unreachable, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested, SignalReceived
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.views import index as indexes
 from noetl_stream.operations.views import timeline as timelines

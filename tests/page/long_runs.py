@@ -11,8 +11,6 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
-from noetl_stream.model import codec
-from noetl_stream.model.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.events import (
     CtxPatched,
     ExecutionFinished,
@@ -25,11 +23,13 @@ from noetl_stream.model.events import (
     NextEvaluated,
     TokenClaimed,
 )
+from noetl_stream.model.events.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.ids import command_of, step_run_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.store import EntryRow, SnapshotRow
+from noetl_stream.ports.stores.store import EntryRow, SnapshotRow
+from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
 LAPS: Final = """
 apiVersion: noetl.io/v2

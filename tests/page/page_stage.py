@@ -16,14 +16,14 @@ from gateway_stage import GatewayStage
 from msgspec.structs import replace
 from page_browser import Visit
 
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.roles import Role
 from noetl_stream.model.task_log import LogBatch, LogLine
-from noetl_stream.ports import subjects
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall
+from noetl_stream.protocol import subjects
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 PLAYBOOKS: Final = Path(__file__).resolve().parents[2] / "playbooks"
 NIGHTLY: Final = """\

@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from gateway_stage import GatewayStage
 
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 from page_types import TYPES, page_types
 
 PAGE = Path(__file__).resolve().parents[2] / "src" / "noetl_stream" / "gateway" / "page"

@@ -19,7 +19,7 @@ from page_tracing import costing
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.selections import BulkOrder
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 pytestmark = needs_browser
 

@@ -14,7 +14,7 @@ from page_browser import Visit, needs_browser, visiting
 from page_stage import Shown
 from page_tracing import costing, first_paint_ms
 
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 pytestmark = [needs_browser, pytest.mark.verify]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from playbook_building import HEAD, pipeline, workflow
 
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.playbook.check.graph import MAX_JOINS
+from noetl_stream.playbook.check.step_graph import MAX_JOINS
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS
 from noetl_stream.playbook.model.loop import MAX_LOOP_LEVELS
 from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES, MAX_YAML_ALIASES, MAX_YAML_NODES

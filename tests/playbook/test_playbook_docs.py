@@ -11,7 +11,8 @@ from playbook_parts import DOCS, Part, parts, whole
 
 from noetl_stream.model.limits import NAMES
 from noetl_stream.playbook import diagnostics
-from noetl_stream.playbook.check import graph, templates
+from noetl_stream.playbook.check import step_graph as graph
+from noetl_stream.playbook.check import templates
 from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.model import loop
 from noetl_stream.playbook.yaml import source

@@ -14,7 +14,7 @@ from playbook_kinds import KINDS
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.drawing.graph import Graph, drawable, graph_of
+from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable, graph_of
 from noetl_stream.playbook.drawing.layout import laid_out
 from noetl_stream.playbook.drawing.svg import svg
 from noetl_stream.playbook.drawing.text import dot, mermaid

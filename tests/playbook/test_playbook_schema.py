@@ -27,9 +27,9 @@ from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.document import KeychainEntry
 from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section, keys_of
 from noetl_stream.playbook.results.document import SchemaRoot
-from noetl_stream.playbook.schedule.document import ScheduleRoot, ScheduleSpec, ScheduleWindow
+from noetl_stream.playbook.schedule.schedule_document import ScheduleRoot, ScheduleSpec, ScheduleWindow
 from noetl_stream.playbook.schema import SECTIONS, playbook_schema
-from noetl_stream.playbook.trigger import document as triggers
+from noetl_stream.playbook.trigger import trigger_document as triggers
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
 

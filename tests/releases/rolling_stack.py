@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from noetl_stream.local.stack import StackAddress
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.wiring.stack import POSTGRES_USER
 
 Program = tuple[str, ...]

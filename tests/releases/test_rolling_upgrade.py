@@ -18,9 +18,9 @@ from homes import folder_for_home
 from noetl_stream.local import cluster_archive
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.permissions import GATEWAY
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.storage.journal import events_of
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect

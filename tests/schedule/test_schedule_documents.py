@@ -12,14 +12,14 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
-from noetl_stream.playbook.schedule.document import (
+from noetl_stream.playbook.schedule.schedule_document import (
     ScheduleDocument,
     ScheduleRoot,
     ScheduleSpec,
     ScheduleWindow,
     read_schedule,
 )
-from noetl_stream.playbook.schedule.schema import schedule_schema
+from noetl_stream.playbook.schedule.schedule_schema import schedule_schema
 from noetl_stream.playbook.schedule.times import bound_ms
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.schedule.zones import wall_clock, zone_named

@@ -15,8 +15,8 @@ import pytest
 
 from cli_program import HEAD, PATIENCE_S, processes_of, start
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
-from noetl_stream.ports.permissions import worker_identity
-from noetl_stream.settings.environment import ENGINE_VARIABLES
+from noetl_stream.protocol.nats_permissions import worker_identity
+from noetl_stream.settings.sources.environment import ENGINE_VARIABLES
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")

@@ -7,7 +7,7 @@ import re
 from gateway_stage import GatewayStage
 
 from noetl_stream.gateway.application import RESOURCES
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 WITH_BODIES = [route for route in RESOURCES if route.body.media]
 SENT_BY_FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x")

@@ -18,7 +18,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.playbook.kinds.keychain import OauthSettings
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import egress_rules
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools import egress
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure

@@ -11,15 +11,15 @@ from gateway_stage import GatewayStage
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.views.direct import RedactedViews
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 SECRET = "hunter2 hunter2"
 ECHO = """

@@ -42,12 +42,12 @@ from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.resources.executions import StartRequest
 from noetl_stream.model.roles import Role
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument
-from noetl_stream.ports.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, AuditEntry
+from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_stream.storage.refusal_audit import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

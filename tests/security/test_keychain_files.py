@@ -11,7 +11,7 @@ import pytest
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.plan import KeychainPlan
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.secrets.files import MAX_LINKS
 from noetl_stream.worker.secrets.keychain import Keychain

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nats_process import ROOT, NatsServer
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.cli.nats import accounts
 from noetl_stream.errors import Unreachable, UsageError

@@ -17,20 +17,20 @@ from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.refusals import NotPermitted
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports import subjects
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
-from noetl_stream.ports.permissions import (
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.event_log import DecidedMessage
+from noetl_stream.protocol import subjects
+from noetl_stream.protocol.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
+from noetl_stream.protocol.nats_permissions import (
     ADMIN,
     GATEWAY,
     JETSTREAM,

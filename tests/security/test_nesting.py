@@ -14,8 +14,8 @@ import pytest
 
 import noetl_stream
 from noetl_stream.errors import PayloadRefused, TooDeep
-from noetl_stream.model import codec, nesting
-from noetl_stream.model.nesting import MAX_DEPTH, cut_below, nests_deeper
+from noetl_stream.model.json import codec, nesting
+from noetl_stream.model.json.nesting import MAX_DEPTH, cut_below, nests_deeper
 
 TEXTS: Final = ["", "]", "[[[[", '"', "\\", '\\"[', "\\\\", '{"a":[', "é]", "a\nb"]
 

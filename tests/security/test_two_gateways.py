@@ -16,7 +16,7 @@ from openapi_checks import Described
 from noetl_stream.errors import Unreachable
 from noetl_stream.operations.recording import unrecorded
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 KEY = {"Idempotency-Key": "key-1"}
 CI = {"name": "ci", "role": "viewer"}

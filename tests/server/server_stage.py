@@ -11,14 +11,13 @@ import msgspec
 
 from measured import samples_of
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     ExecutionRequested,
     Fact,
@@ -29,25 +28,26 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.ids import RunId, digest_of, report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.ports import subjects
-from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.ports.stores.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.ports.streams.command_queue import Delivery
 from noetl_stream.ports.traces import Tracing
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.protocol import subjects
+from noetl_stream.server.answers.credential_values import SecretsResponder
+from noetl_stream.server.assembly import ServerTimes, StateBounds
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
-from noetl_stream.server.status import ServerStatus
+from noetl_stream.server.status_report import ServerStatus
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 from noetl_testkit.conformance.catalog import registered

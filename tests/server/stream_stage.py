@@ -7,7 +7,6 @@ from typing import Any
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.engine.aggregates.triggers import TriggerState
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     RequestedFact,
     StreamFilter,
@@ -16,6 +15,7 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 
 PATH, STREAM = "tests/orders", "ORDERS"

@@ -22,7 +22,6 @@ from waiting_stage import (
 )
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     ClientFact,
@@ -34,6 +33,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, ask_of
 from noetl_testkit.keys import SIGNER

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer
-from noetl_stream.ports.credentials import NewCredential, StoredCredential
-from noetl_stream.ports.refusals import ENTRIES_OF_ONE
+from noetl_stream.ports.stores.credentials import NewCredential, StoredCredential
+from noetl_stream.ports.stores.identities import MAX_AUDIT_CHARACTERS, AuditedAnswer
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
-from noetl_stream.server.answers.credentials import SecretsResponder, missing_credentials, with_credentials
+from noetl_stream.server.answers.credential_values import SecretsResponder, missing_credentials, with_credentials
+from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE
 from noetl_stream.tools.pipeline import NoopTool
 
 KEYS = KeyRing(read_key(new_key(), "a test"))

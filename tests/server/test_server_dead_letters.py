@@ -11,7 +11,6 @@ from server_stage import ONE_STEP, ManualWorker, Stage, once
 
 from effort import BROKEN_WORKERS
 from noetl_stream.errors import OutcomeUnknown
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     Fact,
@@ -34,13 +33,14 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import partition_of, report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Report, Request, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Reference
 from noetl_stream.operations.why.ended import why_ended
 from noetl_stream.operations.why.journal import read_history
-from noetl_stream.ports.dead_letters import DeadLetterRow
-from noetl_stream.ports.store import InboxRow
+from noetl_stream.ports.stores.dead_letters import DeadLetterRow
+from noetl_stream.ports.stores.store import InboxRow
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.work import playbook, work
 

@@ -13,7 +13,6 @@ from noetl_stream.engine.advance import advance
 from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -26,12 +25,13 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.nesting import MESSAGE_DEPTH
 from noetl_stream.model.messages import Request
-from noetl_stream.model.nesting import MESSAGE_DEPTH
 from noetl_stream.model.outcome import Outcome, Payload
 from noetl_stream.playbook.trigger.matching import read_event
-from noetl_stream.ports.store import PlaybookRow
-from noetl_stream.ports.subjects import playbook_key
+from noetl_stream.ports.stores.store import PlaybookRow
+from noetl_stream.protocol.subjects import playbook_key
 from noetl_stream.server.memory import snapshots
 from noetl_stream.server.ticks import fold
 from noetl_testkit.keys import SIGNER

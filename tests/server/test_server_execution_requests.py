@@ -6,8 +6,8 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import NotReady
-from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import RequestRefused
 from noetl_testkit.keys import capability_of
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

@@ -7,12 +7,12 @@ from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION
 
 from noetl_stream.errors import NotReady
-from noetl_stream.model import codec
 from noetl_stream.model.events import CancelRequested, ExecutionRequested, ExecutionStarted
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, InboxMessage, Request
-from noetl_stream.ports.store import InboxRow
-from noetl_stream.ports.subjects import playbook_key
+from noetl_stream.ports.stores.store import InboxRow
+from noetl_stream.protocol.subjects import playbook_key
 from noetl_stream.server.formats import LOWEST_WRITTEN
 from noetl_stream.server.ownership.partitions import LEFT_S
 from noetl_testkit.keys import SIGNER

@@ -9,9 +9,9 @@ from server_stage import Stage
 from waiting_stage import EXECUTION, error_of, hear, is_waiting, result_of, signal
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
-from noetl_stream.ports.blobs import gather_iterations
+from noetl_stream.model.json import codec
+from noetl_stream.ports.streams.blobs import gather_iterations
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import playbook, work
 

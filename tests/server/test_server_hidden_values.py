@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
 from noetl_stream.errors import PayloadRefused, Unreachable
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretQuestion, ShownCommand, hidden_as
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.redacted import MAX_TEXTS_GIVEN, UsedSecrets
-from noetl_stream.ports.access import AuditedAnswer
-from noetl_stream.ports.credentials import MAX_VALUES_GIVEN, SealedValue
+from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN, SealedValue
+from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES, MINUTE_S
 
 KEYS = KeyRing(read_key(new_key(), "a test"))

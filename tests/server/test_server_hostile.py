@@ -11,7 +11,7 @@ from server_stage import ONE_STEP, Stage
 from effort import HOSTILE
 from hostile_messages import EXTREMES, Attack, hostile, requests_to
 from noetl_stream.model.ids import digest_of
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 from noetl_testkit.simulation.work import JOBS
 
 MESSAGES = 300

@@ -14,15 +14,15 @@ from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.dead_letters import LetterBounds
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.ports.stores.dead_letters import LetterBounds
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.server.assembly import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
-from noetl_stream.server.status import ServerStatus
+from noetl_stream.server.status_report import ServerStatus
 from noetl_stream.server.upkeep import upkeep
 from noetl_stream.server.upkeep.sweeping import QueueSweeper
 from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 
 

@@ -23,8 +23,8 @@ from waiting_stage import (
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, ChildRequested, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports import subjects
-from noetl_stream.ports.store import InboxRow, Tick
+from noetl_stream.ports.stores.store import InboxRow, Tick
+from noetl_stream.protocol import subjects
 from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

@@ -20,7 +20,6 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -28,7 +27,8 @@ from noetl_stream.model.events import (
     ResumeRequested,
     TokenInjected,
 )
-from noetl_stream.ports import subjects
+from noetl_stream.model.json import codec
+from noetl_stream.protocol import subjects
 from noetl_testkit.simulation.work import playbook, work
 
 # --- patches ---

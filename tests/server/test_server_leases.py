@@ -10,7 +10,7 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.store import LONGEST_LEASE_S
+from noetl_stream.ports.stores.store import LONGEST_LEASE_S
 from noetl_stream.server.ownership.leases import ROUND_TRIPS, RoundTrips
 from noetl_stream.server.server import Server
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

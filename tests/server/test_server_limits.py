@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 from server_stage import Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import LIMIT, LimitSlot, aggregate_id
 from noetl_stream.model.events import (
     CancelRequested,
@@ -18,8 +17,9 @@ from noetl_stream.model.events import (
     SlotReleased,
     SlotRequested,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import RequestRefused
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
 from noetl_testkit.simulation.work import playbook, then, work
 
 KEY = aggregate_id("limit", "acme")

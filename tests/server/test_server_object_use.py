@@ -8,7 +8,7 @@ from waiting_stage import EXECUTION, result_of, whole
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import ChildRequested
-from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.ports.stores.store import ObjectUseRow
 from noetl_testkit.entries import names_in
 from noetl_testkit.simulation.work import CALLED, CALLED_PATH, playbook, work
 

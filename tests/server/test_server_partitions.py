@@ -9,9 +9,9 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import Report, Request
-from noetl_stream.ports import subjects
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.store import PartitionLease
+from noetl_stream.ports.stores.store import PartitionLease
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.memory import snapshots

@@ -9,7 +9,6 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import NoetlError, PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     ExecutionQuarantined,
@@ -18,9 +17,10 @@ from noetl_stream.model.events import (
     SignalReceived,
 )
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
-from noetl_stream.ports.dead_letters import DeadLetter
-from noetl_stream.ports.subjects import playbook_key
+from noetl_stream.ports.stores.dead_letters import DeadLetter
+from noetl_stream.protocol.subjects import playbook_key
 from noetl_testkit.entries import events_in
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.work import CALLED, JOBS, playbook, work

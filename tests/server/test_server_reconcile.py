@@ -7,7 +7,7 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import StoreMissing
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_testkit.keys import ACCESS_KEYS, SERVER_KEYS

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.store import MemoryDump
+from noetl_stream.adapters.memory.stores.store import MemoryDump
 from noetl_stream.errors import Conflict
-from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.store import Tick
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import Tick
+from noetl_stream.ports.streams.event_log import DecidedMessage
 from noetl_stream.server.journal.lost_stream import MARGIN_MS
 from noetl_stream.server.ownership import recovery
 from noetl_stream.server.rebuild import rebuild

@@ -6,8 +6,8 @@ import pytest
 from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION, answer_row, begin_gate, publish
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionFact, SignalReceived, TokenInjected
+from noetl_stream.model.json import codec
 from noetl_testkit.simulation.work import JOBS
 
 LARGE = "x" * 70_000

@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskProcessed
 from noetl_stream.model.ids import report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 from noetl_testkit.keys import capability_of
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import JOBS, playbook, work

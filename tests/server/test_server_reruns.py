@@ -9,7 +9,6 @@ from server_stage import Stage, once
 from waiting_stage import EXECUTION, Dies, error_of, is_waiting, result_of, whole
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -19,8 +18,9 @@ from noetl_stream.model.events import (
     Rerun,
 )
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
-from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.ports.stores.store import ObjectUseRow
 from noetl_stream.server.memory.originals import AT_ONCE
 from noetl_testkit.entries import names_in
 from noetl_testkit.keys import SIGNER

@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 from server_stage import KINDS, ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepClaimed
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import PlaybookQuestion, ResultQuestion, ShownCommand, StepCommand
-from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT, ask_request
-from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
+from noetl_stream.ports.stores.catalog import CatalogEntry
+from noetl_stream.protocol.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT, ask_request
+from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import CAPABILITIES
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

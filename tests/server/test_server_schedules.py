@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.engine.aggregates.schedules import ScheduleState
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     RequestedFact,
     ScheduleDeleted,
@@ -26,9 +25,10 @@ from noetl_stream.model.aggregates import (
     Verification,
     aggregate_id,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
-from noetl_stream.ports.aggregates import HistoryRow
+from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_stream.server.rebuild import rebuild
 
 PATH = "tests/often"

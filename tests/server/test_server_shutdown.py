@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from server_stage import Stage
 
-from noetl_stream.hosting import roles
+from noetl_stream.hosting import role_processes as roles
 from noetl_stream.hosting.background import can_exit
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 
 
 async def is_answered(stage: Stage) -> bool:

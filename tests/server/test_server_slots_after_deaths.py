@@ -13,7 +13,7 @@ from tests.server.test_server_task_limits import limited_task, parallel
 
 from effort import times
 from noetl_stream.tools.contract import ToolCall, ToolResult
-from noetl_stream.worker.limits import ACK_WAIT_S
+from noetl_stream.worker.worker_limits import ACK_WAIT_S
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker
 from noetl_testkit.simulation.work import WorkTool

@@ -12,10 +12,10 @@ from waiting_stage import EXECUTION, before_and_after, hear, is_waiting, rest, r
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import digest_of
+from noetl_stream.server.assembly import StateBounds
 from noetl_stream.server.inputs import messages
 from noetl_stream.server.memory.state_size import EVICTED_BYTES
-from noetl_stream.server.parts import StateBounds
-from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_testkit.simulation.work import playbook, work
 
 LISTENS = playbook("listens", [{"step": "listen", "tool": [hear()]}])

@@ -16,8 +16,8 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server import server as server_module
-from noetl_stream.server.parts import StateBounds
-from noetl_stream.server.status import STUCK_S, ServerStatus
+from noetl_stream.server.assembly import StateBounds
+from noetl_stream.server.status_report import STUCK_S, ServerStatus
 from noetl_testkit.entries import events_in
 from noetl_testkit.simulation.work import playbook
 

@@ -11,7 +11,6 @@ from stream_stage import ID, PATH, STREAM, Streams
 
 from noetl_stream.engine.aggregates.triggers import MAX_RUNNING
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TickRefused
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     EventReceived,
     StreamFilter,
@@ -21,6 +20,7 @@ from noetl_stream.model.aggregates import (
     TriggerResumed,
     TriggerTerms,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.server.aggregates.stream_readers import SWEEP_S
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES
 

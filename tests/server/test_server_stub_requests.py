@@ -8,9 +8,9 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.engine.advance import UNLOADED
-from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.model.json import codec
+from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.server.inputs.client_requests import reject_unanswered
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.ticks.tick import PendingTick

@@ -22,7 +22,7 @@ from noetl_stream.model.events import (
     TimerFired,
 )
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
 from noetl_stream.server.inputs.quarantine import SUSPECTED, UNLOADABLE
 from noetl_stream.server.memory import snapshots
 from noetl_stream.server.ownership.partitions import CAREFUL_FROM, LOADING, SOUND_AFTER, SUSPICIONS

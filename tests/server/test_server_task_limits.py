@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from server_stage import Stage
 from tests.server.test_server_limits import running, waiting
 
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import LimitSlot
 from noetl_stream.model.events import SlotGranted, SlotReleased, SlotRequested, StepSuspended
+from noetl_stream.model.json import codec
 from noetl_testkit.simulation.work import playbook, work
 
 

@@ -9,7 +9,7 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.engine.choices import answer_json
 from noetl_stream.errors import EvaluationEnded, Unreachable
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
 from noetl_stream.server.ticks.fold import TICK_OPERATIONS
 from noetl_testkit.entries import names_in
 from noetl_testkit.simulation.work import playbook, work

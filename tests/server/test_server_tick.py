@@ -11,13 +11,13 @@ from waiting_stage import EXECUTION, before_and_after, begin_gate, rest
 from noetl_stream.engine.advance import UNLOADED
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import Fenced
-from noetl_stream.model import codec
-from noetl_stream.model.composite import TokenPassed, expanded
 from noetl_stream.model.events import CtxPatched, ExecutionRequested, TimerFired
+from noetl_stream.model.events.composite import TokenPassed, expanded
 from noetl_stream.model.ids import digest_of, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, Request
-from noetl_stream.ports import subjects
-from noetl_stream.ports.store import EntryRow
+from noetl_stream.ports.stores.store import EntryRow
+from noetl_stream.protocol import subjects
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.ticks.tick import Input, PendingTick
 from noetl_testkit.keys import SIGNER

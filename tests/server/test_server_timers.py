@@ -23,10 +23,10 @@ from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
-from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.inputs import waits
-from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.entries import names_in
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.work import playbook, work

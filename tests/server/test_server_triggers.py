@@ -12,7 +12,6 @@ from server_stage import ONE_STEP, Stage, measured
 
 from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
 from noetl_stream.errors import NoetlError, OutcomeUnknown
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     EndedExecution,
     EndedExecutions,
@@ -28,9 +27,10 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
-from noetl_stream.ports.store import InboxRow
+from noetl_stream.ports.stores.store import InboxRow
 from noetl_stream.server.ticks.ends import READ_EVERY_S
 from noetl_testkit.simulation.clocks import WrongClock
 from noetl_testkit.simulation.work import playbook, then

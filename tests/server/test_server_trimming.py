@@ -9,22 +9,22 @@ from server_stage import ONE_STEP, Stage
 from waiting_stage import before_and_after, hear, is_waiting, signal
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.retention import MemoryRetention
+from noetl_stream.adapters.memory.stores.retention import MemoryRetention
 from noetl_stream.errors import StreamLost, Unreachable
-from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import JournalRecord
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.streams.event_log import DecidedMessage
 from noetl_stream.server.journal.comparison import disagreements
 from noetl_stream.server.journal.lost_stream import reconcile_cursors
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ownership.recorded import RecordedPartition, read_partition
 from noetl_stream.server.upkeep.trimming import KEPT_MS, Trimmer
 from noetl_stream.server.upkeep.upkeep import TRIM_EVENTS_S, Upkeep
-from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionSettings
 
 LIVING = "execution-living"
 LATE = "execution-late"

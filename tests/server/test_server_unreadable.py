@@ -7,14 +7,14 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
-from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, UnreadableCommand
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.dead_letters import DeadLetterRow
-from noetl_stream.ports.subjects import command_subject, requested
-from noetl_stream.worker.limits import RETURN_DELAY_S
+from noetl_stream.ports.stores.dead_letters import DeadLetterRow
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.protocol.subjects import command_subject, requested
+from noetl_stream.worker.worker_limits import RETURN_DELAY_S
 
 EXECUTION = "execution-1"
 GARBAGE = b"\xff\x00 no command"

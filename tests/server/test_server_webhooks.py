@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
-from noetl_stream.model import codec
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
 from noetl_stream.model.aggregates import TriggerRegistered, TriggerTerms, Verification
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookAnswer, WebhookQuestion
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.submit import ask_aggregate
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.webhooks import Webhooks
 
 PATH, SECRET = "tests/hook", "It's a Secret to Everybody"

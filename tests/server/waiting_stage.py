@@ -6,11 +6,11 @@ from typing import Any
 
 from server_stage import Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import InterventionFact, SignalReceived
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
-from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import playbook, work

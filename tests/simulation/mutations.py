@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.engine import advance as advance_module
 from noetl_stream.engine.evolve import worker_facts
 from noetl_stream.engine.evolve.step_runs import classify

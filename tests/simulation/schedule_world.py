@@ -11,17 +11,17 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable, aggregate_id
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import Requests, ask_aggregate
-from noetl_stream.ports.aggregates import HistoryRow
+from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_stream.schedule.recurrence import Recurrence
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import SIGNER

@@ -18,7 +18,7 @@ from real_stack import RealStack
 from in_memory import quick_folder
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from object_storage import ObjectStorage, object_storage
 

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.events import ClientFact, ExecutionRequested
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.subjects import playbook_key
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.protocol.subjects import playbook_key
+from noetl_stream.server.assembly import ServerTimes
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on

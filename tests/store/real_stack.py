@@ -11,15 +11,15 @@ import asyncpg
 from msgspec.structs import replace
 
 from nats_process import NatsServer
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting import maintenance
 from noetl_stream.operations.executions.submit import Submission
-from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import make_client
-from noetl_stream.wiring.roles import make_server, make_worker
+from noetl_stream.wiring.role_assembly import make_server, make_worker
 from noetl_stream.wiring.stores import Connected, connect, connect_to_nats
 
 TIMEOUT_S = 60

@@ -7,10 +7,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
-from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresSessions, PostgresTokens
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemorySessions, MemoryTokens
+from noetl_stream.adapters.postgres.identities import PostgresAudit, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.access import AuditedAnswer
+from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_testkit.conformance.access import (
     AuditConformance,
     SessionsConformance,

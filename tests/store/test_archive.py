@@ -19,9 +19,9 @@ from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.operations.executions.archiving import ExecutionArchiver
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions
 from noetl_stream.settings.places import Place
-from noetl_stream.settings.retention import RetentionRule, RetentionSettings, read_retention
+from noetl_stream.settings.retention_periods import RetentionRule, RetentionSettings, read_retention
 from noetl_stream.wiring.operations import DirectOperations
-from noetl_stream.wiring.roles import make_retention
+from noetl_stream.wiring.role_assembly import make_retention
 from noetl_stream.wiring.stores import Connected
 from object_storage import ObjectStorage
 from warm_program import noetl

@@ -23,14 +23,14 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.backup import PostgresBackup
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate
 from noetl_stream.backup.create import create_backup
 from noetl_stream.backup.folder import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.hosting import maintenance
-from noetl_stream.ports.retention import Month
-from noetl_stream.ports.subjects import RESULTS
+from noetl_stream.ports.stores.retention import Month
+from noetl_stream.protocol.subjects import RESULTS
 from noetl_stream.wiring.stores import connect_to_nats
 from object_storage import ObjectStorage
 

@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory import access as memory_access
-from noetl_stream.adapters.memory.access import MemoryCredentials
-from noetl_stream.adapters.postgres import access as postgres_access
-from noetl_stream.adapters.postgres.access import PostgresCredentials
+from noetl_stream.adapters.memory.stores import identities as memory_access
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.postgres import identities as postgres_access
+from noetl_stream.adapters.postgres.identities import PostgresCredentials
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.credentials import Credentials
+from noetl_stream.ports.stores.credentials import Credentials
 from noetl_testkit.conformance.credentials import (
     CredentialsConformance,
     ForgetExecution,

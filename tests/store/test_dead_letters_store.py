@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.dead_letters import DeadLetters
+from noetl_stream.ports.stores.dead_letters import DeadLetters
 from noetl_testkit.conformance.dead_letters import DeadLetterConformance
 
 

@@ -14,7 +14,7 @@ from real_stack import LARGE, RealStack
 
 from nats_process import NatsServer
 from noetl_stream.hosting.maintenance import create_backup
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from warm_program import noetl
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "disaster.md"

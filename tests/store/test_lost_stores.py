@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from real_stack import JOURNALS, RealStack, rows
 
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.ports.subjects import EVENTS, RESULTS
+from noetl_stream.protocol.subjects import EVENTS, RESULTS
 
 pytestmark = pytest.mark.verify
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_testkit.conformance.catalog import CatalogConformance
 
 

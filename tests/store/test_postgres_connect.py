@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.adapters.postgres.database import require_version, shown_address
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.connections.database import require_version, shown_address
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_testkit.conformance.store_rows import taken

@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.cursors import Cursor, Repair
+from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_testkit.conformance.store_rows import committed, lease_of, taken
 
 

@@ -11,18 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 from nats_process import NatsServer
-from noetl_stream.adapters.postgres import overdue
-from noetl_stream.adapters.postgres.database import Database, open_connection, shown_address
-from noetl_stream.adapters.postgres.hosts import Connection, by_host
-from noetl_stream.adapters.postgres.migrate import migrate
-from noetl_stream.adapters.postgres.overdue import OverdueStatements
-from noetl_stream.adapters.postgres.own_connection import OwnConnection
+from noetl_stream.adapters.postgres.connections import overdue
+from noetl_stream.adapters.postgres.connections.database import Database, open_connection, shown_address
+from noetl_stream.adapters.postgres.connections.hosts import Connection, by_host
+from noetl_stream.adapters.postgres.connections.overdue import OverdueStatements
+from noetl_stream.adapters.postgres.connections.own_connection import OwnConnection
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Unreachable, UsageError
 from noetl_stream.ports.operations.executions import ExecutionFilter
-from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stores import connected_when_used

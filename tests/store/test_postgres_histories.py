@@ -18,21 +18,21 @@ import msgspec
 import pytest
 from msgspec.structs import asdict, replace
 
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.replay import recorded_facts, replay
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.ids import report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import JournalRecord, RecordEntry, Report
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import ExecutionRow, StoredEvent
-from noetl_stream.ports.subjects import FENCES
+from noetl_stream.ports.stores.store import ExecutionRow, StoredEvent
+from noetl_stream.protocol.subjects import FENCES
 from noetl_stream.server.ticks.tick import execution_row
 from noetl_testkit.scenario.scenario import installed_kinds
 

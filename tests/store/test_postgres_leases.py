@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.adapters.postgres import leases, writer
-from noetl_stream.adapters.postgres.database import Connection, Database
-from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS
-from noetl_stream.adapters.postgres.leases import Leases
+from noetl_stream.adapters.postgres.connections import leases, writer
+from noetl_stream.adapters.postgres.connections.database import Connection, Database
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS
+from noetl_stream.adapters.postgres.connections.leases import Leases
+from noetl_stream.adapters.postgres.connections.writer import Writer
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.adapters.postgres.writer import Writer
-from noetl_stream.ports.store import PartitionLease
+from noetl_stream.ports.stores.store import PartitionLease
 from noetl_testkit.conformance.store_rows import LEASE_S
 
 DEADLINE_S = 20.0

@@ -6,13 +6,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.statements import Statement
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
-from noetl_stream.ports.store import ListingFilter, TermRow
+from noetl_stream.ports.stores.store import ListingFilter, TermRow
 from noetl_testkit.conformance.catalog import entry_of
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 

@@ -10,13 +10,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres import migrate as migrating
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate, record_migration, schema_mark
+from noetl_stream.adapters.postgres.schema import migrate as migrating
+from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate, record_migration, schema_mark
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.access import AuditedAnswer
+from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_testkit.conformance.access import attempted
 
 DAY_MS = 24 * 3600 * 1000

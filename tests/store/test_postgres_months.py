@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres import migrate as migrating
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.schema import migrate as migrating
+from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.ids import uuid7
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of

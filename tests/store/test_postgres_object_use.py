@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.model import codec
 from noetl_stream.model.events import ChildFinished
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome, Payload, Reference
-from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.ports.stores.store import ObjectUseRow
 
 
 def finished(child: str, payload: Payload) -> bytes:

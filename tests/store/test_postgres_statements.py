@@ -11,9 +11,17 @@ from msgspec.structs import asdict
 
 from noetl_stream.adapters.postgres import statements
 from noetl_stream.adapters.postgres.statements import commit_statement, compiled, query_text, statement
-from noetl_stream.ports.access import AuditedAnswer
-from noetl_stream.ports.rows import Json, Row
-from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, RequestRow, TermRow, Tick, TimerKey
+from noetl_stream.ports.stores.identities import AuditedAnswer
+from noetl_stream.ports.stores.store import (
+    EntryRow,
+    ExecutionRow,
+    PartitionAdvance,
+    RequestRow,
+    TermRow,
+    Tick,
+    TimerKey,
+)
+from noetl_stream.protocol.rows import Json, Row
 
 QUERIES = sorted(
     file.name.removesuffix(".sql") for file in (files("noetl_stream.adapters.postgres") / "queries").iterdir()

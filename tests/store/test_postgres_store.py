@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
 from noetl_testkit.conformance.store import StoreConformance
 from noetl_testkit.conformance.store_rows import EndLeases
 

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams, stored_message
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.model import codec
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.model.json import codec
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.server.journal.comparison import disagreements
 from noetl_stream.server.upkeep.trimming import Trimmer
-from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
 
 LIVING, ENDED = "execution-living", "execution-ended"

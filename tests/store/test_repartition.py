@@ -15,10 +15,10 @@ from noetl_stream.hosting import maintenance
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.ids import PARTITIONS, partition_of, use_partitions
-from noetl_stream.ports import subjects
-from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.protocol import subjects
 from noetl_stream.wiring.operations import DirectOperations
-from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.role_assembly import make_server
 from noetl_stream.wiring.stores import Connected, connect
 
 CACHED = (subjects.requested, subjects.reported)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.store import StaleReportRow
+from noetl_stream.ports.stores.store import StaleReportRow
 from noetl_testkit.conformance.store_rows import committed, execution_row, following
 
 LATE = StaleReportRow(execution_id="a", report_id="command.1.1.n.0", source_seq=7, at_ms=9, reason="it was late")

@@ -9,8 +9,8 @@ from pathlib import Path
 import noetl_stream
 from noetl_stream.operations.living import MOST_STUCK
 from noetl_stream.server.server import SLOW_TURN_S
-from noetl_stream.server.status import STUCK_S
-from noetl_stream.telemetry import status
+from noetl_stream.server.status_report import STUCK_S
+from noetl_stream.telemetry import status_server as status
 from noetl_stream.telemetry.measures import Metric
 
 ROOT = Path(__file__).resolve().parents[2]

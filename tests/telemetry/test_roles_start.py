@@ -10,9 +10,9 @@ from watched_role import Watched, watched
 
 from cli_program import noetl, one_clear_line
 from nats_process import NatsServer
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.sealing.keys import new_key
 from noetl_testkit.waiting import TIMEOUT_S
 from postgres_pair import postgres_pair

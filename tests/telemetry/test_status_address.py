@@ -17,13 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
-from noetl_stream.hosting.roles import host_worker
+from noetl_stream.hosting.role_processes import host_worker
 from noetl_stream.local.processes import choose_port
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.status import StatusAddress, read_status_address
-from noetl_stream.telemetry import status
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.status_address import StatusAddress, read_status_address
+from noetl_stream.telemetry import status_server as status
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
-from noetl_stream.telemetry.status import StatusAnswers, open_status
+from noetl_stream.telemetry.status_server import StatusAnswers, open_status
 from noetl_stream.wiring.stack import StackAccess
 
 TASKS = Metric("histogram", "noetl_test_task_duration_seconds", "Tasks.", ("kind",))
@@ -214,9 +214,9 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
 
 def test_nothing_of_it_is_loaded_where_it_is_off() -> None:
     program = (
-        "import sys; import noetl_stream.hosting.roles, noetl_stream.wiring.roles;"
+        "import sys; import noetl_stream.hosting.role_processes, noetl_stream.wiring.role_assembly;"
         "from noetl_stream.cli import processes;"
-        "import noetl_stream.server.status, noetl_stream.worker.status;"
+        "import noetl_stream.server.status_report, noetl_stream.worker.status_report;"
         "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from measured import samples_of
 from noetl_stream.adapters.otel import OtelTracing
-from noetl_stream.adapters.traces import open_tracing
+from noetl_stream.adapters.trace_exporter import open_tracing
 from noetl_stream.errors import UsageError
 from noetl_stream.local.processes import choose_port
 from noetl_stream.model.traces import Trace, Traceparent, read_traceparent, trace_of
 from noetl_stream.ports.traces import Span, SpanLink
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.process_environment import drop_engine_variables
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.sources.process_environment import drop_engine_variables
 from noetl_stream.settings.traces import TraceSettings
 from noetl_testkit.waiting import until
 from otlp_collector import Collector, Seen, collecting
@@ -213,7 +213,7 @@ def test_without_the_library_there_are_no_spans_and_one_line_says_so(
 
 
 def test_without_an_endpoint_nothing_of_it_is_imported() -> None:
-    code = "import sys, noetl_stream.wiring.roles, noetl_stream.server.server, noetl_stream.worker.worker"
+    code = "import sys, noetl_stream.wiring.role_assembly, noetl_stream.server.server, noetl_stream.worker.worker"
     listed = f"{code}; print([name for name in sys.modules if name.startswith('opentelemetry')])"
     ran = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.model.codec import payload_of
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload, Reference
 from noetl_stream.template import (
     ABSENT,

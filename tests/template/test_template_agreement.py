@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from template_rendering import BINDINGS, NAMESPACES, scope
 
 from effort import times
-from noetl_stream.model.codec import encode
+from noetl_stream.model.json.codec import encode
 from noetl_stream.template import ExpressionError, TemplateProblem, compile_template, render
 from noetl_stream.template.compile.evaluators import (
     ENVIRONMENT,

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from ruamel.yaml import YAML
 from template_rendering import NAMESPACES
 
-from noetl_stream.model.codec import payload_of
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.template import (

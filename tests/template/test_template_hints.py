@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from template_rendering import failure
 
-from noetl_stream.model.codec import payload_of
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.template import ResultView
 from noetl_stream.template.failures import MESSAGE_CHARS

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Undefined
 from template_rendering import BINDINGS, NAMESPACES, scope
 
 from effort import times
-from noetl_stream.model.codec import encode
+from noetl_stream.model.json.codec import encode
 from noetl_stream.template import (
     ExpressionError,
     Scope,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from template_rendering import FAILED, LISTED, LOADED, decided, failure, referenced, rendered, scope
 
-from noetl_stream.model.codec import payload_of
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.outcome import Outcome, Payload
 from noetl_stream.template import ABSENT, ReferenceNeeded, ResultView, Scope, compile_template, render
 from noetl_stream.template.runtime.scope import LazyResult, event_view, outcome_view

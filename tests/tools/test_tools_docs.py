@@ -15,7 +15,7 @@ from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.registry import kinds_of, load_tools
-from noetl_stream.worker.limits import MAX_OUTPUT_CHARACTERS
+from noetl_stream.worker.worker_limits import MAX_OUTPUT_CHARACTERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "tools.md").read_text()

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.permissions import worker_identity
+from noetl_stream.protocol.nats_permissions import worker_identity
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool

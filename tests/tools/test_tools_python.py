@@ -332,7 +332,7 @@ async def test_each_run_begins_in_the_state_of_a_fresh_child(run: Runner, change
 
 
 async def test_code_that_ran_before_is_already_compiled(run: Runner) -> None:
-    code = "import sys\nreturn sys.modules['noetl_stream.tools.python.source'].compile_program.cache_info().hits"
+    code = "import sys\nreturn sys.modules['noetl_stream.tools.python.code_compiler'].compile_program.cache_info().hits"
     hits = [(await run(code)).result for _ in range(5)]  # a process may be forked before its child hears of the code
     assert hits[-1] > hits[0]
 

@@ -27,7 +27,7 @@ from noetl_stream.tools.children.confinement import import_folders
 from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
-from noetl_stream.worker.limits import MAX_OUTPUT_CHARACTERS
+from noetl_stream.worker.worker_limits import MAX_OUTPUT_CHARACTERS
 
 CALL_HOME = """
 import json, os, socket

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from effort import times
 from nats_process import NatsServer
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.settings.egress import EgressRules, egress_rules
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.template import Scope, compile_template, render

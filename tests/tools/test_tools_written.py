@@ -17,7 +17,7 @@ from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES, MAX_WRITTEN_BYTES
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
-from noetl_stream.worker.limits import MAX_TASK_LOG_BYTES
+from noetl_stream.worker.worker_limits import MAX_TASK_LOG_BYTES
 
 WRITES_AND_WAITS = {
     "python": {"code": "import time\nprint('first', flush=True)\nprint('half', end='', flush=True)\ntime.sleep(1000)"},

@@ -13,7 +13,9 @@ from noetl_stream.model.aggregates import EndedExecutions, EventSource, StreamFi
 from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
-from noetl_stream.playbook.trigger.document import (
+from noetl_stream.playbook.trigger.notification import NotifyNats, NotifySection, NotifyWebhook, notify_playbook
+from noetl_stream.playbook.trigger.stream import StreamSource
+from noetl_stream.playbook.trigger.trigger_document import (
     EndSource,
     TriggerDocument,
     TriggerRoot,
@@ -21,9 +23,7 @@ from noetl_stream.playbook.trigger.document import (
     TriggerSpec,
     WebhookSource,
 )
-from noetl_stream.playbook.trigger.notification import NotifyNats, NotifySection, NotifyWebhook, notify_playbook
-from noetl_stream.playbook.trigger.schema import trigger_schema
-from noetl_stream.playbook.trigger.stream import StreamSource
+from noetl_stream.playbook.trigger.trigger_schema import trigger_schema
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_stream.trigger.events import EVENTS

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Found, Given, Lookup
 from noetl_stream.engine.aggregates.triggers import KNOWN_MS, MAX_DEPTH, MAX_KEYS, MAX_KNOWN, TriggerKind, TriggerState
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     AggregateFact,
     EndedExecution,
@@ -28,6 +27,7 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import is_uuid7, uuid7
+from noetl_stream.model.json import codec
 from noetl_stream.model.status import Rejection
 
 PATH, BY = "shop/pushes", "token:ann"

@@ -10,7 +10,6 @@ import pytest
 from noetl_stream.errors import UsageError
 from noetl_stream.model.aggregates import StreamFilter, StreamFormat, TriggerTerms, Verification
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.playbook.trigger.document import EndedExecutions
 from noetl_stream.playbook.trigger.matching import (
     EndedExecution,
     Ignored,
@@ -25,6 +24,7 @@ from noetl_stream.playbook.trigger.matching import (
     read_event,
     webhook_event,
 )
+from noetl_stream.playbook.trigger.trigger_document import EndedExecutions
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_stream.trigger.stream_messages import (
     MAX_MESSAGE_BYTES,

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Found, Given
 from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, StreamReading, TriggerKind, TriggerState
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     AggregateFact,
     EventReceived,
@@ -25,6 +24,7 @@ from noetl_stream.model.aggregates import (
     TriggerTerms,
     aggregate_id,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.status import Rejection
 
 PATH, BY = "shop/orders", "token:ann"

@@ -11,16 +11,17 @@ from typing import Any
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.model import codec, events
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.model import events
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.operations.executions.submit import Client, Requests, Submission
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import create_tools, load_tools
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER

@@ -6,16 +6,16 @@ from typing import Any
 
 from worker_stage import EXECUTION, POOL, Stage, inputs_of
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
-from noetl_stream.model.codec import decode_hide_question, decode_json, decode_secret_question
+from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
 from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.json.codec import decode_hide_question, decode_json, decode_secret_question
 from noetl_stream.model.messages import HideAnswer, SecretAnswer
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.redacted import UsedSecrets
-from noetl_stream.ports.subjects import ASK_HIDE, ASK_SECRET
+from noetl_stream.protocol.subjects import ASK_HIDE, ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.responder import answering
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.egress import Egress

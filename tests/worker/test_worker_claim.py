@@ -4,12 +4,12 @@ from typing import Any
 
 from worker_stage import Endless, Stage, numbers_without_holes
 
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import LoopIterationFailed, StepFailed, TaskStarted
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Drop, Go, Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.worker.limits import UNCLAIMED_S
+from noetl_stream.worker.worker_limits import UNCLAIMED_S
 
 TWO_TASKS = """
 - step: start

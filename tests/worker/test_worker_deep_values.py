@@ -11,9 +11,9 @@ import pytest
 from keychain_stage import Vault, failure_of
 from worker_stage import Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import TaskProcessed
-from noetl_stream.model.nesting import MAX_DEPTH
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.nesting import MAX_DEPTH
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
-from noetl_stream.worker import limits
+from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S
+from noetl_stream.worker import worker_limits as limits
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "explanation" / "worker.md").read_text().split())
 SAID = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from worker_stage import Endless, Refusing, Stage
 
-from noetl_stream.model.codec import payload_of
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.worker.command.reporter import Channel, Flusher

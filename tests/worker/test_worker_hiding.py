@@ -10,7 +10,7 @@ import pytest
 from keychain_stage import OWN, READS, Vault, failure_of, inputs_read
 from worker_stage import EXECUTION, Stage
 
-from noetl_stream.model.codec import decode_hide_question
+from noetl_stream.model.json.codec import decode_hide_question
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.worker.secrets.keychain import find_stored
 

@@ -19,8 +19,8 @@ from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.asker import Asker
-from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
 from noetl_stream.worker.secrets.keychain import Keychain, Secret, find_stored
+from noetl_stream.worker.worker_limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
 
 TOO_SHORT = (
     "holds a secret of fewer than 4 characters, which cannot be redacted from logs and results; "

@@ -8,7 +8,7 @@ from worker_stage import Endless, Refusing, Stage, facts_of, name_of
 from noetl_stream.errors import Unreachable
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
-from noetl_stream.worker.limits import CONTACT_LOST_AFTER_S
+from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S
 
 PATIENCE_S = 10.0
 

@@ -12,11 +12,11 @@ from keychain_stage import Vault
 from worker_stage import EXECUTION, Endless, Stage
 
 from measured import samples_of
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.task_log import LogLine, LogStream
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.worker import limits
-from noetl_stream.worker.status import WorkerStatus
+from noetl_stream.worker import worker_limits as limits
+from noetl_stream.worker.status_report import WorkerStatus
 from noetl_stream.worker.worker import Worker
 
 ONE = """

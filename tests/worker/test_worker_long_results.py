@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from worker_stage import Stage
 
-from noetl_stream.model import codec, pieces
+from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import Outcome, Payload, Reference, StepValue
 from noetl_stream.tools.contract import ToolCall
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from worker_stage import Endless, Stage, inputs_of, numbers_without_holes
 
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     LoopDone,
     LoopIterationDone,
@@ -15,6 +14,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
     TaskStarted,
 )
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.messages import Go, LoopProgress, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure

@@ -9,8 +9,6 @@ import pytest
 from worker_stage import Endless, Stage, inputs_of, numbers_without_holes
 
 from noetl_stream.engine.decide.loops import PAGE_BYTES
-from noetl_stream.model import codec
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     Fact,
     LoopDone,
@@ -22,6 +20,8 @@ from noetl_stream.model.events import (
     TaskProcessed,
     Wait,
 )
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference, StepValue

@@ -11,7 +11,6 @@ import pytest
 from worker_stage import Endless, Refusing, Stage, inputs_of
 
 from noetl_stream.engine.decide.loops import PAGE_BYTES
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     LoopDone,
     LoopIterationFailed,
@@ -20,11 +19,12 @@ from noetl_stream.model.events import (
     StepFailed,
     StepStarted,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, StepCommand
 from noetl_stream.model.outcome import ItemPosition, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.worker.command.results import Pages
-from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
+from noetl_stream.worker.worker_limits import MAX_PAGES_KEPT_BYTES
 
 EACH = """
 - step: start

@@ -6,7 +6,6 @@ from typing import Any
 from worker_stage import Endless, Stage, inputs_of
 
 from noetl_stream.engine.runner.runner import MAX_WAITS_BYTES
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ChildCall,
     LoopDone,
@@ -17,10 +16,11 @@ from noetl_stream.model.events import (
     TaskProcessed,
     Wait,
 )
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.worker.playbooks import PinnedPlaybook
+from noetl_stream.worker.child_playbooks import PinnedPlaybook
 
 TASKS = """
   tool:

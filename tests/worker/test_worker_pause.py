@@ -4,9 +4,9 @@ from typing import Any
 
 from worker_stage import Endless, Stage, inputs_of
 
-from noetl_stream.model import codec
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import LoopDone, LoopIterationDone, StepFailed, StepSuspended, Wait
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.messages import Go, LoopProgress, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.tools.contract import ToolCall

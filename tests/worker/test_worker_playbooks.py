@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from worker_stage import Stage, playbook
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
-from noetl_stream.worker.playbooks import PlanClient, PlanUnknown, PlanUnusable
+from noetl_stream.worker.child_playbooks import PlanClient, PlanUnknown, PlanUnusable
 
 NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
 OTHER = playbook("- step: start\n  tool: {kind: noop, args: {a: 1}}\n")

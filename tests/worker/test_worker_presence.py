@@ -10,7 +10,7 @@ import noetl_stream
 from noetl_stream.model.messages import ChildUse, RunningCommand, WorkerPresence
 from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.contract import ToolCall
-from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
+from noetl_stream.worker.worker_limits import MAX_RUNNING_SHOWN
 
 ONE_TASK = "- {step: only, tool: [{name: run, kind: puppet}]}"
 

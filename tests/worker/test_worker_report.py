@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from worker_stage import Endless, Refusing, Stage, facts_of, name_of, numbers_without_holes
 
-from noetl_stream.worker.limits import MAX_REPORT_BYTES
+from noetl_stream.worker.worker_limits import MAX_REPORT_BYTES
 
 TWO_TASKS = """
 - step: start

@@ -8,8 +8,8 @@ import pytest
 from worker_stage import Refusing, Stage
 
 from noetl_stream.errors import StoreMissing
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepFailed, TaskProcessed
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import Outcome, Payload, Reference, StepValue
 from noetl_stream.tools.contract import ToolCall

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from worker_stage import Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed, TaskProcessed
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
 

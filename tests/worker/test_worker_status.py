@@ -11,9 +11,9 @@ from measured import samples_of, unmoved
 from noetl_stream.adapters.memory.command_queue import MemoryDelivery
 from noetl_stream.errors import Unreachable
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.worker.limits import CONTACT_LOST_AFTER_S
-from noetl_stream.worker.status import WorkerStatus
+from noetl_stream.worker.status_report import WorkerStatus
 from noetl_stream.worker.worker import Worker
+from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S
 
 TRIES = """
 - step: start

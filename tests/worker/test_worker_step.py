@@ -4,8 +4,8 @@ from typing import Any
 
 from worker_stage import Endless, Refusing, Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed, StepStarted, TaskProcessed, TaskStarted
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, Go
 from noetl_stream.tools.contract import ToolCall
 

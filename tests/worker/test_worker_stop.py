@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from worker_stage import Endless, Refusing, Stage
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import LoopIterationFailed, StepFailed
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop, Go, Stop
 from noetl_stream.worker.cancellation import Cancellations
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from worker_stage import Endless, Stage, facts_of, inputs_of, numbers_without_holes
 
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import StepFailed, TaskProcessed, Wait
+from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Drop, Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from worker_stage import Endless, Stage, inputs_of
 
-from noetl_stream.model.codec import decode_json, payload_of
 from noetl_stream.model.events import StepDone, StepFailed, TaskProcessed
+from noetl_stream.model.json.codec import decode_json, payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
+from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 
 ONE_ACT = """
 - step: start

@@ -11,7 +11,7 @@ from noetl_stream.errors import NotReady
 from noetl_stream.model.events import StepFailed
 from noetl_stream.model.messages import Go
 from noetl_stream.tools.contract import ToolCall, WorkerUnfit
-from noetl_stream.worker.limits import RETURN_DELAY_S, UNFIT_DELIVERIES
+from noetl_stream.worker.worker_limits import RETURN_DELAY_S, UNFIT_DELIVERIES
 
 ONE_TASK = """
 - step: start

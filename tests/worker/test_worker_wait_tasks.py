@@ -6,11 +6,11 @@ import pytest
 from worker_stage import Stage, inputs_of
 
 from noetl_stream.engine.runner.runner import MAX_WAITS_BYTES
-from noetl_stream.model.codec import decode_json, payload_of
 from noetl_stream.model.events import ChildCall, TaskProcessed, TaskStarted, Wait
+from noetl_stream.model.json.codec import decode_json, payload_of
 from noetl_stream.model.messages import Go
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
-from noetl_stream.worker.playbooks import PinnedPlaybook
+from noetl_stream.worker.child_playbooks import PinnedPlaybook
 
 CHILD = PinnedPlaybook("digest-1", "jobs/child", "1.0", "a pin")
 NEWER = PinnedPlaybook("digest-2", "jobs/child", "2.0", "a pin")

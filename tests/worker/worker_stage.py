@@ -14,8 +14,6 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.engine.pipeline import advance_progress
 from noetl_stream.errors import NoetlError, OutcomeUnknown
-from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import (
     Fact,
     LoopIterationDone,
@@ -25,17 +23,19 @@ from noetl_stream.model.events import (
     TaskProcessed,
     Wait,
 )
+from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ClaimAnswer, Go, Progress, Report, StepCommand, Stop, WorkerPresence, path_key
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports import subjects
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.protocol import subjects
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
-from noetl_stream.worker.playbooks import PinnedPlaybook, PlanUnknown
+from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS
 

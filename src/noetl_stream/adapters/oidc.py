@@ -16,8 +16,8 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.model.paths import are_segments
 from noetl_stream.model.roles import ROLES, Role
-from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.oidc import OidcSettings
 from noetl_stream.tools.egress import Egress, Reach
 
@@ -70,7 +70,7 @@ ALGORITHMS: Final = {
 
 
 class OidcProvider:
-    """An :class:`~noetl_stream.ports.access.IdentityProvider`. It does not close ``keys``."""
+    """An :class:`~noetl_stream.ports.stores.identities.IdentityProvider`. It does not close ``keys``."""
 
     def __init__(self, settings: OidcSettings, keys: ProviderKeys) -> None:
         self._settings = settings

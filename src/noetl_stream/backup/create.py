@@ -16,9 +16,9 @@ from noetl_stream.backup.folder import BackupReader, BackupWriter, Manifest
 from noetl_stream.backup.names import NamedObjects
 from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.backup import BackupDatabase, DatabaseShape, DatabaseSnapshot
-from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.files import Files
+from noetl_stream.ports.streams.blobs import Blobs
 
 OBJECTS_AT_ONCE: Final = 16
 

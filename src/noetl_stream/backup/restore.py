@@ -8,7 +8,7 @@ from noetl_stream.backup.folder import BackupReader
 from noetl_stream.backup.names import NamedObjects
 from noetl_stream.errors import Conflict, NotReady, UsageError
 from noetl_stream.ports.backup import BackupDatabase
-from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.streams.blobs import Blobs
 
 
 class RestoredBackup(msgspec.Struct, frozen=True, gc=False):

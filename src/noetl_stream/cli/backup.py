@@ -14,7 +14,7 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.ports.permissions import ADMIN
+from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.settings.places import Place
 from noetl_stream.wiring.files import open_files
 

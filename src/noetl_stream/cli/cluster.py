@@ -18,7 +18,7 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument
 from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
-from noetl_stream.ports.permissions import ADMIN, SERVER
+from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
 from noetl_stream.settings.streams import (
     MAX_REPLICAS,
     PLACEMENT_VARIABLE,

@@ -20,7 +20,7 @@ from noetl_stream.cli.base.target import (
     write_contexts,
 )
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.sources.environment import Settings
 
 
 @click.group()

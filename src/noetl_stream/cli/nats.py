@@ -38,8 +38,8 @@ def accounts(pools: tuple[str, ...], streams: tuple[str, ...], folder: Path) -> 
 
     from noetl_stream.local.home import read_private, write_private
     from noetl_stream.local.secrets import new_seed, public_nkey
-    from noetl_stream.ports.nats_accounts import nats_accounts
-    from noetl_stream.ports.permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
+    from noetl_stream.protocol.nats_accounts import nats_accounts
+    from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
 
     public_keys: dict[str, str] = {}
     publishers = (PUBLISHER,) if streams else ()

@@ -19,10 +19,10 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.cluster import WorkerDocument
 from noetl_stream.settings.children import ISOLATIONS, Isolation
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.process_environment import drop_engine_variables
-from noetl_stream.settings.status import StatusAddress, read_status_address
-from noetl_stream.telemetry.logs import configure
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.sources.process_environment import drop_engine_variables
+from noetl_stream.settings.status_address import StatusAddress, read_status_address
+from noetl_stream.telemetry.structured_logs import configure
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ SHOW: Final = "show"
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
     if given:
         from noetl_stream.hosting.processes import end_with_parent
-        from noetl_stream.hosting.roles import load
+        from noetl_stream.hosting.role_processes import load
 
         load(str(context.command.name))  # while the parent waits for its stack
         end_with_parent()
@@ -118,7 +118,7 @@ def server(status_address: StatusAddress | None, home: Path | None) -> None:
     take over its partitions as soon as its lease expires: after 6 s, or 20 round trips to NATS or Postgres. SIGTERM or
     Ctrl-C stops a server gracefully.
     """
-    from noetl_stream.hosting.roles import host_server
+    from noetl_stream.hosting.role_processes import host_server
     from noetl_stream.wiring.stack import open_stack
 
     with open_stack(_logged(home, status_address=status_address)) as stack:
@@ -152,7 +152,7 @@ def worker(
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
-    from noetl_stream.hosting.roles import host_worker
+    from noetl_stream.hosting.role_processes import host_worker
     from noetl_stream.tools.children.measures import log_isolation
     from noetl_stream.wiring.stack import open_stack
 
@@ -203,7 +203,7 @@ def gateway(
     with those of the environment create the first with `noetl-stream token create`. Any number of gateways can run.
     SIGTERM or Ctrl-C stops a gateway after it has answered the requests in progress.
     """
-    from noetl_stream.hosting.roles import host_gateway
+    from noetl_stream.hosting.role_processes import host_gateway
     from noetl_stream.wiring.stack import open_stack
 
     settings = _logged(home, status_address=status_address)
@@ -219,7 +219,7 @@ def background(home: Path | None) -> None:
     from noetl_stream.cli.main import main
     from noetl_stream.hosting.background import background_lock, host_in_background
     from noetl_stream.hosting.processes import fork
-    from noetl_stream.hosting.roles import load
+    from noetl_stream.hosting.role_processes import load
 
     load("worker")
     worker = fork(main, "worker")  # before there is more in this process than a worker may have

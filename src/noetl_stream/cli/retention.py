@@ -12,10 +12,10 @@ from noetl_stream.cli.base.options import PlaceType, bundled, form_option, home_
 from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.permissions import SERVER
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import SERVER
 from noetl_stream.settings.places import Place
-from noetl_stream.settings.retention import ARCHIVE_VARIABLE, RETENTION_VARIABLE, read_retention
+from noetl_stream.settings.retention_periods import ARCHIVE_VARIABLE, RETENTION_VARIABLE, read_retention
+from noetl_stream.settings.sources.environment import Settings
 
 
 class PlannedDocument(msgspec.Struct, frozen=True):

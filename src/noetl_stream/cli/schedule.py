@@ -25,7 +25,7 @@ from noetl_stream.cli.base.output import (
 from noetl_stream.cli.base.session import Session, Value, Work, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import register_files
-from noetl_stream.cli.playbook.source import file_or_address, read_playbook, registrable
+from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook, registrable
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.schedules import (
     OCCURRENCE_STATUSES,
@@ -35,7 +35,7 @@ from noetl_stream.ports.operations.schedules import (
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.model.aggregates import Overlap
-    from noetl_stream.playbook.schedule.document import ScheduleDocument
+    from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
     from noetl_stream.ports.operations.schedules import OccurrenceStatus, UpcomingDocument
 
 MOST_SHOWN: Final = 1000
@@ -260,7 +260,7 @@ def schema() -> None:
     \b
       # yaml-language-server: $schema=schedule.schema.json
     """
-    from noetl_stream.playbook.schedule.schema import schedule_schema
+    from noetl_stream.playbook.schedule.schedule_schema import schedule_schema
 
     print_source(json.dumps(schedule_schema(), ensure_ascii=False, indent=2) + "\n")
 
@@ -270,7 +270,7 @@ def _with_servers(target: Target, work: Work[Value]) -> Value:
 
 
 def _read_schedule(name: str, source: bytes) -> ScheduleDocument:
-    from noetl_stream.playbook.schedule.document import ScheduleDocument
+    from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
 
     document = registrable(name, source)
     if not isinstance(document, ScheduleDocument):

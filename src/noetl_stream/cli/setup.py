@@ -8,9 +8,13 @@ import click
 
 from noetl_stream.cli.base.options import home_option
 from noetl_stream.cli.base.output import say
-from noetl_stream.settings.environment import NATS_URL_VARIABLE, SEEDS_VARIABLE
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
-from noetl_stream.settings.process_environment import home_to_set_up, settings_to_set_up, variable_before_the_home
+from noetl_stream.settings.sources.environment import NATS_URL_VARIABLE, SEEDS_VARIABLE
+from noetl_stream.settings.sources.process_environment import (
+    home_to_set_up,
+    settings_to_set_up,
+    variable_before_the_home,
+)
 
 
 @click.command()

@@ -14,11 +14,11 @@ from noetl_stream.cli.base.options import form_option, limit_option, reason_opti
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, print_source
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.source import read_playbook, registrable
+from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError
 
 if TYPE_CHECKING:  # the list of commands starts faster
-    from noetl_stream.playbook.trigger.document import TriggerDocument
+    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
     from noetl_stream.ports.operations.triggers import (
         EventStatus,
         TriggerEventDocument,
@@ -209,7 +209,7 @@ def schema() -> None:
     \b
       # yaml-language-server: $schema=trigger.schema.json
     """
-    from noetl_stream.playbook.trigger.schema import trigger_schema
+    from noetl_stream.playbook.trigger.trigger_schema import trigger_schema
 
     print_source(json.dumps(trigger_schema(), ensure_ascii=False, indent=2) + "\n")
 
@@ -220,7 +220,7 @@ def _show_one(target: Target, act: Callable[[Triggers, str], Awaitable[TriggerSt
 
 
 def _document(file: Path) -> TriggerDocument:
-    from noetl_stream.playbook.trigger.document import TriggerDocument
+    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
     document = registrable(str(file), read_playbook(file))
     if not isinstance(document, TriggerDocument):

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.state import Chosen, Execution
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import Evaluated
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import Reference
 from noetl_stream.template import (

@@ -18,7 +18,7 @@ from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded, aggregate_id
-from noetl_stream.model.composite import TokenPassed
+from noetl_stream.model.events.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
 from noetl_stream.model.messages import (
     AGGREGATES_FORMAT,

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from noetl_stream import template  # whose functions need Jinja, which loads when a policy is evaluated
 from noetl_stream.engine.evolve.ctx import check_shared, reduce_all
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import EvaluatedGuard, Path, SharedValue, TaskProcessed
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome

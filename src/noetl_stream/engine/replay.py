@@ -8,9 +8,9 @@ from typing import Protocol
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import NewerFormat
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted, Fact
 from noetl_stream.model.ids import partition_of, run_of_report
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT
 
 

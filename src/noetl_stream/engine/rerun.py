@@ -18,9 +18,10 @@ from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import contributions_of
 from noetl_stream.engine.replay import JournalRow, recorded_facts
 from noetl_stream.engine.state import Execution, LoopState, RecordedFact
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Rerun, ReusedFact, Token
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json import codec
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import RejectionCode
 from noetl_stream.playbook.plan import Plan

@@ -19,8 +19,8 @@ import msgspec
 
 from noetl_stream.engine.state import Chosen, Evaluation, Execution, LoopState, StepRun
 from noetl_stream.errors import NoetlError
-from noetl_stream.model import codec
 from noetl_stream.model.events import Path, SharedValue
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome, Payload, StepValue
 
 SNAPSHOT_FORMAT: Final = 2

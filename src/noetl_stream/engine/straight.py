@@ -15,7 +15,6 @@ from noetl_stream.engine.decide.quiescence import finish
 from noetl_stream.engine.evolve.dispatch import evolve_decision
 from noetl_stream.engine.evolve.tokens import entered
 from noetl_stream.engine.state import Execution
-from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.events import (
     ExecutionFinished,
     ExecutionStarted,
@@ -26,6 +25,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
+from noetl_stream.model.events.composite import TokenPassed
 from noetl_stream.model.ids import command_of, step_run_of
 from noetl_stream.playbook.plan import Plan
 

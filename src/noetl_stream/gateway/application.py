@@ -31,8 +31,8 @@ from noetl_stream.gateway.resources import (
     views,
 )
 from noetl_stream.gateway.resources.system import system_routes
-from noetl_stream.gateway.status import GatewayStatus
-from noetl_stream.ports.gateway import Readiness
+from noetl_stream.gateway.status_report import GatewayStatus
+from noetl_stream.ports.stores.idempotency import Readiness
 
 NOUNS: Final = (
     executions,

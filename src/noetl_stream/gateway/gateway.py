@@ -26,13 +26,13 @@ from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
-from noetl_stream.gateway.status import GatewayStatus, SystemNumbers
-from noetl_stream.ports.access import Audit, Authenticator, Sessions
+from noetl_stream.gateway.status_report import GatewayStatus, SystemNumbers
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
+from noetl_stream.ports.stores.identities import Audit, Authenticator, Sessions
 from noetl_stream.sealing.keys import KeyRing
-from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
+from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 
 log = logging.getLogger(__name__)
 

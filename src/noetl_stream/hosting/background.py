@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from noetl_stream.concurrency import end_tasks, ended
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting.processes import Forked, Supervised
-from noetl_stream.hosting.roles import load, run_server
-from noetl_stream.local.diagnosis import system_errors_explained
+from noetl_stream.hosting.role_processes import load, run_server
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import partition_count
-from noetl_stream.ports.permissions import SERVER, worker_identity
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import SERVER, worker_identity
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.endpoint import process_prefix
 from noetl_stream.wiring.operations import DirectOperations
-from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.role_assembly import make_server
 from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
 

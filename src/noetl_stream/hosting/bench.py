@@ -18,7 +18,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.operations.executions.submit import Client
-from noetl_stream.ports.permissions import SERVER, worker_identity
+from noetl_stream.protocol.nats_permissions import SERVER, worker_identity
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import StackAccess
 from noetl_stream.wiring.stores import Connected

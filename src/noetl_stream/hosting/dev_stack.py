@@ -15,13 +15,13 @@ from noetl_stream.adapters.gateway_client.sign_in import sign_in_link
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting.processes import Supervised
-from noetl_stream.hosting.roles import local_token, on_termination
-from noetl_stream.local.gateway import announced
+from noetl_stream.hosting.role_processes import local_token, on_termination
+from noetl_stream.local.gateway_address import announced
 from noetl_stream.local.processes import LOOPBACK, listen
-from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
-from noetl_stream.settings.environment import Settings
+from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
-from noetl_stream.wiring.roles import check_way_in
+from noetl_stream.wiring.role_assembly import check_way_in
 from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 
 log = logging.getLogger(__name__)

@@ -8,20 +8,20 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.concurrency import Deferred
 from noetl_stream.errors import Conflict
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import credential_keys
-from noetl_stream.wiring.roles import make_retention, make_server
+from noetl_stream.wiring.role_assembly import make_retention, make_server
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses
     from noetl_stream.backup.folder import BackupReader
     from noetl_stream.backup.restore import RestoredBackup
-    from noetl_stream.ports.cursors import Repair
     from noetl_stream.ports.files import Files
     from noetl_stream.ports.operations.diagnosis import CheckDocument
+    from noetl_stream.ports.stores.cursors import Repair
     from noetl_stream.server.rebuild import Rebuilt
-    from noetl_stream.server.upkeep.retention import RetentionPlan
+    from noetl_stream.server.upkeep.expiry import RetentionPlan
     from noetl_stream.wiring.stores import Connected
 
 
@@ -169,7 +169,7 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
         NotReady, Unreachable: a store is not set up, or away.
     """
     from noetl_stream.adapters.nats.streams import partitions_of, set_partitions
-    from noetl_stream.adapters.postgres.repartition import repartition as move
+    from noetl_stream.adapters.postgres.schema.repartition import repartition as move
 
     connected = await connect(endpoint, name="noetl-repartition", nats_wait_s=COMMAND_WAIT_S)
     try:

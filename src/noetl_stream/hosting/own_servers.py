@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from noetl_stream.adapters.nats.connection import redacted
+from noetl_stream.adapters.nats.connections.connection import redacted
 from noetl_stream.adapters.nats.streams import partitions_of, require_payload, require_version
-from noetl_stream.adapters.postgres.database import shown_address
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
-from noetl_stream.adapters.postgres.roles import GATEWAY as GATEWAY_ROLE
-from noetl_stream.adapters.postgres.roles import SERVER as SERVER_ROLE
-from noetl_stream.adapters.postgres.users import (
+from noetl_stream.adapters.postgres.connections.database import shown_address
+from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.schema.roles import GATEWAY as GATEWAY_ROLE
+from noetl_stream.adapters.postgres.schema.roles import SERVER as SERVER_ROLE
+from noetl_stream.adapters.postgres.schema.users import (
     SetupRights,
     drop_user,
     dsn_of_user,
@@ -31,21 +31,21 @@ from noetl_stream.adapters.postgres.users import (
     setup_rights,
 )
 from noetl_stream.errors import Conflict, LoginRefused, NoetlError, NotReady, UsageError
-from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import exclusive_lock, prepare_home, read_settings_file, write_private
 from noetl_stream.local.secrets import PASSWORD_BYTES, scram_verifier
+from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
-from noetl_stream.ports.permissions import ADMIN
+from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.environment import (
+from noetl_stream.settings.postgres import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
+from noetl_stream.settings.sources.environment import (
     ACCESS_KEY_VARIABLE,
     KEY_VARIABLE,
     NATS_URL_VARIABLE,
     SERVER_KEY_VARIABLE,
     Settings,
 )
-from noetl_stream.settings.postgres import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
-from noetl_stream.settings.settings_file import SETTINGS_FILE, settings_text
+from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, settings_text
 from noetl_stream.wiring.stack import own_endpoint
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, ensure_all_streams, open_nats
 

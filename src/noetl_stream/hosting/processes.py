@@ -17,13 +17,13 @@ import msgspec
 from noetl_stream.local.background import command_line
 from noetl_stream.local.forks import Main, fork_command
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.process_environment import (
+from noetl_stream.settings.sources.process_environment import (
     holds_engine_variables,
     identity_environment,
     inherited_environment,
     set_environment,
 )
-from noetl_stream.settings.status import STATUS_VARIABLE
+from noetl_stream.settings.status_address import STATUS_VARIABLE
 from noetl_stream.wiring.stack import StackAccess
 
 log = logging.getLogger(__name__)

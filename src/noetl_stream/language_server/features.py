@@ -11,7 +11,7 @@ from lsprotocol import types
 from pygls import uris
 
 from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
-from noetl_stream.language_server.server import PlaybookServer
+from noetl_stream.language_server.language_server import PlaybookServer
 from noetl_stream.language_server.workspace import WorkspaceDocument, WorkspaceFiles
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
 from noetl_stream.playbook.editing.completion import Offer, complete

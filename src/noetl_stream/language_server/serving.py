@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from noetl_stream.language_server.features import answer_questions
-from noetl_stream.language_server.server import PlaybookServer, follow_documents
+from noetl_stream.language_server.language_server import PlaybookServer, follow_documents
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.kinds.spec import Kinds
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from noetl_stream.errors import LocalStackError
-from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
 from noetl_stream.local.stack import is_running
-from noetl_stream.settings.environment import SERVER_KEY_VARIABLE, Settings
+from noetl_stream.local.startup_errors import system_errors_explained
+from noetl_stream.settings.sources.environment import SERVER_KEY_VARIABLE, Settings
 
 if TYPE_CHECKING:  # most commands start nothing
     from noetl_stream.local.forks import Main

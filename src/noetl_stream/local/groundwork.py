@@ -12,7 +12,7 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import FileLock, Home, prepare_home
 from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.secrets import load_or_create_secrets
-from noetl_stream.local.server import guard_path, guarded
+from noetl_stream.local.server_process import guard_path, guarded
 
 UNDO_POLL_S: Final = 0.02
 

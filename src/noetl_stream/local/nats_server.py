@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
-from noetl_stream.local.diagnosis import explain_output, read_tail
 from noetl_stream.local.home import Home, write_private
 from noetl_stream.local.processes import (
     CLEAN_ENVIRONMENT,
@@ -30,9 +29,10 @@ from noetl_stream.local.processes import (
     send,
 )
 from noetl_stream.local.secrets import Secrets, public_nkey
-from noetl_stream.local.server import StopSignal
-from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
-from noetl_stream.ports.permissions import PUBLISHER
+from noetl_stream.local.server_process import StopSignal
+from noetl_stream.local.startup_errors import explain_output, read_tail
+from noetl_stream.protocol.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
+from noetl_stream.protocol.nats_permissions import PUBLISHER
 
 MAX_PAYLOAD = "8MB"
 MAX_PENDING = "128MB"

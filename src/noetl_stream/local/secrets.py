@@ -14,9 +14,9 @@ from typing import Final
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local.home import Home, read_private, write_private
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
 from noetl_stream.sealing.keys import Unprinted, new_key, read_key
-from noetl_stream.settings.environment import DEFAULT_POOL
+from noetl_stream.settings.sources.environment import DEFAULT_POOL
 
 PASSWORD_BYTES = 24
 SALT_BYTES = 16

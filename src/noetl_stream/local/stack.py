@@ -11,9 +11,8 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import LocalStackError, UsageError
-from noetl_stream.local import server
+from noetl_stream.local import server_process as server
 from noetl_stream.local.binaries import wheel_version
-from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, Home, exclusive_lock, prepare_home, write_private
 from noetl_stream.local.nats_server import NatsServer
 from noetl_stream.local.postgres_server import PostgresServer
@@ -27,9 +26,10 @@ from noetl_stream.local.secrets import (
     load_or_create_secrets,
     save_passwords,
 )
-from noetl_stream.local.server import LocalServer, StartingServer
+from noetl_stream.local.server_process import LocalServer, StartingServer
+from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.sealing.keys import Unprinted
-from noetl_stream.settings.environment import DEFAULT_POOL
+from noetl_stream.settings.sources.environment import DEFAULT_POOL
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.problems import problem_kind
 

@@ -23,7 +23,7 @@ from noetl_stream.mcp.changing import changing_tools
 from noetl_stream.mcp.reading import reading_tools
 from noetl_stream.mcp.stdin import lines_of_stdin
 from noetl_stream.mcp.tools import AnyAgentTool, Door, PerformedTool, Toolbox
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.roles import Role
 
 log = logging.getLogger(__name__)

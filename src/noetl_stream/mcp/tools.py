@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import Forbidden, NotFound, UsageError
 from noetl_stream.mcp.answers import ToolAnswer
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from noetl_stream.errors import PayloadRefused, TooDeep
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 
 CredentialValue: TypeAlias = str | dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, cast
 
 import msgspec
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import KINDS
-from noetl_stream.model.events.parts import Entity, EvaluatedGuard, EventStatus, Source
+from noetl_stream.model.events.fact_parts import Entity, EvaluatedGuard, EventStatus, Source
+from noetl_stream.model.json import codec
 
 Time = Annotated[
     str, msgspec.Meta(description="UTC, ISO 8601, in milliseconds.", extra_json_schema={"format": "date-time"})

@@ -142,8 +142,8 @@ class FullEntry(RecordEntry, frozen=True):
 class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ``decided`` message: one segment of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
 
-    ``entries`` are read by :func:`noetl_stream.model.codec.decode_entry`. ``through`` is the stream sequence of the
-    last reported message of this execution folded before the record, with effect or without.
+    ``entries`` are read by :func:`noetl_stream.model.json.codec.decode_entry`. ``through`` is the stream sequence of
+    the last reported message of this execution folded before the record, with effect or without.
     """
 
     execution: str

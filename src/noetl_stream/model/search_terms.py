@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 
 MAX_WORDS: Final = 128
 """How many words of an error are indexed, from its beginning."""

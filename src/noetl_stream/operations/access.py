@@ -16,7 +16,18 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
 from noetl_stream.operations.recording import OnRecord, unrecorded
-from noetl_stream.ports.access import (
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.access import (
+    MOST_SEARCHED,
+    ApiTokenDocument,
+    AuditEntryDocument,
+    AuditPage,
+    NewApiTokenDocument,
+    NewToken,
+)
+from noetl_stream.ports.operations.problems import problem_kind
+from noetl_stream.ports.stores.catalog import is_path
+from noetl_stream.ports.stores.identities import (
     LOCAL_NAME,
     Audit,
     AuditedAnswer,
@@ -28,17 +39,6 @@ from noetl_stream.ports.access import (
     hash_of,
     token_text,
 )
-from noetl_stream.ports.catalog import is_path
-from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.access import (
-    MOST_SEARCHED,
-    ApiTokenDocument,
-    AuditEntryDocument,
-    AuditPage,
-    NewApiTokenDocument,
-    NewToken,
-)
-from noetl_stream.ports.operations.problems import problem_kind
 
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 SEED_BYTES: Final = 32

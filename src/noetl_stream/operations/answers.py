@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.protocol import subjects
 
 log = logging.getLogger(__name__)
 

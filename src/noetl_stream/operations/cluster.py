@@ -12,21 +12,16 @@ from msgspec.structs import asdict
 
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.operations.answers import workers_of
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.limits import limit_page, limit_with_slots
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.recording import OnRecord, unrecorded
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue, QueuedPool
-from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
-from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.operations.cluster import (
     ChildUseDocument,
     DeadLetterDocument,
@@ -38,7 +33,12 @@ from noetl_stream.ports.operations.cluster import (
     WorkerDocument,
 )
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.command_queue import CommandQueue, QueuedPool
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.protocol import subjects
 
 OLDEST_S: Final = 0.5
 """How long a server may take to say how long commands have waited."""
@@ -249,8 +249,8 @@ def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
 
 
 class DirectReadiness:
-    """A :class:`~noetl_stream.ports.gateway.Readiness`. Callers are anonymous: no message contains an address, and
-    however many ask at once, each store is asked once.
+    """A :class:`~noetl_stream.ports.stores.idempotency.Readiness`. Callers are anonymous: no message contains an
+    address, and however many ask at once, each store is asked once.
     """
 
     def __init__(self, log: EventLog, store: Store, bus: Bus) -> None:
@@ -260,7 +260,7 @@ class DirectReadiness:
         self._probes: SharedLoads[str, list[str]] = SharedLoads()
 
     async def missing(self) -> list[str]:
-        """See :meth:`noetl_stream.ports.gateway.Readiness.missing`."""
+        """See :meth:`noetl_stream.ports.stores.idempotency.Readiness.missing`."""
         return await self._probes.get("missing", self._probe)
 
     async def _probe(self) -> list[str]:

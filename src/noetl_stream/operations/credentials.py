@@ -8,13 +8,13 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.credential import CREDENTIAL_NAME, CredentialValue, check_secrets
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.json import codec
 from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.playbook.suggestions import did_you_mean
-from noetl_stream.ports.credentials import CredentialInfo, Credentials, NewCredential
 from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
+from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials, NewCredential
 from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
 MAX_VALUE_BYTES: Final = 64 * 1024

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from noetl_stream.errors import NotFound
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import LIMIT, LimitSlot, LimitState, aggregate_id
 from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.json import codec
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.ports.aggregates import AggregateRow
-from noetl_stream.ports.limits import LimitSlotRow
 from noetl_stream.ports.operations.limits import (
     AwaitedSlotDocument,
     LimitDocument,
@@ -21,7 +19,9 @@ from noetl_stream.ports.operations.limits import (
     RateDocument,
     SlotDocument,
 )
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.aggregates import AggregateRow
+from noetl_stream.ports.stores.limit_slots import LimitSlotRow
+from noetl_stream.ports.stores.store import Store
 
 SLOTS_SHOWN: Final = 100
 """Of those that hold a key, and of those that wait."""

@@ -9,8 +9,8 @@ from typing import Final
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Living
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.idempotency import Living
+from noetl_stream.ports.stores.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ MOST_STUCK: Final = 100
 
 
 class DirectLiving:
-    """:class:`~noetl_stream.ports.gateway.LivingExecutions`, counted once, however many ask here.
+    """:class:`~noetl_stream.ports.stores.idempotency.LivingExecutions`, counted once, however many ask here.
 
     Args:
         kept_s: How long a count is not repeated.
@@ -39,7 +39,7 @@ class DirectLiving:
         self._counted_s = float("-inf")
 
     async def count(self) -> Living | None:
-        """See :meth:`noetl_stream.ports.gateway.LivingExecutions.count`."""
+        """See :meth:`noetl_stream.ports.stores.idempotency.LivingExecutions.count`."""
         if self._clock.monotonic_s() - self._counted_s < self._kept_s:
             return self._last
         return await self._counts.get("", self._count)

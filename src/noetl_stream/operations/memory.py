@@ -9,14 +9,16 @@ from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.messages import MemoryUse
 from noetl_stream.operations.answers import server_uses, workers_of
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.command_queue import CommandQueue
 
 log = logging.getLogger(__name__)
 
 
 class DirectMemory:
-    """:class:`~noetl_stream.ports.gateway.Memory`, asked of all processes over NATS; once, however many ask here."""
+    """:class:`~noetl_stream.ports.stores.idempotency.Memory`, asked of all processes over NATS; once, however many ask
+    here.
+    """
 
     def __init__(self, queue: CommandQueue, bus: Bus) -> None:
         self._queue = queue
@@ -24,7 +26,7 @@ class DirectMemory:
         self._asked: SharedLoads[str, list[MemoryUse]] = SharedLoads()
 
     async def uses(self) -> list[MemoryUse]:
-        """See :meth:`noetl_stream.ports.gateway.Memory.uses`."""
+        """See :meth:`noetl_stream.ports.stores.idempotency.Memory.uses`."""
         return await self._asked.get("uses", self._ask_all)
 
     async def _ask_all(self) -> list[MemoryUse]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from noetl_stream.errors import PayloadRefused, UsageError
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 
 Row = TypeVar("Row")
 

@@ -10,16 +10,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import asdict
 
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.json import codec
 from noetl_stream.model.paths import covers
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
-from noetl_stream.ports.catalog import (
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.graphs import GraphDocument
+from noetl_stream.ports.operations.playbooks import (
+    CheckedDocument,
+    PlaybookDiffDocument,
+    PlaybookDocument,
+    PlaybookPage,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.stores.catalog import (
     PLAYBOOK,
     SCHEMA,
     Address,
@@ -35,24 +46,13 @@ from noetl_stream.ports.catalog import (
     read_address,
     words_in,
 )
-from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.graphs import GraphDocument
-from noetl_stream.ports.operations.playbooks import (
-    CheckedDocument,
-    PlaybookDiffDocument,
-    PlaybookDocument,
-    PlaybookPage,
-    PlaybookWithSourceDocument,
-    RegisteredDocument,
-)
-from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.check.calls import PlaybookCall
     from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
     from noetl_stream.playbook.plan import Plan
-    from noetl_stream.playbook.trigger.document import TriggerDocument
+    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
 STATISTICS_MS = 7 * 24 * 3_600_000

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.aggregates.schedules import ScheduleKind, ScheduleState
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     SCHEDULE,
     Overlap,
@@ -23,13 +22,11 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import uuid7
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import RequestRefused, Requests, Unanswered, ask_aggregate, patience
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.recording import OnRecord, unrecorded
-from noetl_stream.playbook.schedule.document import ScheduleDocument
-from noetl_stream.ports.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.catalog import Catalog, CatalogEntry
+from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.schedules import (
@@ -44,7 +41,10 @@ from noetl_stream.ports.operations.schedules import (
     TimetableDocument,
     UpcomingDocument,
 )
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
+from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.schedule.recurrence import END_MS, Recurrence, jitter_of
 from noetl_stream.schedule.zones import iso_in, offset_s, zone_named
 

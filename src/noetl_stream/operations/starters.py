@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from noetl_stream.ports.catalog import CatalogEntry
+from noetl_stream.ports.stores.catalog import CatalogEntry
 
 if TYPE_CHECKING:  # lists of the catalog need none of it
     from noetl_stream.operations.schedules import DirectSchedules

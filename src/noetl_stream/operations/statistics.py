@@ -16,8 +16,8 @@ from noetl_stream.ports.operations.statistics import (
     StatisticsBucketDocument,
     StepStatisticsDocument,
 )
-from noetl_stream.ports.store import Store
-from noetl_stream.ports.tallies import RecentExecution
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.stores.tallies import RecentExecution
 
 MAX_COUNTED: Final = 10_000
 """Executions that are counted, the newest ones: a look-up in an index and some milliseconds of sorting."""

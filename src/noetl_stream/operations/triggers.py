@@ -9,7 +9,6 @@ from urllib.parse import quote
 import msgspec
 
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, Unreachable, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     TRIGGER,
     EventReceived,
@@ -24,6 +23,7 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import derive, uuid7
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookQuestion
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.submit import RequestRefused, Requests, ask_aggregate
@@ -31,10 +31,6 @@ from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.playbook.trigger.notification import notify_playbook
-from noetl_stream.ports import subjects
-from noetl_stream.ports.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.catalog import Catalog, CatalogEntry, KindTaken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.http import API
@@ -48,13 +44,17 @@ from noetl_stream.ports.operations.triggers import (
     TriggerStateDocument,
     TriggerStreamDocument,
 )
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
+from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry, KindTaken
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.protocol import subjects
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 if TYPE_CHECKING:
     from noetl_stream.engine.aggregates.triggers import TriggerState
-    from noetl_stream.playbook.trigger.document import TriggerDocument
     from noetl_stream.playbook.trigger.notification import Notification
+    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""

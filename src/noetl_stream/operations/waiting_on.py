@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.engine.scope import admission_scope, arc_scope
 from noetl_stream.engine.state import Execution, StepRun, Timer, WaitingToken
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import EvaluatedGuard, Wait
 from noetl_stream.model.ids import timer_of
+from noetl_stream.model.json import codec
 from noetl_stream.playbook.plan import Plan, WaitPlan
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,

@@ -13,7 +13,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
 
 if TYPE_CHECKING:  # reading plans needs neither the compiler nor Jinja
-    from noetl_stream.playbook.results.schema import ResultSchema
+    from noetl_stream.playbook.results.result_schema import ResultSchema
     from noetl_stream.playbook.workload import WorkloadSchema
     from noetl_stream.template import Guard, Template
 

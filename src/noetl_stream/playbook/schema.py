@@ -21,7 +21,7 @@ from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import document, flow_control, layering, loop, policy, step, sugar, task, workbook
 from noetl_stream.playbook.model.sections import Required, Reserved, Section
 from noetl_stream.playbook.model.shapes import NULL, SECONDS, Schema, list_of, ref, section
-from noetl_stream.playbook.results.schema import DIALECT, NamedSchema
+from noetl_stream.playbook.results.result_schema import DIALECT, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.playbook.workload import MAX_CHOICES

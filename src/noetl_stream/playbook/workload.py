@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.errors import WorkloadRefused
-from noetl_stream.model.codec import encode
+from noetl_stream.model.json.codec import encode
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.sections import is_null
 from noetl_stream.playbook.results.comparisons import Counted, counted, part_beyond
-from noetl_stream.playbook.results.schema import Dialect, at_pointer, read_json_schema
+from noetl_stream.playbook.results.result_schema import Dialect, at_pointer, read_json_schema
 from noetl_stream.playbook.results.validator import Mismatch, Validator
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Sequence, walk
 

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.model import codec, events
-from noetl_stream.model.composite import expanded
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Token
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import StoredEvent
 
 RUNS_SHOWN: Final = 50
 

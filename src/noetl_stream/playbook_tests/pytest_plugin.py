@@ -104,7 +104,7 @@ def _runner(config: pytest.Config) -> TestRunner:
     if _RUNNER not in config.stash:
         from noetl_stream.model.limits import operator_limits
         from noetl_stream.playbook_tests.run import TestRunner
-        from noetl_stream.settings.environment import limit_settings
+        from noetl_stream.settings.sources.environment import limit_settings
         from noetl_stream.tools.registry import load_tools
 
         config.stash[_RUNNER] = TestRunner(load_tools(), operator_limits(limit_settings()))

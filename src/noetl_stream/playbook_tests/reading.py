@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from noetl_stream.model.merging import deep_merge
+from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.outcome import ERROR_KINDS, ErrorInfo
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.model.document import check_kind

@@ -36,7 +36,7 @@ from noetl_stream.playbook_tests.loading import LoadedTest
 from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExecution, MemoryStack
 from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.telemetry.logs import ROOT_NAME
+from noetl_stream.telemetry.structured_logs import ROOT_NAME
 from noetl_stream.tools.registry import KindOff, ToolClass, kinds_of
 
 _REQUESTS: Final[Mapping[str, type[Any]]] = {

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from noetl_stream.model.outcome import ERROR_KINDS
 from noetl_stream.playbook.model.document import API_VERSION
 from noetl_stream.playbook.model.sections import Required, Section
-from noetl_stream.playbook.results.schema import DIALECT
+from noetl_stream.playbook.results.result_schema import DIALECT
 from noetl_stream.playbook_tests.reading import REAL_KINDS, STATUSES, VERBS
 from noetl_stream.playbook_tests.sections import (
     KIND,

@@ -12,11 +12,11 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_loop
 from noetl_stream.engine.state import Execution
 from noetl_stream.lru import LruCache
@@ -35,16 +35,16 @@ from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import KeychainPlan, Plan
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.ports.stores.store import ExecutionRow
+from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.server.answers.capabilities import Capabilities
-from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.assembly import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
-from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 SLOTS: Final = 256

@@ -12,7 +12,7 @@ import msgspec
 
 from noetl_stream.adapters.simulated_time import simulated_loop
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook_tests.document import Stub
 from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from noetl_stream.ports.retention import Month
+from noetl_stream.ports.stores.retention import Month
 
 Sink = Callable[[bytes], Coroutine[Any, Any, None]]
 """Takes the next bytes of a table: lines of Postgres's text format, cut anywhere."""

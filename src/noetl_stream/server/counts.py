@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from noetl_stream.model.status import ENDED
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
 from noetl_stream.telemetry.measures import Durations
 
 

@@ -12,7 +12,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NotReady
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import KnownServer
+from noetl_stream.ports.stores.store import KnownServer
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from noetl_stream.errors import (
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.ports import subjects
-from noetl_stream.ports.reaching import until_reached
+from noetl_stream.protocol import subjects
 from noetl_stream.server.answers.responder import RequestResponder
+from noetl_stream.server.assembly import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.inputs.aggregate_inputs import DueTimers, LeftSlots, StreamInputs
 from noetl_stream.server.inputs.inbox_messages import InboxMessages
@@ -34,9 +34,9 @@ from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.ownership.housekeeping import UPKEEP, Housekeeping, PartitionAssignment
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
-from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.reconcile import Reconciler
+from noetl_stream.storage.availability import until_reached
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What tasks may connect to; part of :mod:`noetl_stream.settings.environment`."""
+"""What tasks may connect to; part of :mod:`noetl_stream.settings.sources.environment`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the identity provider; part of :mod:`noetl_stream.settings.environment`."""
+"""Settings of the identity provider; part of :mod:`noetl_stream.settings.sources.environment`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's permissions for a worker's tools; part of :mod:`noetl_stream.settings.environment`."""
+"""The operator's permissions for a worker's tools; part of :mod:`noetl_stream.settings.sources.environment`."""
 
 from __future__ import annotations
 

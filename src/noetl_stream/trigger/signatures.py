@@ -17,7 +17,7 @@ import msgspec
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, Verification
-from noetl_stream.model.codec import decode_value
+from noetl_stream.model.json.codec import decode_value
 
 MAX_SECRETS: Final = 5
 """Secrets that are valid at the same time, while one is replaced by another."""

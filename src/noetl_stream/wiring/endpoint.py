@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.keys import Unprinted
-from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
-from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionSettings
+from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.streams import Spread
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.settings.traces import TraceSettings

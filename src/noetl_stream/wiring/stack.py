@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from noetl_stream.errors import NotReady, UsageError
-from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import read_private
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
-from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import (
     COMMAND_WAIT_S,
@@ -175,7 +175,7 @@ def _credential_keys(settings: Settings) -> tuple[str, ...]:
 
 async def prepare_embedded(stack: StackAccess) -> None:
     """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
-    from noetl_stream.adapters.postgres.migrate import schema_mark  # a worker knows no Postgres
+    from noetl_stream.adapters.postgres.schema.migrate import schema_mark  # a worker knows no Postgres
 
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
@@ -185,7 +185,7 @@ async def prepare_embedded(stack: StackAccess) -> None:
 
 async def prepare_once(stack: StackAccess) -> None:
     """Prepares an embedded stack unless a program that prepares the same has done so."""
-    from noetl_stream.adapters.postgres.migrate import schema_mark
+    from noetl_stream.adapters.postgres.schema.migrate import schema_mark
 
     if stack.embedded is not None and not stack.embedded.is_prepared(schema_mark()):
         await prepare_embedded(stack)

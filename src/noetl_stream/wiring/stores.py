@@ -13,34 +13,34 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.concurrency import Deferred
 from noetl_stream.errors import UsageError, page
 from noetl_stream.operations.executions.submit import Requests
-from noetl_stream.ports.permissions import GATEWAY
-from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.protocol.nats_permissions import GATEWAY
+from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
-from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
 
 if TYPE_CHECKING:  # each process imports what it uses: a command that reads takes a third of the time, and a worker
     # knows no Postgres
     from noetl_stream.adapters.nats.blobs import NatsBlobs
     from noetl_stream.adapters.nats.bus import NatsBus
-    from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-    from noetl_stream.adapters.nats.connection import NatsConnection
-    from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
+    from noetl_stream.adapters.nats.cluster_report import NatsOwnDiagnosis
+    from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+    from noetl_stream.adapters.nats.connections.connection import NatsConnection
     from noetl_stream.adapters.nats.event_log import NatsEventLog
     from noetl_stream.adapters.nats.streams import StreamDocument
     from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
     from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
     from noetl_stream.adapters.postgres.store import PostgresStore
-    from noetl_stream.ports.blobs import Blobs
-    from noetl_stream.ports.bus import Bus
-    from noetl_stream.ports.command_queue import CommandQueue
-    from noetl_stream.ports.diagnosis import NatsDiagnosis
-    from noetl_stream.ports.event_log import EventLog
-    from noetl_stream.ports.task_logs import TaskLogs
-    from noetl_stream.ports.trigger_streams import TriggerStreams
+    from noetl_stream.ports.self_reports import NatsDiagnosis
+    from noetl_stream.ports.streams.blobs import Blobs
+    from noetl_stream.ports.streams.bus import Bus
+    from noetl_stream.ports.streams.command_queue import CommandQueue
+    from noetl_stream.ports.streams.event_log import EventLog
+    from noetl_stream.ports.streams.task_logs import TaskLogs
+    from noetl_stream.ports.streams.trigger_streams import TriggerStreams
     from noetl_stream.telemetry.measures import Reading
 
 SETUP_HINT: Final = (
@@ -71,13 +71,13 @@ class NatsPorts(msgspec.Struct, frozen=True):
     @property
     def diagnosis(self) -> NatsOwnDiagnosis:
         """NATS's report on itself, for `doctor` alone."""
-        from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
+        from noetl_stream.adapters.nats.cluster_report import NatsOwnDiagnosis
 
         return NatsOwnDiagnosis(self.nats)
 
     def readings(self) -> Sequence[Reading]:
         """What the connection measures."""
-        from noetl_stream.adapters.nats.readings import nats_readings
+        from noetl_stream.adapters.nats.connections.readings import nats_readings
 
         return nats_readings(self.nats, self.log, self.queue, self.blobs)
 
@@ -163,7 +163,7 @@ async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float =
     """Connects to NATS alone. Arguments and errors: as of :func:`connect`."""
     from noetl_stream.adapters.nats.blobs import NatsBlobs
     from noetl_stream.adapters.nats.bus import NatsBus
-    from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+    from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
     from noetl_stream.adapters.nats.event_log import NatsEventLog
     from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 
@@ -246,7 +246,7 @@ async def _at_hand(ports: NatsPorts) -> NatsPorts:
 
 async def open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
     """A connection to NATS alone. Arguments and errors: as of :func:`connect`."""
-    from noetl_stream.adapters.nats.connection import NatsConnection
+    from noetl_stream.adapters.nats.connections.connection import NatsConnection
 
     return await NatsConnection.open(
         endpoint.nats_url,
@@ -280,7 +280,7 @@ def required_dsn(endpoint: Endpoint) -> str:
 
 async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str]:
     """Creates or upgrades the schema, and with ``roles`` the roles; returns the names of the migrations applied."""
-    from noetl_stream.adapters.postgres.migrate import migrate
+    from noetl_stream.adapters.postgres.schema.migrate import migrate
 
     return await migrate(required_dsn(endpoint), roles=roles)
 

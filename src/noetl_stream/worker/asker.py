@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ShownCommand, StepCommand, WorkerQuestion
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.worker.waiting import ask
 
 

@@ -8,10 +8,10 @@ from collections.abc import Collection
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Stop
 from noetl_stream.worker.command.run import CommandRun
-from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
+from noetl_stream.worker.worker_limits import MAX_STOPPED_REMEMBERED
 
 log = logging.getLogger(__name__)
 

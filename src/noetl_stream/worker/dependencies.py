@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.traces import Tracing
 from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.results import Pages
 from noetl_stream.worker.counts import WorkerCounts
 from noetl_stream.worker.nonces import Nonces
-from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.schemas import Schemas
 from noetl_stream.worker.secrets.keychain import Keychain
 from noetl_stream.worker.task_logs.publisher import LogPublisher

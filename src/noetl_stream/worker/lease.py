@@ -10,8 +10,8 @@ from typing import Protocol
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue, Delivery
-from noetl_stream.worker import limits
+from noetl_stream.ports.streams.command_queue import CommandQueue, Delivery
+from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.waiting import within
 
 log = logging.getLogger(__name__)

@@ -8,16 +8,16 @@ from typing import Any
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.model import pieces
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import PlaybookQuestion, StepCommand
 from noetl_stream.playbook.compile.compiler import check_document
-from noetl_stream.playbook.results.schema import ResultSchema
+from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.playbook.results.validator import Mismatch, Validator
-from noetl_stream.ports import subjects
+from noetl_stream.protocol import subjects
 from noetl_stream.worker.asker import Asker
-from noetl_stream.worker.limits import SCHEMAS_KEPT
-from noetl_stream.worker.playbooks import read_answer
+from noetl_stream.worker.child_playbooks import read_answer
+from noetl_stream.worker.worker_limits import SCHEMAS_KEPT
 
 
 class SchemaUnusable(NoetlError):

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import OutcomeUnknown, Unreachable
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.worker.limits import FIRST_PAUSE_S, LONGEST_ANSWER_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.worker.worker_limits import FIRST_PAUSE_S, LONGEST_ANSWER_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")

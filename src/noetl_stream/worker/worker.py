@@ -12,22 +12,23 @@ from typing import Any, Final, TypeVar
 import noetl_stream
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, ChildUse, MemoryUse, WorkerPresence
-from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus, Handler, Subscription
+from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource, Delivery
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
-from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
+from noetl_stream.protocol import subjects
+from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S
 from noetl_stream.tools.capacity import Bounded
 from noetl_stream.tools.contract import Tool, WorkerUnfit
 from noetl_stream.tools.registry import KindOff
-from noetl_stream.worker import limits
+from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.cancellation import Cancellations
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.command.unreadable import UnreadableCommands
@@ -35,7 +36,6 @@ from noetl_stream.worker.counts import WorkerCounts
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.nonces import Nonces
-from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.task_logs.publisher import LogPublisher
 from noetl_stream.worker.waiting import persist, within

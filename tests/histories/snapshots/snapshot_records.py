@@ -21,7 +21,7 @@ from noetl_stream.engine.replay import recorded_facts
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, StoredState, digest_of_snapshot, encode_state
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.limits import Limits
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
 
 FOLDER: Final = Path(__file__).parent
 EVERY: Final = 20

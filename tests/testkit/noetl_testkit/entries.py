@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.store import EntryRow, StoredEntry, Tick
+from noetl_stream.ports.stores.store import EntryRow, StoredEntry, Tick
+from noetl_stream.storage.journal import events_of
 
 
 def events_in(tick: Tick) -> list[tuple[str, str]]:

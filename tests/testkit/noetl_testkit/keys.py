@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import StepCommand
-from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.server.answers.capabilities import Capabilities

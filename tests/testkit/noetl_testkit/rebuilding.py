@@ -8,13 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.model import codec
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.aggregates import is_aggregate
+from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.ports.catalog import Catalog
-from noetl_stream.ports.store import EntryRow, ExecutionRow, RequestRow, TimerRow
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.ports.stores.catalog import Catalog
+from noetl_stream.ports.stores.store import EntryRow, ExecutionRow, RequestRow, TimerRow
+from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.server.rebuild import rebuild
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on

@@ -24,8 +24,8 @@ from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
-from noetl_stream.settings.environment import object_endpoints
 from noetl_stream.settings.places import ObjectAddress
+from noetl_stream.settings.sources.environment import object_endpoints
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

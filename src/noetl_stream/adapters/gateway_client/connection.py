@@ -21,8 +21,8 @@ from noetl_stream.errors import (
     Unreachable,
     UsageError,
 )
-from noetl_stream.model import codec
 from noetl_stream.model.ids import uuid7
+from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import DocumentPage, document_of
 from noetl_stream.ports.operations.http import API

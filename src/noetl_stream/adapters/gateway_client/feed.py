@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.errors import TooBusy, Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.json import codec
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.executions import ExecutionDocument

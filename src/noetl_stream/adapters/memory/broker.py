@@ -60,7 +60,7 @@ class MemoryBroker:
 
 
 class MemoryBlobs:
-    """:class:`~noetl_stream.ports.blobs.Blobs` in memory."""
+    """:class:`~noetl_stream.ports.streams.blobs.Blobs` in memory."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

@@ -8,7 +8,7 @@ from itertools import count
 
 from noetl_stream.adapters.memory.line import Line
 from noetl_stream.concurrency import end_tasks, first_done
-from noetl_stream.ports.bus import Handler
+from noetl_stream.ports.streams.bus import Handler
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class MemorySubscription:
 
 
 class MemoryBus:
-    """:class:`~noetl_stream.ports.bus.Bus` in memory. Subjects have ``*`` for one token and ``>`` for the rest."""
+    """:class:`~noetl_stream.ports.streams.bus.Bus` in memory. Subjects have ``*`` for one token and ``>`` for the
+    rest.
+    """
 
     def __init__(self, line: Line) -> None:
         self._line = line

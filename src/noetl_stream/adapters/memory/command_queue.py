@@ -14,8 +14,8 @@ from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.priorities import PriorityTurns
-from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import command_subject
+from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool
+from noetl_stream.protocol.subjects import command_subject
 
 ACK_WAIT_S = 30.0
 
@@ -41,7 +41,7 @@ NO_FENCE = Fence(0, "", 0)
 
 
 class MemoryDelivery:
-    """:class:`~noetl_stream.ports.command_queue.Delivery` in memory."""
+    """:class:`~noetl_stream.ports.streams.command_queue.Delivery` in memory."""
 
     def __init__(self, queue: MemoryCommandQueue, stored: _Stored) -> None:
         self.subject = stored.subject
@@ -67,7 +67,7 @@ class MemoryDelivery:
 
 
 class MemoryCommandSource:
-    """:class:`~noetl_stream.ports.command_queue.CommandSource` in memory."""
+    """:class:`~noetl_stream.ports.streams.command_queue.CommandSource` in memory."""
 
     def __init__(self, queue: MemoryCommandQueue, pool: str, connected_ms: int) -> None:
         self.connected_ms = connected_ms
@@ -111,7 +111,7 @@ class MemoryCommandSource:
 
 
 class MemoryCommandQueue:
-    """:class:`~noetl_stream.ports.command_queue.CommandQueue` in memory; one object serves all roles of a test.
+    """:class:`~noetl_stream.ports.streams.command_queue.CommandQueue` in memory; one object serves all roles of a test.
 
     Leases run by the clock; with a clock that does not notify, call :meth:`dispatch` after advancing it.
     """

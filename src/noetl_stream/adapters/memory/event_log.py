@@ -10,8 +10,8 @@ from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports import subjects
-from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.protocol import subjects
 
 
 class StoredMessage(NamedTuple):
@@ -23,7 +23,7 @@ class StoredMessage(NamedTuple):
 
 
 class MemoryEventReader:
-    """:class:`~noetl_stream.ports.event_log.EventReader` in memory."""
+    """:class:`~noetl_stream.ports.streams.event_log.EventReader` in memory."""
 
     def __init__(
         self, log: MemoryEventLog, line: Line, partitions: frozenset[int], after: int, records: bool = False
@@ -97,7 +97,7 @@ class MemoryEventReader:
 
 
 class MemoryEventLog:
-    """:class:`~noetl_stream.ports.event_log.EventLog` in memory; one object serves all roles of a test."""
+    """:class:`~noetl_stream.ports.streams.event_log.EventLog` in memory; one object serves all roles of a test."""
 
     def __init__(self, line: Line, bus: MemoryBus) -> None:
         self._line = line

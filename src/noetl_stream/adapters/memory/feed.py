@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.model import codec
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.rows import columns_of
-from noetl_stream.ports.store import FedEvent, FeedFloor
+from noetl_stream.ports.stores.store import FedEvent, FeedFloor
+from noetl_stream.protocol.rows import columns_of
 
 
 class MemoryFeed:
-    """A :class:`~noetl_stream.ports.store.FeedStore` over a :class:`MemoryStore`; the port documents each method."""
+    """A :class:`~noetl_stream.ports.stores.store.FeedStore` over a :class:`MemoryStore`; the port documents each
+    method.
+    """
 
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store

@@ -7,13 +7,15 @@ from typing import Final
 
 from noetl_stream.adapters.memory.line import Line
 from noetl_stream.errors import Unreachable
-from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES, StoredBatch
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, StoredBatch
 
 READ_BATCHES: Final = 64
 
 
 class MemoryTaskLogs:
-    """:class:`~noetl_stream.ports.task_logs.TaskLogs`. What is published while the broker is stopped is not stored."""
+    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs`. What is published while the broker is stopped is not
+    stored.
+    """
 
     def __init__(self, line: Line) -> None:
         self._line = line

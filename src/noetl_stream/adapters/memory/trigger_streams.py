@@ -11,7 +11,7 @@ import msgspec
 from noetl_stream.adapters.memory.line import Line
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import ReaderBroken, StoreMissing
-from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
+from noetl_stream.ports.streams.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage, subject_matches
 
 
@@ -41,7 +41,7 @@ class _Stream(msgspec.Struct):
 
 
 class MemoryTriggerStreams:
-    """:class:`~noetl_stream.ports.trigger_streams.TriggerStreams`, and what its users do with their streams."""
+    """:class:`~noetl_stream.ports.streams.trigger_streams.TriggerStreams`, and what its users do with their streams."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -118,7 +118,9 @@ class MemoryTriggerStreams:
 
 
 class MemoryStreamConsumer:
-    """:class:`~noetl_stream.ports.trigger_streams.StreamConsumer`. Two that read one consumer break each other."""
+    """:class:`~noetl_stream.ports.streams.trigger_streams.StreamConsumer`. Two that read one consumer break each
+    other.
+    """
 
     def __init__(self, streams: MemoryTriggerStreams, stream: _Stream, consumer: _Consumer) -> None:
         self._streams = streams

@@ -15,13 +15,13 @@ from hashlib import sha256
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.streams import stored_message, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.subjects import RESULTS, RESULTS_BUCKET
+from noetl_stream.protocol.subjects import RESULTS, RESULTS_BUCKET
 
 CHUNK_BYTES = 128 * 1024
 CHUNKS_AT_ONCE = 16
@@ -50,7 +50,8 @@ class _Meta(msgspec.Struct):
 
 
 class NatsBlobs:
-    """:class:`~noetl_stream.ports.blobs.Blobs` over the bucket ``noetl-results``; the port documents each method.
+    """:class:`~noetl_stream.ports.streams.blobs.Blobs` over the bucket ``noetl-results``; the port documents each
+    method.
 
     Attributes:
         written_bytes, read_bytes: The size of all values put and read here.

@@ -9,17 +9,17 @@ from collections import deque
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import NO_RESPONDERS
-from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import end_tasks
-from noetl_stream.ports.bus import Handler, Subscription
+from noetl_stream.ports.streams.bus import Handler, Subscription
 
 log = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """:class:`~noetl_stream.ports.bus.Bus` over core NATS; the port documents each method."""
+    """:class:`~noetl_stream.ports.streams.bus.Bus` over core NATS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection) -> None:
         self._connection = connection

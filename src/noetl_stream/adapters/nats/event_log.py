@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
 from noetl_stream.adapters.nats.outbox import (
     LEADER_WAIT_S,
@@ -20,14 +20,16 @@ from noetl_stream.adapters.nats.outbox import (
 from noetl_stream.adapters.nats.protocol import PublishAck, milliseconds
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import UsageError
-from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.ports.streams.event_log import DecidedMessage
+from noetl_stream.protocol import subjects
+from noetl_stream.protocol.subjects import EVENTS
 
 
 class NatsEventLog:
-    """:class:`~noetl_stream.ports.event_log.EventLog` over the stream EVENTS; the port documents each method."""
+    """:class:`~noetl_stream.ports.streams.event_log.EventLog` over the stream EVENTS; the port documents each
+    method.
+    """
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, heartbeat_s: float) -> None:
         self._connection = connection

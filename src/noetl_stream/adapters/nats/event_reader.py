@@ -6,7 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
@@ -16,11 +17,10 @@ from noetl_stream.adapters.nats.protocol import (
 )
 from noetl_stream.adapters.nats.pull import Pull, counted_bytes
 from noetl_stream.adapters.nats.streams import stream_api
-from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.subjects import EVENTS, inputs, partition_patterns
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.protocol.subjects import EVENTS, inputs, partition_patterns
 
 WINDOW = 2048
 """Messages requested ahead of the fold."""
@@ -49,7 +49,8 @@ with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py`
 
 
 class NatsEventReader:
-    """An :class:`~noetl_stream.ports.event_log.EventReader` on an ephemeral pull consumer without acknowledgements.
+    """An :class:`~noetl_stream.ports.streams.event_log.EventReader` on an ephemeral pull consumer without
+    acknowledgements.
 
     Stream sequences have holes (other partitions, journal records), the consumer's own sequence has none: a hole in it
     is a gap. Heartbeats move ``high_water`` too: ``Nats-Last-Stream`` is how far the consumer has read the stream, and

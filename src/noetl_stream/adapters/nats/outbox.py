@@ -12,7 +12,9 @@ import logging
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.refusals import RIGHTS_HINT
+from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import (
     COPY_UNDER_WAY,
     NO_RESPONDERS,
@@ -22,8 +24,6 @@ from noetl_stream.adapters.nats.protocol import (
     decode_publish_ack,
     parse_status,
 )
-from noetl_stream.adapters.nats.refusals import RIGHTS_HINT
-from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 
 RESEND_AFTER_S = 2.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import (
     CONFLICT,
     NANOSECONDS,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import (
     BEING_MOVED,
     MESSAGE_NOT_FOUND,
@@ -23,8 +23,8 @@ from noetl_stream.adapters.nats.protocol import (
 from noetl_stream.errors import Conflict, NotReady, StoreMissing
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import FORMAT
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
-from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
 
 DUPLICATE_WINDOW_S: Final = 120
 
@@ -323,7 +323,7 @@ async def stream_api(
     *,
     timeout_s: float = API_TIMEOUT_S,
 ) -> bytes:
-    """See :meth:`~noetl_stream.adapters.nats.connection.NatsConnection.api`.
+    """See :meth:`~noetl_stream.adapters.nats.connections.connection.NatsConnection.api`.
 
     Raises:
         StoreMissing: ``stream`` does not exist.

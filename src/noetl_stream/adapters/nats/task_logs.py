@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import API_TIMEOUT_S, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, NatsConnection
 from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, Outbox, PendingPublish, hint_for
 from noetl_stream.adapters.nats.protocol import (
     END_OF_BATCH,
@@ -22,8 +22,8 @@ from noetl_stream.adapters.nats.protocol import (
 )
 from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.errors import NoetlError, NotReady
-from noetl_stream.ports.subjects import LOGS, task_logs_of
-from noetl_stream.ports.task_logs import StoredBatch
+from noetl_stream.ports.streams.task_logs import StoredBatch
+from noetl_stream.protocol.subjects import LOGS, task_logs_of
 
 READ_BATCHES: Final = 64
 READ_BYTES: Final = 1024 * 1024
@@ -31,7 +31,7 @@ READ_BYTES: Final = 1024 * 1024
 
 
 class NatsTaskLogs:
-    """:class:`~noetl_stream.ports.task_logs.TaskLogs` over the stream LOGS; the port documents each method."""
+    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` over the stream LOGS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, outbox: Outbox) -> None:
         self._connection = connection

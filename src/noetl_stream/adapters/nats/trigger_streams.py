@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import (
     CONSUMER_NOT_FOUND,
     HEARTBEAT,
@@ -22,13 +23,12 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull, counted_bytes
-from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import set_within
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.subjects import EVENTS
-from noetl_stream.ports.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
+from noetl_stream.ports.streams.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, TriggerMessage
 
 ACK_WAIT_S: Final = 5.0
@@ -78,7 +78,7 @@ class _ConsumerPage(msgspec.Struct):
 
 
 class NatsTriggerStreams:
-    """:class:`~noetl_stream.ports.trigger_streams.TriggerStreams` on NATS; the port documents each method."""
+    """:class:`~noetl_stream.ports.streams.trigger_streams.TriggerStreams` on NATS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, clock: Clock) -> None:
         self._connection = connection
@@ -196,7 +196,7 @@ def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]
 
 
 class NatsStreamConsumer:
-    """:class:`~noetl_stream.ports.trigger_streams.StreamConsumer` on NATS.
+    """:class:`~noetl_stream.ports.streams.trigger_streams.StreamConsumer` on NATS.
 
     The consumer numbers its deliveries without gaps: a gap means that another reader got some. Messages not
     acknowledged come again once NATS has waited for them, among new ones, which are held back until all have come.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.connections.database import Database
 from noetl_stream.adapters.postgres.statements import row_of
-from noetl_stream.ports.aggregates import AggregateRow, HistoryRow
+from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
 
 
 class PostgresAggregates:
-    """:class:`~noetl_stream.ports.aggregates.AggregateStore`; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.aggregates.AggregateStore`; the port documents each method."""
 
     _database: Database
 

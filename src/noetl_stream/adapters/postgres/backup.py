@@ -10,10 +10,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, open_connection, shown_address
-from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated
-from noetl_stream.adapters.postgres.hosts import Connection
-from noetl_stream.adapters.postgres.migrate import (
+from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.connections.hosts import Connection
+from noetl_stream.adapters.postgres.schema.migrate import (
     AppliedMigration,
     known_migrations,
     migrate,
@@ -23,7 +23,7 @@ from noetl_stream.adapters.postgres.migrate import (
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import Conflict, NotReady
 from noetl_stream.ports.backup import DatabaseShape, SequencePosition, Sink, TableShape
-from noetl_stream.ports.retention import Month
+from noetl_stream.ports.stores.retention import Month
 
 NOT_COPIED: Final = ("migration", "server")
 FILLED_BY_MIGRATIONS: Final = ("meta", "partition")

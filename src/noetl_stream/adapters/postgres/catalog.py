@@ -7,19 +7,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.model import codec
-from noetl_stream.ports.catalog import SEARCHED_CHARACTERS, CatalogEntry, entry_named, registered_entry, revision_in
+from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.catalog import (
+    SEARCHED_CHARACTERS,
+    CatalogEntry,
+    entry_named,
+    registered_entry,
+    revision_in,
+)
 
 
 class PostgresCatalog:
-    """:class:`~noetl_stream.ports.catalog.Catalog`; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.catalog.Catalog`; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.register`.
+        """See :meth:`noetl_stream.ports.stores.catalog.Catalog.register`.
 
         Raises:
             PayloadRefused: Postgres rejects a value, such as text with a NUL.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.ports.cursors import Cursor, Repair
+from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.ports.stores.cursors import Cursor, Repair
 
 
 class PostgresCursors:
-    """:class:`~noetl_stream.ports.cursors.Cursors` in ``noetl.partition``; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.cursors.Cursors` in ``noetl.partition``; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

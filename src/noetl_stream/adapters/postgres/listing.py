@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.connections.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.model.status import STATUSES
-from noetl_stream.ports.store import ListedExecution, ListingFilter
-from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
+from noetl_stream.ports.stores.store import ListedExecution, ListingFilter
+from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""
@@ -65,7 +65,7 @@ class _Range(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listing:
-    """The part of :class:`~noetl_stream.ports.store.Store` that lists executions."""
+    """The part of :class:`~noetl_stream.ports.stores.store.Store` that lists executions."""
 
     _database: Database
 

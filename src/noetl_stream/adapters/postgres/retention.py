@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.ports.retention import LivingExecution, Month, StartedExecution
+from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.ports.stores.retention import LivingExecution, Month, StartedExecution
 
 
 class PostgresRetention:
-    """:class:`~noetl_stream.ports.retention.RetentionStore`; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.retention.RetentionStore`; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -29,12 +29,12 @@ import asyncpg
 import msgspec
 from msgspec.structs import astuple
 
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
-from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.ports.credentials import NewCredential
-from noetl_stream.ports.rows import Json, Row, column_types, columns
-from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
-from noetl_stream.ports.tallies import RecentExecution
+from noetl_stream.ports.stores.catalog import CatalogEntry
+from noetl_stream.ports.stores.credentials import NewCredential
+from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
+from noetl_stream.ports.stores.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
+from noetl_stream.ports.stores.tallies import RecentExecution
+from noetl_stream.protocol.rows import Json, Row, column_types, columns
 
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,

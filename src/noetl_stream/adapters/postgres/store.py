@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.access import (
+from noetl_stream.adapters.postgres.aggregates import PostgresAggregates
+from noetl_stream.adapters.postgres.catalog import PostgresCatalog
+from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.connections.leases import Leases
+from noetl_stream.adapters.postgres.connections.writer import COMMIT_TIMEOUT_S, Writer
+from noetl_stream.adapters.postgres.cursors import PostgresCursors
+from noetl_stream.adapters.postgres.identities import (
     PostgresAudit,
     PostgresCredentials,
     PostgresIdempotency,
@@ -17,25 +23,18 @@ from noetl_stream.adapters.postgres.access import (
     PostgresSessions,
     PostgresTokens,
 )
-from noetl_stream.adapters.postgres.aggregates import PostgresAggregates
-from noetl_stream.adapters.postgres.catalog import PostgresCatalog
-from noetl_stream.adapters.postgres.cursors import PostgresCursors
-from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.adapters.postgres.leases import Leases
-from noetl_stream.adapters.postgres.limits import PostgresLimits
+from noetl_stream.adapters.postgres.limit_slots import PostgresLimits
 from noetl_stream.adapters.postgres.listing import Listing
-from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema, require_texts
+from noetl_stream.adapters.postgres.schema.migrate import AppliedMigration, require_schema, require_texts
 from noetl_stream.adapters.postgres.statements import row_of
-from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import Fenced, NotReady
-from noetl_stream.model import codec
-from noetl_stream.model.composite import holding
+from noetl_stream.model.events.composite import holding
 from noetl_stream.model.ids import partition_count
+from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
-from noetl_stream.ports.journal import events_of, last_position, page_of, results_of
-from noetl_stream.ports.store import (
+from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
+from noetl_stream.ports.stores.store import (
     ExecutionRow,
     FedEvent,
     FeedFloor,
@@ -52,10 +51,11 @@ from noetl_stream.ports.store import (
     Tick,
     TimerRow,
 )
-from noetl_stream.settings.environment import EMBEDDED_CLUSTER
+from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
+from noetl_stream.storage.journal import events_of, last_position, page_of, results_of
 
 if TYPE_CHECKING:  # commands that read start faster without them
-    from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
+    from noetl_stream.adapters.postgres.database_report import PostgresDiagnosis
     from noetl_stream.adapters.postgres.retention import PostgresRetention
 
 ENTRIES_AT_ONCE: Final = 500
@@ -66,7 +66,8 @@ EVENTS_AT_ONCE: Final = 5_000
 
 
 class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
-    """:class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database; the port documents each method.
+    """:class:`~noetl_stream.ports.stores.store.Store` in the schema ``noetl`` of one database; the port documents each
+    method.
 
     The other ports over the same connections are its attributes.
     """
@@ -88,7 +89,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
 
     @cached_property
     def diagnosis(self) -> PostgresDiagnosis:
-        from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
+        from noetl_stream.adapters.postgres.database_report import PostgresDiagnosis
 
         return PostgresDiagnosis(self._database)
 
@@ -104,7 +105,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     ) -> PostgresStore:
         """Connects to ``dsn``, a ``postgresql://`` URL. The schema is not checked: call :meth:`verify`.
 
-        ``name`` and ``patience_s`` as of :meth:`~noetl_stream.adapters.postgres.database.Database.open`.
+        ``name`` and ``patience_s`` as of :meth:`~noetl_stream.adapters.postgres.connections.database.Database.open`.
 
         Raises:
             Unreachable: no answer within ten seconds, or refused: wrong password, unknown database.
@@ -152,7 +153,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     # --- ticks and leases ---------------------------------------------------------------------------------------------
 
     async def commit(self, tick: Tick) -> None:
-        """See :meth:`noetl_stream.ports.store.Store.commit`.
+        """See :meth:`noetl_stream.ports.stores.store.Store.commit`.
 
         Raises:
             Fenced: nothing was written.
@@ -170,11 +171,11 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
+        """See :meth:`noetl_stream.ports.stores.store.Store.take_over`. Sorted by id."""
         return await self._leases.take_over(owner, lease_s, limit, alive, left)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
+        """See :meth:`noetl_stream.ports.stores.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
 
     async def set_folding(
@@ -342,7 +343,9 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
 
 
 class PostgresFeed:
-    """:class:`~noetl_stream.ports.store.FeedStore` over the table ``noetl.feed``; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.store.FeedStore` over the table ``noetl.feed``; the port documents each
+    method.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -363,7 +366,7 @@ class PostgresFeed:
 
 
 class PostgresDeadLetters:
-    """:class:`~noetl_stream.ports.dead_letters.DeadLetters`; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.dead_letters.DeadLetters`; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -35,7 +35,9 @@ class Activity:
         """Shows what is being done from now on."""
         if not sys.stderr.isatty():
             return
-        from noetl_stream.settings.environment import environment_variable  # the list of commands starts without
+        from noetl_stream.settings.sources.environment import (
+            environment_variable,  # the list of commands starts without
+        )
 
         if environment_variable("TERM") in (None, "", "dumb"):
             return

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.model.ids import uuid7
-from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.process_environment import settings_place, take_settings
+from noetl_stream.settings.sources.environment import Settings
+from noetl_stream.settings.sources.process_environment import settings_place, take_settings
 
 Value = TypeVar("Value")
 

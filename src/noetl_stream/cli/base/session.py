@@ -18,9 +18,9 @@ from noetl_stream.ports.operations.documents import DocumentPage
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.local.background import Background
     from noetl_stream.operations.executions.prepare import CheckedText
-    from noetl_stream.ports.gateway import Idempotency
     from noetl_stream.ports.operations import Operations
-    from noetl_stream.settings.environment import Settings
+    from noetl_stream.ports.stores.idempotency import Idempotency
+    from noetl_stream.settings.sources.environment import Settings
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.cli.base.shipped import INSTALL, is_whole
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import GATEWAY_SCHEMES, Settings, environment_variable
+from noetl_stream.settings.sources.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
 DIRECT: Final = "direct"
 """The context without a gateway."""
@@ -96,7 +96,7 @@ def _chosen_gateway(target: Target, settings: Settings) -> GatewayAddress | None
 def _with_token(url: str, token: str | None, settings: Settings, name: str) -> GatewayAddress:
     """The gateway, with the token of the embedded stack if it is one of its own and no other token is given."""
     if token is None and settings.home_folder is not None:
-        from noetl_stream.local.gateway import gateway_at  # most commands start faster
+        from noetl_stream.local.gateway_address import gateway_at  # most commands start faster
 
         local = gateway_at(settings.home_folder, url)
         if local is not None:

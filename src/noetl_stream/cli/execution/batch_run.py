@@ -41,9 +41,9 @@ from noetl_stream.errors import (
     Unreachable,
     UsageError,
 )
-from noetl_stream.model import codec
 from noetl_stream.model.ids import derive, id_beside
-from noetl_stream.model.merging import deep_merge
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document

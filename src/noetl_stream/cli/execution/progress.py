@@ -10,8 +10,9 @@ from typing import Final, Literal, NamedTuple
 from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.output import say, say_json
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.envelope import EventDocument, iso
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.follow import ProgressUpdate
 from noetl_stream.ports.operations.executions import ReasonDocument

@@ -36,7 +36,7 @@ from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
 from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_text
-from noetl_stream.cli.playbook.source import (
+from noetl_stream.cli.playbook.playbook_source import (
     file_or_address,
     not_there,
     print_diagnostics,
@@ -48,7 +48,7 @@ from noetl_stream.model.traces import read_traceparent
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
-from noetl_stream.settings.environment import callers_traceparent
+from noetl_stream.settings.sources.environment import callers_traceparent
 
 KEYS: Final = (
     *("execution_id", "path", "status", "result", "ctx", "duration_s"),

@@ -13,9 +13,9 @@ import click
 from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.texts import utf8_text
 from noetl_stream.errors import UsageError
-from noetl_stream.model.digits import as_double, digits_lost, digits_lost_text, pointers_lost
-from noetl_stream.model.merging import deep_merge
-from noetl_stream.model.nesting import TOO_DEEP
+from noetl_stream.model.json.digits import as_double, digits_lost, digits_lost_text, pointers_lost
+from noetl_stream.model.json.merging import deep_merge
+from noetl_stream.model.json.nesting import TOO_DEEP
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:

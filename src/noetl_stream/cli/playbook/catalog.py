@@ -15,7 +15,7 @@ from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.execution.selection import labels_of
-from noetl_stream.cli.playbook.source import (
+from noetl_stream.cli.playbook.playbook_source import (
     PlaybookText,
     file_or_address,
     not_there,
@@ -29,10 +29,10 @@ from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.ports.catalog import Address, read_address
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
-from noetl_stream.ports.subjects import command_subject
+from noetl_stream.ports.stores.catalog import Address, read_address
+from noetl_stream.protocol.subjects import command_subject
 
 DIGEST_SHOWN = 12
 Sources = Sequence[tuple[Path, bytes]]

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.cli.playbook.source import judged
+from noetl_stream.cli.playbook.playbook_source import judged
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import Home, read_private, write_private
 from noetl_stream.operations.executions.prepare import CheckedText
-from noetl_stream.settings.environment import Settings, kinds_off, limit_settings
+from noetl_stream.settings.sources.environment import Settings, kinds_off, limit_settings
 
 KEPT: Final = 64
 """How many of the last texts are remembered."""

@@ -8,7 +8,7 @@ from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import texts_of
-from noetl_stream.cli.playbook.source import runnable_plan
+from noetl_stream.cli.playbook.playbook_source import runnable_plan
 
 
 @click.command()
@@ -21,7 +21,7 @@ def graph(playbook: str, output: str, target: Target) -> None:
     The entry has a thick border, a step that joins a hexagon or square corners. Arcs for failures are dashed; what no
     run reaches is grey. `-o svg` is a picture for a browser, `-o dot` for Graphviz, `-o mermaid` for Markdown.
     """
-    from noetl_stream.playbook.drawing.graph import graph_of
+    from noetl_stream.playbook.drawing.drawn_graph import graph_of
     from noetl_stream.playbook.drawing.svg import svg
     from noetl_stream.playbook.drawing.text import dot, mermaid
 

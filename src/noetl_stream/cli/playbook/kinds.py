@@ -6,7 +6,7 @@ import click
 
 from noetl_stream.model.limits import Limits, operator_limits
 from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
-from noetl_stream.settings.environment import kinds_off, limit_settings
+from noetl_stream.settings.sources.environment import kinds_off, limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 kinds_option = click.option(

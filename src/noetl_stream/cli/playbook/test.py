@@ -13,7 +13,7 @@ from noetl_stream.cli.base.output import print_json, print_table, say
 from noetl_stream.cli.playbook.kinds import kinds_option
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.settings.environment import limit_settings
+from noetl_stream.settings.sources.environment import limit_settings
 
 if TYPE_CHECKING:
     from noetl_stream.playbook_tests.coverage import Coverage

@@ -18,7 +18,7 @@ from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.project import write_project
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS
-from noetl_stream.settings.environment import kinds_off
+from noetl_stream.settings.sources.environment import kinds_off
 from noetl_stream.tools.registry import installed_tools
 
 COLUMNS: Final = columns_of("kind", "package", "version", note=lambda kind: "switched off" if kind["is_off"] else "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noetl_stream.engine.aggregates.contract import AggregateKind
-from noetl_stream.engine.aggregates.limits import LimitKind
+from noetl_stream.engine.aggregates.key_limits import LimitKind
 from noetl_stream.engine.aggregates.schedules import ScheduleKind
 from noetl_stream.engine.aggregates.triggers import TriggerKind
 

@@ -9,11 +9,12 @@ from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
 from noetl_stream.engine.evolve.ctx import patched
 from noetl_stream.engine.state import Execution, due_ms
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive, timer_of
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus, Rejection

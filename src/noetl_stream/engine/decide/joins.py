@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Token, TokenAbsorbed, TokenDiscarded, TokenEnqueued, TokenJoined
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 

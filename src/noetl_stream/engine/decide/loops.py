@@ -8,9 +8,10 @@ from typing import Any, Final
 from noetl_stream.engine.evolve.loops import items_of, named_items
 from noetl_stream.engine.scope import expression_failure, snapshot_scope
 from noetl_stream.engine.state import Execution, LoopState, StepRun
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Path
 from noetl_stream.model.ids import command_of, paging_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan

@@ -14,8 +14,8 @@ from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_w
 from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
 from noetl_stream.engine.state import UNSETTLED, Execution, changed
-from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, TokenDiscarded
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Template

@@ -11,10 +11,11 @@ from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, due_ms
-from noetl_stream.model import codec, events
-from noetl_stream.model.composite import StepRan, TokenPassed
+from noetl_stream.model import events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
+from noetl_stream.model.events.composite import StepRan, TokenPassed
 from noetl_stream.model.ids import derive, timer_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, WaitPlan
 

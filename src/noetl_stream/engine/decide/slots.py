@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.scope import expression_failure, snapshot_scope
 from noetl_stream.engine.state import Assignment, Execution, Slot, StepRun, changed, due_ms
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.events import Fact, Path, Wait
 from noetl_stream.model.ids import timer_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LimitPlan, Plan

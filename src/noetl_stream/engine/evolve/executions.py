@@ -11,7 +11,7 @@ from noetl_stream.engine.evolve.ctx import patched, with_ctx
 from noetl_stream.engine.evolve.suspensions import signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, Timer
 from noetl_stream.model import events
-from noetl_stream.model.digits import digits_lost_text
+from noetl_stream.model.json.digits import digits_lost_text
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, PLAYBOOK, ErrorInfo, RunWarning
 

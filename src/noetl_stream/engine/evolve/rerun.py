@@ -11,7 +11,8 @@ from noetl_stream.engine.evolve import Rules, tokens, with_run, without
 from noetl_stream.engine.evolve.ctx import patched, reduce_all
 from noetl_stream.engine.evolve.step_runs import tolerate
 from noetl_stream.engine.state import Execution, LoopState
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.template import ExpressionError
 

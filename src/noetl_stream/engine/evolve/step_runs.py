@@ -15,8 +15,8 @@ from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, named_items, start_level, with_loop
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import events
-from noetl_stream.model.composite import StepRan
 from noetl_stream.model.events import Path
+from noetl_stream.model.events.composite import StepRan
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue

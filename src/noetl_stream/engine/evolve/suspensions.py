@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Rules, without
 from noetl_stream.engine.evolve.step_runs import drop_assignment
 from noetl_stream.engine.state import Assignment, Execution, Slot, Timer
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import child_of, slot_of, timer_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 

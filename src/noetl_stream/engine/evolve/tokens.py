@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Rules, with_run, without
 from noetl_stream.engine.state import Assignment, Execution, RestingBranch, StepRun, WaitingToken
 from noetl_stream.model import events
-from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.events import Token
+from noetl_stream.model.events.composite import TokenPassed
 from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.model.outcome import Payload
 

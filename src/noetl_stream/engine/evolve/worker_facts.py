@@ -28,11 +28,12 @@ from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, keep_result, share
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.aggregates import is_key
-from noetl_stream.model.composite import MAX_TASKS, StepRan
 from noetl_stream.model.events import Path, Wait
+from noetl_stream.model.events.composite import MAX_TASKS, StepRan
 from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Page, Payload, Reference
 from noetl_stream.template import ExpressionError

@@ -10,8 +10,8 @@ import msgspec
 from noetl_stream.engine.decide.loops import in_pages, loop_items, loop_window, most_inline, too_many_failures
 from noetl_stream.engine.runner.scope import Iteration
 from noetl_stream.engine.scope import expression_failure
-from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, Page, place_of

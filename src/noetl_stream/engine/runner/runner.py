@@ -72,8 +72,9 @@ from noetl_stream.engine.runner.outputs import (
 )
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_of
 from noetl_stream.engine.scope import iteration_names, level_at
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Path, Wait
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds

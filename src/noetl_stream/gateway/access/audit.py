@@ -14,9 +14,9 @@ from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated
 from noetl_stream.gateway.access.network import client_of
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import kind_of
-from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller, audit_text
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.refusals import Refusal, RefusalAudit
+from noetl_stream.ports.stores.identities import Audit, AuditedAnswer, AuditedCall, Caller, audit_text
+from noetl_stream.storage.refusal_audit import Refusal, RefusalAudit
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ Done = TypeVar("Done")
 
 
 class Auditor:
-    """Writes :class:`~noetl_stream.ports.access.Audit`.
+    """Writes :class:`~noetl_stream.ports.stores.identities.Audit`.
 
     A change whose attempt cannot be written is not made: the error goes to the caller. One whose answer cannot be
     written was made, and its entry stays without an answer.

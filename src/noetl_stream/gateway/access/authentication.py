@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.lru import LruCache
-from noetl_stream.ports.access import (
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.identities import (
     SESSION_TEXT,
     TOKEN_TEXT,
     CallCredentials,
@@ -22,7 +23,6 @@ from noetl_stream.ports.access import (
     Tokens,
     hash_of,
 )
-from noetl_stream.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class _Cached(NamedTuple):
 
 
 class Authentication:
-    """An :class:`~noetl_stream.ports.access.Authenticator`.
+    """An :class:`~noetl_stream.ports.stores.identities.Authenticator`.
 
     Args:
         provider: The issuer of tokens that are not ours; ``None`` if there is none.
@@ -58,7 +58,7 @@ class Authentication:
         self._cached: LruCache[str, _Cached] = LruCache(CACHED_TOKENS)
 
     async def caller(self, credentials: CallCredentials) -> Caller:
-        """See :meth:`noetl_stream.ports.access.Authenticator.caller`."""
+        """See :meth:`noetl_stream.ports.stores.identities.Authenticator.caller`."""
         if credentials.authorization is not None:
             return await self._bearer(credentials.authorization)
         if credentials.session is not None:

@@ -12,12 +12,12 @@ from aiohttp.typedefs import Handler
 from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.attempts import CredentialAttempts
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.credentials import credentials_of, require_own_page
+from noetl_stream.gateway.access.caller_credentials import credentials_of, require_own_page
 from noetl_stream.gateway.access.network import Network, client_of
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.model.roles import Role, suffices
-from noetl_stream.ports.access import Authenticator, CallCredentials, Caller, Tokens
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.identities import Authenticator, CallCredentials, Caller, Tokens
 
 CALLER: Final = web.RequestKey("caller", Caller)
 """The caller: handlers read ``request[CALLER].principal`` for ``by``."""

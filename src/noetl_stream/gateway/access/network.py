@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from noetl_stream.errors import Forbidden
-from noetl_stream.settings.gateway import IpNetwork
+from noetl_stream.settings.gateway_settings import IpNetwork
 
 FORWARDED: Final = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
 FORWARDED_PREFIXES: Final = ("x-forwarded-", "x-original-")

@@ -19,7 +19,6 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
-from noetl_stream.ports.catalog import NotRegistered
 from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.diffs import ExecutionDiffDocument
 from noetl_stream.ports.operations.documents import DocumentPage
@@ -57,8 +56,9 @@ from noetl_stream.ports.operations.selections import (
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.operations.triggers import TriggerPage, Triggers
 from noetl_stream.ports.operations.views import Views
-from noetl_stream.sealing.cursors import CursorSealer
+from noetl_stream.ports.stores.catalog import NotRegistered
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.sealing.sealed_cursors import CursorSealer
 
 Read = TypeVar("Read")
 OfPaths = TypeVar("OfPaths", bound=DocumentPage[Any])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import Unauthenticated
-from noetl_stream.ports.access import SESSION_TEXT, Sessions, StoredCode, StoredSession, hash_of
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.identities import SESSION_TEXT, Sessions, StoredCode, StoredSession, hash_of
 
 CODE_MS: Final = 10 * 60 * 1000
 """How long a code may be exchanged. It goes through a terminal, and perhaps a history of addresses."""

@@ -23,8 +23,8 @@ from noetl_stream.errors import NoetlError, TooBusy
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
 from noetl_stream.gateway.metrics import CONNECTIONS, UNKNOWN_ROUTE, Metrics
-from noetl_stream.model import codec
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.model.json import codec
+from noetl_stream.settings.gateway_settings import GatewayLimits
 
 HEAD_S: Final = 10.0
 """How long the head of a request may take, from its first byte, or from the connection for the first one."""

@@ -20,9 +20,9 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.problems import FaultDocument
+from noetl_stream.ports.stores.idempotency import Idempotency, KeptAnswer
 
 log = logging.getLogger(__name__)
 

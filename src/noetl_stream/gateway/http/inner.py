@@ -21,11 +21,11 @@ from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, kind_of
 from noetl_stream.mcp.answers import ToolAnswer, error_document, plain_object
 from noetl_stream.mcp.tools import AgentCall, InnerCall, PerformedTool, Work
-from noetl_stream.model import codec
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall, Caller, audit_text
-from noetl_stream.ports.gateway import KeptAnswer
+from noetl_stream.model.json import codec
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
+from noetl_stream.ports.stores.idempotency import KeptAnswer
+from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, Caller, audit_text
 
 CHECKS: Final = frozenset({"checkPlaybook"})
 """Operations that take the processor for long."""

@@ -17,10 +17,10 @@ from noetl_stream.gateway.http.buckets import LeakyBuckets
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
 from noetl_stream.model.roles import Role
-from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PartitionDocument
-from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits
+from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX, GatewayLimits
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.mcp.tools import Door
 from noetl_stream.model.roles import Role, suffices
-from noetl_stream.ports.access import Caller
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.http import API, Method
-from noetl_stream.settings.gateway import AgentAccess
+from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.settings.gateway_settings import AgentAccess
 
 Given = TypeVar("Given", bound=Parameters)
 Sent = TypeVar("Sent")

@@ -30,14 +30,14 @@ from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
 from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
-from noetl_stream.model import codec
-from noetl_stream.model.texts import header_text
-from noetl_stream.ports.access import Caller
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.texts import header_text
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
+from noetl_stream.ports.stores.idempotency import KeptAnswer
+from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 
 log = logging.getLogger(__name__)
 

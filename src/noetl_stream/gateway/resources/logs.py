@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Limit, Moment
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.streams import HEADERS, MEDIA, kept_alive
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.logs import (
     FROM_THE_START,

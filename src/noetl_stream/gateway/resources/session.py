@@ -7,17 +7,17 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.errors import Forbidden
-from noetl_stream.gateway.access.credentials import session_cookie
+from noetl_stream.gateway.access.caller_credentials import session_cookie
 from noetl_stream.gateway.access.sessions import SESSION_MS
 from noetl_stream.gateway.http.bodies import RequestModel
 from noetl_stream.gateway.http.parameters import Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.envelope import Time, iso
 from noetl_stream.model.roles import Role, suffices
-from noetl_stream.ports.access import Caller
 from noetl_stream.ports.operations.access import SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.http import API
+from noetl_stream.ports.stores.identities import Caller
 
 SESSION: Final = f"{API}/session"
 

@@ -4,10 +4,10 @@ To add a kind, define its requests and messages in a module of this folder, with
 the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
 """
 
-from noetl_stream.model.aggregates.limits import *
-from noetl_stream.model.aggregates.limits import SlotAsked, SlotHeld, SlotReturned
-from noetl_stream.model.aggregates.parts import *
-from noetl_stream.model.aggregates.parts import StartedBefore, StartedEnded
+from noetl_stream.model.aggregates.fact_parts import *
+from noetl_stream.model.aggregates.fact_parts import StartedBefore, StartedEnded
+from noetl_stream.model.aggregates.key_limits import *
+from noetl_stream.model.aggregates.key_limits import SlotAsked, SlotHeld, SlotReturned
 from noetl_stream.model.aggregates.schedules import *
 from noetl_stream.model.aggregates.schedules import ScheduleFact
 from noetl_stream.model.aggregates.triggers import *

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from noetl_stream.model.aggregates.parts import AggregateFact, AggregateRequested
+from noetl_stream.model.aggregates.fact_parts import AggregateFact, AggregateRequested
 from noetl_stream.model.status import EndStatus
 
 TRIGGER: Final = "Trigger"

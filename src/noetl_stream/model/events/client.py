@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from noetl_stream.model.events.parts import Fact, Kind, Origin, Parent
+from noetl_stream.model.events.fact_parts import Fact, Kind, Origin, Parent
 
 
 class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):

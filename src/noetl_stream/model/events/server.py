@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from noetl_stream.model.events.client import CtxPatched
-from noetl_stream.model.events.parts import (
+from noetl_stream.model.events.fact_parts import (
     ChildCall,
     ChildOrder,
     Evaluated,

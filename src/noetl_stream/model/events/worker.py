@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
+from noetl_stream.model.events.fact_parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page
 
 

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final, get_args
 import msgspec
 
 from noetl_stream.model import events
-from noetl_stream.model.composite import expanded
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.status import RunStatus
 from noetl_stream.operations.diff.parts import Targets, parts_of
-from noetl_stream.operations.diff.values import Likeness
+from noetl_stream.operations.diff.value_differences import Likeness
 from noetl_stream.operations.views.recorded import Recorded, facts_of
 from noetl_stream.ports.operations.diffs import DivergenceKind
-from noetl_stream.ports.store import StoredEntry
+from noetl_stream.ports.stores.store import StoredEntry
 
 KINDS: Final[tuple[DivergenceKind, ...]] = get_args(DivergenceKind)
 MASK: Final = 2**64 - 1

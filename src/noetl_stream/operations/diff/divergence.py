@@ -12,16 +12,17 @@ from msgspec.structs import replace
 from noetl_stream.engine.scope import admission_scope, arc_scope
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.errors import NotFound
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Fact
+from noetl_stream.model.json import codec
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.model.status import ENDED
 from noetl_stream.operations.diff.alignment import NONE, Alignment, Difference
 from noetl_stream.operations.diff.course import KINDS, Course, CourseRun
 from noetl_stream.operations.diff.parts import Parts, Targets, parts_of
 from noetl_stream.operations.diff.sentences import Subject, Told, sentence
-from noetl_stream.operations.diff.values import differences
+from noetl_stream.operations.diff.value_differences import differences
 from noetl_stream.operations.executions.redacted import Shown, hidden
 from noetl_stream.operations.views.replaying import AscendingStates
 from noetl_stream.operations.views.state import state_document
@@ -30,7 +31,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
 from noetl_stream.ports.operations.executions import GuardDocument
 from noetl_stream.ports.operations.views import PlacedTokenDocument
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.template import Budget, Scope
 from noetl_stream.template.runtime.scope import outcome_view
 

@@ -16,7 +16,7 @@ from noetl_stream.operations.diff.alignment import NONE, AlignedRow, Alignment
 from noetl_stream.operations.diff.course import Course, CourseRun
 from noetl_stream.operations.diff.divergence import ComparedSide, Divergences, targets_of
 from noetl_stream.operations.diff.parts import result_of
-from noetl_stream.operations.diff.values import differences
+from noetl_stream.operations.diff.value_differences import differences
 from noetl_stream.operations.executions.documents import listed_document
 from noetl_stream.operations.executions.known import known_plan, known_row
 from noetl_stream.operations.executions.prepare import PlaybookChecker
@@ -37,7 +37,7 @@ from noetl_stream.ports.operations.diffs import (
     StepDifferencesDocument,
     ValueDifferencesDocument,
 )
-from noetl_stream.ports.store import ExecutionRow, Store
+from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 ENTRIES_AT_ONCE: Final = 200
 

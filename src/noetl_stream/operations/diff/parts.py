@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.ports.operations.diffs import DivergenceKind
 

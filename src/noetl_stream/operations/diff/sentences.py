@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.operations.diff.parts import Parts
 from noetl_stream.ports.operations.diffs import DivergenceKind, DivergenceSideDocument, ValueDifferencesDocument
 from noetl_stream.ports.operations.executions import GuardDocument, WaitingOnDocument

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.operations.doctor import roles, stores, work
+from noetl_stream.operations.doctor import role_checks as roles
+from noetl_stream.operations.doctor import stores, work
 from noetl_stream.operations.doctor.finding import Finding
 from noetl_stream.operations.doctor.readings import DoctorPorts, Readings, begin
 from noetl_stream.operations.doctor.room import stored

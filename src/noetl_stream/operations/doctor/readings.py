@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TRIGGER
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.operations.answers import server_uses, workers_of
-from noetl_stream.ports.access import StoredToken, Tokens
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue, QueuedPool
-from noetl_stream.ports.credentials import CredentialInfo, Credentials
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetters, HeldLetters
-from noetl_stream.ports.diagnosis import (
+from noetl_stream.ports.self_reports import (
     DatabaseDiagnosis,
     DatabaseFacts,
     NatsDiagnosis,
@@ -27,9 +22,14 @@ from noetl_stream.ports.diagnosis import (
     NatsStorage,
     StreamFacts,
 )
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import KnownServer, PartitionView, Store
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
+from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials
+from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetters, HeldLetters
+from noetl_stream.ports.stores.identities import StoredToken, Tokens
+from noetl_stream.ports.stores.store import KnownServer, PartitionView, Store
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.command_queue import CommandQueue, QueuedPool
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.sealing.keys import KeyRing
 
 if TYPE_CHECKING:

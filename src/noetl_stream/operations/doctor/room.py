@@ -6,7 +6,7 @@ import asyncio
 
 from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, reading
 from noetl_stream.ports.operations.diagnosis import StoredDocument
-from noetl_stream.ports.subjects import RESULTS
+from noetl_stream.protocol.subjects import RESULTS
 
 
 async def stored(ports: DoctorPorts) -> list[StoredDocument]:

@@ -7,7 +7,7 @@ from typing import Final
 from noetl_stream.operations.doctor.finding import Finding, counted, named, ok, warning, wrong
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, Readings
 from noetl_stream.operations.doctor.stores import DAY_MS, SOON_DAYS
-from noetl_stream.ports.dead_letters import LetterBounds
+from noetl_stream.ports.stores.dead_letters import LetterBounds
 from noetl_stream.sealing.keys import KeyRing
 
 FULL: Final = 0.95

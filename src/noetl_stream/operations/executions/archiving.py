@@ -15,7 +15,7 @@ EVENTS_AT_ONCE: Final = 1_000
 
 
 class ExecutionArchiver:
-    """:class:`~noetl_stream.ports.retention.Archiver`; the port documents the method.
+    """:class:`~noetl_stream.ports.stores.retention.Archiver`; the port documents the method.
 
     Args:
         month_of: The month of an execution, by its id: a batch is of one.

@@ -7,12 +7,12 @@ from typing import Final
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CtxPatched, ExecutionRequested, TaskProcessed
-from noetl_stream.ports.journal import pieces
+from noetl_stream.model.json import codec
 from noetl_stream.ports.operations.executions import CtxChangeDocument
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.stores.store import Store, StoredEvent
+from noetl_stream.storage.journal import pieces
 
 MAX_CHANGES: Final = 10_000
 """Older changes are left out: a loop may change ``ctx`` in each iteration."""

@@ -17,12 +17,12 @@ from noetl_stream.errors import (
     UsageError,
     VersionMismatch,
 )
-from noetl_stream.model import codec
-from noetl_stream.model.digits import digits_lost_text
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, uuid7
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.digits import digits_lost_text
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.operations.executions.documents import (
     START_EVENTS,
@@ -50,9 +50,6 @@ from noetl_stream.operations.executions.step_runs import StepSummaries, iteratio
 from noetl_stream.operations.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.recording import OnRecord, unrecorded
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
@@ -74,7 +71,10 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.stores.catalog import Catalog
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus
 
 if TYPE_CHECKING:
     from noetl_stream.operations.why.journal import JournalHistories
@@ -327,7 +327,7 @@ class DirectExecutions:
 
     async def delete(self, execution_id: str, by: str) -> None:
         from noetl_stream.operations.executions.objects import delete_by_server  # most verbs start faster without it
-        from noetl_stream.ports.deletion import delete_execution
+        from noetl_stream.storage.deletion import delete_execution
 
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)

@@ -9,12 +9,11 @@ from typing import Any, Final
 from msgspec.structs import asdict, replace
 
 from noetl_stream.errors import BlobMissing, NotFound
-from noetl_stream.model import codec, pieces
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested, ExecutionStarted
+from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.operations.executions.notices import Notices
-from noetl_stream.ports.blobs import Blobs, decoded, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
@@ -23,7 +22,8 @@ from noetl_stream.ports.operations.executions import (
     StepSummaryDocument,
     WaitDocument,
 )
-from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
+from noetl_stream.ports.streams.blobs import Blobs, decoded, gather_iterations, read_object
 
 START_EVENTS: Final = 3
 """Of an execution that is not a rerun: requested, evaluated, started."""

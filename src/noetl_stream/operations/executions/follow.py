@@ -12,15 +12,15 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.concurrency import set_within
-from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact, ReferenceAwaited
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import PLAYBOOK
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus, Subscription
-from noetl_stream.ports.store import ExecutionRow, Store
+from noetl_stream.ports.stores.store import ExecutionRow, Store
+from noetl_stream.ports.streams.bus import Bus, Subscription
+from noetl_stream.protocol import subjects
 
 POLL_S: Final = 5.0
 """How often Postgres is read without a notification, since those of NATS may be lost."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from noetl_stream.errors import NotFound, PlaybookRefused
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.ports.store import ExecutionRow, Store
+from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan

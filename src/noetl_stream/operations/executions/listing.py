@@ -6,7 +6,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.operations.executions import ExecutionFilter
-from noetl_stream.ports.store import ListingFilter
+from noetl_stream.ports.stores.store import ListingFilter
 
 
 def listing_of(chosen: ExecutionFilter) -> ListingFilter:

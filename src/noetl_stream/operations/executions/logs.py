@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.logs import LogFilter, LogLineDocument, LogPage
-from noetl_stream.ports.store import ExecutionRow
-from noetl_stream.ports.task_logs import StoredBatch, TaskLogs
+from noetl_stream.ports.stores.store import ExecutionRow
+from noetl_stream.ports.streams.task_logs import StoredBatch, TaskLogs
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     ExecutionFinished,
     ExecutionReused,
@@ -19,11 +18,12 @@ from noetl_stream.model.events import (
     TokenDiscarded,
     TokenEnqueued,
 )
-from noetl_stream.model.merging import deep_merge
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.operations.executions.tolerated import tolerated_text
-from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
 if TYPE_CHECKING:
     from noetl_stream.operations.executions.prepare import CheckedText

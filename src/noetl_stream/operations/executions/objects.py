@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.model import codec
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
+from noetl_stream.model.json import codec
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.protocol import subjects
 
 KEYS_AT_ONCE: Final = 100
 PURGE_WAIT_S: Final = 30.0

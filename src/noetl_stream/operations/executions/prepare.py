@@ -11,11 +11,11 @@ import msgspec
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.merging import deep_merge
-from noetl_stream.ports.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, find_entry, read_address
+from noetl_stream.ports.stores.store import Store
 
 if TYPE_CHECKING:  # who starts what is in the catalog does not wait for the compiler
     from noetl_stream.playbook.compile.compiler import CheckResult, Schemas

@@ -15,11 +15,10 @@ import msgspec
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import InterventionFact
+from noetl_stream.model.json import codec
 from noetl_stream.model.redaction import Redactor, texts_of
-from noetl_stream.ports.credentials import Credentials, SealedValue, giver_of
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
@@ -39,6 +38,7 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.stores.credentials import Credentials, SealedValue, giver_of
 from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt
 
 log = logging.getLogger(__name__)

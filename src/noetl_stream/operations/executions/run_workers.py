@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.events import LoopIterationStarted, StepStarted, TaskProcessed
-from noetl_stream.ports.journal import EVENTS_AT_ONCE
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import Store, StoredEvent
+from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
 LOOK_AHEAD: Final = 500
 """How many entries after a page are read for the name of a run that begins in it."""

@@ -27,7 +27,7 @@ from noetl_stream.ports.operations.selections import (
     ExecutionGroupsDocument,
     ExecutionHistogramDocument,
 )
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
 
 BEGUN_WITHIN_S: Final = 15.0
 """What has not begun by then is left, so that a call is answered in time."""

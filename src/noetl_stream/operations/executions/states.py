@@ -5,8 +5,8 @@ from __future__ import annotations
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SnapshotUnusable, read_snapshot
 from noetl_stream.engine.state import Execution
-from noetl_stream.ports.journal import EVENTS_AT_ONCE
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
 
 async def state_at(store: Store, execution_id: str, position: int, most: int | None = None) -> Execution | None:

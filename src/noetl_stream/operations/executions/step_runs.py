@@ -14,7 +14,6 @@ import msgspec
 
 from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.events import (
     ExecutionFinished,
@@ -35,10 +34,10 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
 from noetl_stream.operations.paging import page_of, page_size
-from noetl_stream.ports.journal import pieces
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,
@@ -49,7 +48,8 @@ from noetl_stream.ports.operations.executions import (
     StepSummaryDocument,
     TokenDocument,
 )
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.storage.journal import pieces
 
 SHOWN_BYTES: Final = 4 * 1024
 """Lists show only the size of a larger result."""

@@ -11,21 +11,21 @@ import msgspec
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TooDeep, Unreachable, UsageError
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
 from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.nesting import MAX_DEPTH
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateRequest, ClientMessage, Request
-from noetl_stream.model.nesting import MAX_DEPTH
 from noetl_stream.operations.executions.follow import Follower
-from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.operations.executions import AcceptedDocument
-from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.protocol import subjects
+from noetl_stream.protocol.signed_requests import RequestSigner
 
 ANSWER_WAIT_S: Final = 2.0
 """How long an answer is awaited, whether it is pushed or requested."""

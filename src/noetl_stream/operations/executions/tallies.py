@@ -18,8 +18,8 @@ from noetl_stream.ports.operations.selections import (
     ExecutionGroupsDocument,
     ExecutionHistogramDocument,
 )
-from noetl_stream.ports.store import Store
-from noetl_stream.ports.tallies import ExecutionTally, TallyKey
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.stores.tallies import ExecutionTally, TallyKey
 
 MOST_BY_INDEX: Final = 4_000_000
 """Executions of a status that are counted from an index alone, as many in each bar."""

@@ -24,11 +24,11 @@ from noetl_stream.operations.feed.sources import (
     require_kept,
 )
 from noetl_stream.operations.feed.tail import MAX_EVENTS, FeedUpdate, Tail, at_once
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
-from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.ports.stores.store import FeedStore, Store
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.protocol import subjects
 
 EVERYTHING: Final = "*"
 

@@ -14,7 +14,7 @@ from noetl_stream.operations.executions.documents import event_document
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.run_workers import RunWorkers
 from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.ports.store import ExecutionRow, FedEvent, FeedStore, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, FedEvent, FeedStore, Store, StoredEvent
 
 PAGE_EVENTS: Final = 500
 PAGE_TICKS: Final = 2

@@ -12,9 +12,9 @@ import msgspec
 
 from noetl_stream.concurrency import result_until
 from noetl_stream.operations.feed.sources import FeedPage, FeedSource, Place, Places
-from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.streams.bus import Bus, Subscription
 
 MAX_EVENTS: Final = 4_096
 MAX_CHARS: Final = 8 * 1024 * 1024

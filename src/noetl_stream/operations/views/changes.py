@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CtxPatched, TaskProcessed
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.step_runs import SHOWN_BYTES
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.operations.views.replaying import AscendingStates
 from noetl_stream.ports.operations.changes import KeyChangeDocument, KeyChangePage
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.stores.store import Store, StoredEvent
 
 MOST_REPLAYED: Final = 5_000
 """About how many events are replayed for a page after its first change: it may be short, and not the last."""

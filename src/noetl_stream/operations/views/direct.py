@@ -13,7 +13,7 @@ from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.paging import page_size, read_cursor
 from noetl_stream.operations.views.events import EventPages
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
 
 if TYPE_CHECKING:
     from noetl_stream.operations.diff.executions import ExecutionDiffs

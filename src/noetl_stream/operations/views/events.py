@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.ids import step_run_of
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.documents import event_document
 from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
 from noetl_stream.operations.executions.run_workers import RunWorkers
-from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
 if TYPE_CHECKING:  # most lists need no index
     from noetl_stream.operations.views.index import ExecutionIndex

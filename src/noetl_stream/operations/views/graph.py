@@ -25,7 +25,7 @@ from noetl_stream.ports.operations.graphs import (
     RunCountsDocument,
     StepActivityDocument,
 )
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
 from noetl_stream.template import Budget
 
 MOST_REPLAYED: Final = 5_000

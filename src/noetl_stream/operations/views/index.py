@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from noetl_stream.lru import LruCache
 from noetl_stream.model import events
-from noetl_stream.model.composite import StepRan, expanded
+from noetl_stream.model.events.composite import StepRan, expanded
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.views.arrays import (
     CANCELLED,
@@ -32,7 +32,7 @@ from noetl_stream.operations.views.arrays import (
 )
 from noetl_stream.operations.views.recorded import Recorded, facts_of
 from noetl_stream.ports.operations.views import StepRunCountsDocument, TokenPlace
-from noetl_stream.ports.store import Store, StoredEntry
+from noetl_stream.ports.stores.store import Store, StoredEntry
 
 log = logging.getLogger(__name__)
 

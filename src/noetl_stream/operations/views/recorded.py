@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.ids import run_of_report
-from noetl_stream.ports.store import StoredEntry
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import StoredEntry
 
 
 class Recorded(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.operations.executions.states import state_at
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.stores.store import Store, StoredEvent
 
 NEAR: Final = 1_000
 """A state is replayed from the last one, unless that is farther away: snapshots are as far apart."""

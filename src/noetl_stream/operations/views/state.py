@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Token, Wait
 from noetl_stream.model.ids import timer_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.step_runs import SHOWN_BYTES, shown_result
 from noetl_stream.operations.views.index import place_of_wait

@@ -12,7 +12,6 @@ import msgspec
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     ChildRequested,
@@ -38,8 +37,9 @@ from noetl_stream.model.events import (
     TokenJoined,
 )
 from noetl_stream.model.ids import run_of_report
-from noetl_stream.ports.journal import pieces
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.storage.journal import pieces
 
 HISTORIES_KEPT: Final = 4
 LONG_EVENTS: Final = 2_000

@@ -20,7 +20,7 @@ from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.suggestions import did_you_mean, listed, nearest
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.template import Guard, Template
-from noetl_stream.template.runtime.access import kind_of
+from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
 
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])

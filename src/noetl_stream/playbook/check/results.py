@@ -11,7 +11,7 @@ from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
-from noetl_stream.playbook.results.schema import ResultSchema
+from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.playbook.results.walk import ITEM, Unknown, Walk
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
+from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook

@@ -40,8 +40,8 @@ from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 if TYPE_CHECKING:  # playbooks compile without it
-    from noetl_stream.playbook.schedule.document import ScheduleDocument
-    from noetl_stream.playbook.trigger.document import TriggerDocument
+    from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
+    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
 CatalogDocument: TypeAlias = "Plan | SchemaDocument | ScheduleDocument | TriggerDocument"
 """What a text of the catalog says (LANGUAGE §15)."""
@@ -157,7 +157,7 @@ def check_document(
 
 
 def _checked_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> CheckResult:
-    from noetl_stream.playbook.schedule.document import read_schedule
+    from noetl_stream.playbook.schedule.schedule_document import read_schedule
 
     schedule = None
     with suppress(TooManyProblems):
@@ -167,7 +167,7 @@ def _checked_schedule(root: Node, digest: str, limits: Limits, problems: Problem
 
 
 def _checked_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:
-    from noetl_stream.playbook.trigger.document import read_trigger
+    from noetl_stream.playbook.trigger.trigger_document import read_trigger
 
     trigger = None
     with suppress(TooManyProblems):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from noetl_stream.model.aggregates.limits import shown_limit
+from noetl_stream.model.aggregates.key_limits import shown_limit
 from noetl_stream.playbook.plan import LimitPlan, LoopPlan, Plan, StepPlan, TaskPlan
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, child
 

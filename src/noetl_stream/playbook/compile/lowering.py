@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Declarations
-from noetl_stream.playbook.check.graph import reach_of_joins
 from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions, union_of
+from noetl_stream.playbook.check.step_graph import reach_of_joins
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec

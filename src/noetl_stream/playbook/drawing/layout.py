@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.playbook.drawing.graph import Edge, Graph, Node
+from noetl_stream.playbook.drawing.drawn_graph import Edge, Graph, Node
 
 MAX_POINTS: Final = 4000
 """Steps and bends of one picture."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from noetl_stream.playbook.drawing.graph import ArcKind, Graph
+from noetl_stream.playbook.drawing.drawn_graph import ArcKind, Graph
 from noetl_stream.playbook.drawing.layout import LINE_HEIGHT, PADDING, Box, DrawnArc, Point, laid_out
 
 _NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

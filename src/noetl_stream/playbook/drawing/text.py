@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from noetl_stream.playbook.drawing.graph import ArcKind, Edge, Graph, Node
+from noetl_stream.playbook.drawing.drawn_graph import ArcKind, Edge, Graph, Node
 
 _MERMAID_ARROWS: Final[Mapping[ArcKind, str]] = {"always": "-->", "guarded": "-->", "failure": "-.->", "never": "-.-x"}
 _DOT_STYLES: Final[Mapping[ArcKind, str]] = {

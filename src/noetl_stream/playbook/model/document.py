@@ -11,7 +11,7 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model.codec import encode
+from noetl_stream.model.json.codec import encode
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES

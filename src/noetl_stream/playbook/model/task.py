@@ -30,7 +30,7 @@ from noetl_stream.playbook.model.sections import (
 )
 from noetl_stream.playbook.model.shapes import Schema, ref
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.results.schema import KEYWORDS, ResultSchema, read_result_schema
+from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, read_result_schema
 from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name

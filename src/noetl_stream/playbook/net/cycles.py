@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noetl_stream.playbook.check.graph import components
+from noetl_stream.playbook.check.step_graph import components
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Flow
 from noetl_stream.playbook.net.reach import Reached, firing_of

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.playbook.check.graph import Arcs, arcs_of, concurrent_steps, reversed_arcs
+from noetl_stream.playbook.check.step_graph import Arcs, arcs_of, concurrent_steps, reversed_arcs
 from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of

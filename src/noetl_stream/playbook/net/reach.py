@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.playbook.check.graph import reversed_arcs
+from noetl_stream.playbook.check.step_graph import reversed_arcs
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Departure, Flow, flow_of
 from noetl_stream.playbook.net.knowledge import Facts, Opposites

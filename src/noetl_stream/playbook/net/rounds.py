@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from noetl_stream.playbook.check.graph import reach, reversed_arcs
+from noetl_stream.playbook.check.step_graph import reach, reversed_arcs
 from noetl_stream.playbook.net.knowledge import Facts
 from noetl_stream.playbook.plan import StepPlan, TaskPlan
 from noetl_stream.template import Guard

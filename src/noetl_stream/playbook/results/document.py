@@ -10,7 +10,7 @@ import msgspec
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_kind, read_metadata
 from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
-from noetl_stream.playbook.results.schema import read_json_schema
+from noetl_stream.playbook.results.result_schema import read_json_schema
 from noetl_stream.playbook.yaml.nodes import Node
 
 

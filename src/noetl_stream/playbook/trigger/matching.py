@@ -20,12 +20,12 @@ from noetl_stream.model.aggregates import (
     StreamFormat,
     TriggerTerms,
 )
-from noetl_stream.model.codec import check_text, decode_value, encode
-from noetl_stream.model.digits import digits_lost
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.json.codec import check_text, decode_value, encode
+from noetl_stream.model.json.digits import digits_lost
+from noetl_stream.model.json.texts import charset_of, decoded, media_type
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.texts import charset_of, decoded, media_type
-from noetl_stream.playbook.trigger.document import visible_in
+from noetl_stream.playbook.trigger.trigger_document import visible_in
 from noetl_stream.template import (
     ABSENT,
     Budget,

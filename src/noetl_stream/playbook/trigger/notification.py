@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from noetl_stream.model.codec import encode
+from noetl_stream.model.json.codec import encode
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import API_VERSION

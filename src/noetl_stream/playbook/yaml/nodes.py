@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.playbook.diagnostics import Position
-from noetl_stream.template.runtime.access import kind_of as kind_of_value
+from noetl_stream.template.runtime.attribute_access import kind_of as kind_of_value
 
 Plain = str | int | float | bool | None
 

@@ -7,10 +7,10 @@ from typing import Literal, Protocol
 import msgspec
 
 from noetl_stream.model.envelope import Time
-from noetl_stream.ports.dead_letters import LetterSource, LetterState
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.http import http
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
+from noetl_stream.ports.stores.dead_letters import LetterSource, LetterState
 
 
 class RunningCommandDocument(Document, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from noetl_stream.model.envelope import Time
-from noetl_stream.model.events.parts import Entity, EvaluatedGuard, EventStatus, Path, Source
+from noetl_stream.model.events.fact_parts import Entity, EvaluatedGuard, EventStatus, Path, Source
 from noetl_stream.ports.operations.documents import Document
 
 EventField = Literal[

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from typing import Final, Protocol
 
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.json import codec
 
 LAST_EVENT: Final = "playbook.processed"
 """The last event of every journal."""

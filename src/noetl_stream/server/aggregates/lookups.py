@@ -9,9 +9,9 @@ from typing import Final
 from noetl_stream.engine.aggregates.contract import Found, Lookup
 from noetl_stream.model.paths import covers
 from noetl_stream.model.roles import suffices
-from noetl_stream.ports.access import Rights
-from noetl_stream.ports.catalog import PLAYBOOK, Catalog, VersionAmbiguous
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, VersionAmbiguous
+from noetl_stream.ports.stores.identities import Rights
 
 TOKEN: Final = "token:"
 PROVIDER: Final = "oidc:"

@@ -19,8 +19,8 @@ from noetl_stream.model.aggregates import StreamEventRead, StreamFilter, StreamP
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.trigger.matching import described_message
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.dead_letters import storable_text
-from noetl_stream.ports.trigger_streams import ReadMessage, StreamConsumer, StreamWanted, TriggerStreams
+from noetl_stream.ports.stores.dead_letters import storable_text
+from noetl_stream.ports.streams.trigger_streams import ReadMessage, StreamConsumer, StreamWanted, TriggerStreams
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
 log = logging.getLogger(__name__)

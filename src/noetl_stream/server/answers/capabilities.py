@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import ChildCall
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report, ShownCommand, StepCommand, references_of
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import DerivedKeys

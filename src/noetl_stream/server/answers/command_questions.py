@@ -11,8 +11,8 @@ import msgspec
 from noetl_stream.engine.effects import build_command
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused, UsageError
-from noetl_stream.model import codec
 from noetl_stream.model.ids import is_valid_id, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import (
     CatalogQuestion,
     HideAnswer,
@@ -27,13 +27,13 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.outcome import Reference
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import checksum_of, gather_iterations
-from noetl_stream.ports.bus import Handler
-from noetl_stream.ports.catalog import ADDRESS_FORM, PLAYBOOK, Address, NotRegistered, find_entry, read_address
+from noetl_stream.ports.stores.catalog import ADDRESS_FORM, PLAYBOOK, Address, NotRegistered, find_entry, read_address
+from noetl_stream.ports.streams.blobs import checksum_of, gather_iterations
+from noetl_stream.ports.streams.bus import Handler
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.handover import CannotOpen
 from noetl_stream.server.answers.grants import refusal
-from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.credential import check_secrets
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, hidden_as
-from noetl_stream.ports.access import audit_text
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.credentials import Credentials, SealedValue, given_name
-from noetl_stream.ports.permissions import worker_identity
+from noetl_stream.ports.stores.credentials import Credentials, SealedValue, given_name
+from noetl_stream.ports.stores.identities import audit_text
+from noetl_stream.protocol.nats_permissions import worker_identity
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, encrypt
 from noetl_stream.sealing.signing import Signer

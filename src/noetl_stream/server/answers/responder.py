@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
-from noetl_stream.model import codec
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus, Handler, Subscription
+from noetl_stream.ports.streams.bus import Bus, Handler, Subscription
+from noetl_stream.protocol import subjects
 from noetl_stream.server.answers.command_questions import CommandQuestions
 from noetl_stream.server.answers.webhooks import Webhooks
-from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.upkeep.deleting import delete_kept
 
 log = logging.getLogger(__name__)

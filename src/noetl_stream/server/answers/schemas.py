@@ -11,7 +11,7 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog import ADDRESS_FORM, SCHEMA, Catalog, NotRegistered, find_entry, read_address
+from noetl_stream.ports.stores.catalog import ADDRESS_FORM, SCHEMA, Catalog, NotRegistered, find_entry, read_address
 from noetl_stream.settings.grants import Grants
 
 

@@ -10,14 +10,14 @@ from typing import Final
 
 from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.errors import NoetlError
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TRIGGER, Verification, aggregate_id
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookAnswer
 from noetl_stream.playbook.trigger.matching import described
-from noetl_stream.ports.aggregates import AggregateStore
 from noetl_stream.ports.clock import Clock
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.ports.stores.aggregates import AggregateStore
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
 
 log = logging.getLogger(__name__)

@@ -8,16 +8,16 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import EventReceived, StreamEventRead, StreamSeen
 from noetl_stream.model.ids import derive, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
-from noetl_stream.ports.limits import LEFT_AT_ONCE, LimitSlotRow
-from noetl_stream.ports.store import InboxItem
-from noetl_stream.server.aggregates.aggregates import DueTimer
+from noetl_stream.ports.stores.limit_slots import LEFT_AT_ONCE, LimitSlotRow
+from noetl_stream.ports.stores.store import InboxItem
+from noetl_stream.server.aggregates.aggregate_fold import DueTimer
 from noetl_stream.server.aggregates.stream_readers import StreamInput
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.source import InputSource
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.tick import inbox_letter

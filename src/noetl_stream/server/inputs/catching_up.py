@@ -8,12 +8,12 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import SlotHeld, is_limit
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import InboxItem, Store
+from noetl_stream.ports.stores.store import InboxItem, Store
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.journal.lost_stream import behind_events
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final, TypeGuard
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import ClientRequest, ExecutionRequested
 from noetl_stream.model.ids import is_valid_id, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AggregateRequest, ClientMessage, ReportedBody, Request
 from noetl_stream.model.status import Rejection
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.server.memory.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.ticks.fold import IN_NO_JOURNAL
 from noetl_stream.server.ticks.tick import PendingTick, refused

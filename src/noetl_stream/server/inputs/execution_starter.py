@@ -6,12 +6,12 @@ from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import PlaybookRow
-from noetl_stream.server.answers.credentials import with_credentials
+from noetl_stream.ports.stores.store import PlaybookRow
+from noetl_stream.server.answers.credential_values import with_credentials
 from noetl_stream.server.answers.grants import granted
 from noetl_stream.server.answers.schemas import with_schemas
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, bounded
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.tick import PendingTick
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus, Subscription
-from noetl_stream.ports.store import InboxItem, InboxRow, Store
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import InboxItem, InboxRow, Store
+from noetl_stream.ports.streams.bus import Bus, Subscription
+from noetl_stream.protocol import subjects
 
 MOST_AT_ONCE = 500
 """How many messages one tick folds."""

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from noetl_stream.engine.effects import SendMessage, ended_message
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.events import ChildFinished, ExecutionRequested, Origin
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, InboxMessage
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import ENDED
-from noetl_stream.ports.store import InboxItem
+from noetl_stream.ports.stores.store import InboxItem
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
 from noetl_stream.server.inputs.source import InputSource
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
 from noetl_stream.server.ticks.tick import PendingTick, inbox_letter

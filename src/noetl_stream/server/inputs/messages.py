@@ -9,7 +9,8 @@ from noetl_stream.errors import RequestAnswered
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.messages import AggregateRequest, ClientMessage, Request
 from noetl_stream.model.status import Rejection
-from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.client_requests import (
     Bodies,
     before,
@@ -21,7 +22,6 @@ from noetl_stream.server.inputs.client_requests import (
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
 from noetl_stream.server.ticks.tick import PendingTick, message_letter, refused

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 from typing import ClassVar
 
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.inputs.waits import Input
 from noetl_stream.server.memory.execution_cache import OwedCommand
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.reconcile import Reconciler

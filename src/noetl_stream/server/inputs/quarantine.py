@@ -16,11 +16,11 @@ from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import VALUE_FAULTS, NoetlError, RequestAnswered, fault_text
 from noetl_stream.model.events import ExecutionQuarantined
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.dead_letters import storable_text
+from noetl_stream.ports.stores.dead_letters import storable_text
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE
 from noetl_stream.server.ownership.partitions import LOADING, SUSPICIONS
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import Fold
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
+from noetl_stream.ports.streams.event_log import EventLog, EventReader, ReportedMessage
 
 BATCH_MESSAGES = 512
 MAX_READERS = 4

@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from noetl_stream.errors import JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model.ids import partition_of
-from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import Fold
 

@@ -19,7 +19,6 @@ from noetl_stream.engine.choices import Answers, decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import VALUE_FAULTS, BlobMissing, EvaluationEnded, Unreachable, fault_text
-from noetl_stream.model import codec
 from noetl_stream.model.events import (
     EvaluationFailed,
     EvaluationFinished,
@@ -28,11 +27,12 @@ from noetl_stream.model.events import (
     ReferenceResolved,
     TimerFired,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import PLAYBOOK, Reference
-from noetl_stream.ports.blobs import Blobs, decoded, found_checksum, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.store import Store, TimerRow
+from noetl_stream.ports.stores.store import Store, TimerRow
+from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, gather_iterations, read_object
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.originals import Originals
 from noetl_stream.server.memory.plan_cache import PlanCache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from noetl_stream.ports.cursors import Cursors
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.cursors import Cursors
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal.lost_stream import StreamExtent, behind_events, lost_cursors
 
 STUCK_SHOWN: Final = 20

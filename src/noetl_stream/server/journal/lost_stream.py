@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from noetl_stream.errors import Conflict, StreamLost
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import JournalRecord
-from noetl_stream.ports.cursors import Cursor, Cursors, Repair
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import PartitionView, Store
+from noetl_stream.ports.stores.cursors import Cursor, Cursors, Repair
+from noetl_stream.ports.stores.store import PartitionView, Store
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal.records import read_record
 
 MARGIN_MS: Final = 60_000

@@ -9,11 +9,11 @@ from typing import Final, cast
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import Source
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, NOTHING, FullEntry, JournalRecord, RecordEntry
-from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.store import StoredEntry
+from noetl_stream.ports.stores.store import StoredEntry
+from noetl_stream.ports.streams.event_log import DecidedMessage
 
 log = logging.getLogger(__name__)
 

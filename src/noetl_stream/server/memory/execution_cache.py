@@ -23,7 +23,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store
+from noetl_stream.ports.stores.store import ExecutionRow, SnapshotRow, Store
 from noetl_stream.server.memory.snapshots import LoadedState, Snapshots, Unloadable
 from noetl_stream.server.memory.state_size import EVICTED_BYTES, STATE_BYTES, values_bytes
 from noetl_stream.server.memory.stubs import stub_of

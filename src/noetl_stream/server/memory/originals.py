@@ -12,8 +12,8 @@ from noetl_stream.errors import VALUE_FAULTS, Unreachable, fault_text
 from noetl_stream.model.events import ExecutionRequested, Fact, RerunRefused
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal.lost_stream import behind_events
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
 

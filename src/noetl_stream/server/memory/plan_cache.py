@@ -15,9 +15,9 @@ from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.store import PlaybookRow, Store
-from noetl_stream.ports.subjects import playbook_key
+from noetl_stream.ports.stores.store import PlaybookRow, Store
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.protocol.subjects import playbook_key
 
 PLANS_KEPT = 512
 

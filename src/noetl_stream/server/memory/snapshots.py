@@ -24,7 +24,7 @@ from noetl_stream.engine.snapshot import (
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import VALUE_FAULTS, NotReady, PayloadRefused, fault_text
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store, StoredEntry
+from noetl_stream.ports.stores.store import ExecutionRow, SnapshotRow, Store, StoredEntry
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.state_size import decoded_bytes, values_bytes
 

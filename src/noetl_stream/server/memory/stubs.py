@@ -6,9 +6,9 @@ from typing import Any
 
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionQuarantined
-from noetl_stream.ports.store import ExecutionRow, Store
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 
 async def stub_of(row: ExecutionRow, store: Store) -> Execution:

@@ -10,10 +10,10 @@ from typing import Final
 from noetl_stream.errors import Fenced, NewerFormat, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.store import PartitionLease
+from noetl_stream.ports.stores.store import PartitionLease
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
-from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.reconcile import Reconciler
 

@@ -13,9 +13,9 @@ from typing import Final
 from noetl_stream import __version__
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports import subjects
-from noetl_stream.ports.store import LONGEST_LEASE_S
-from noetl_stream.server.parts import ServerParts
+from noetl_stream.ports.stores.store import LONGEST_LEASE_S
+from noetl_stream.protocol import subjects
+from noetl_stream.server.assembly import ServerParts
 
 log = logging.getLogger(__name__)
 

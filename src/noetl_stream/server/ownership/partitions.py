@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import partition_count, partition_of
-from noetl_stream.ports.command_queue import CommandQueue
-from noetl_stream.ports.cursors import Cursor
-from noetl_stream.ports.dead_letters import storable_text
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
+from noetl_stream.ports.stores.cursors import Cursor
+from noetl_stream.ports.stores.dead_letters import storable_text
+from noetl_stream.ports.stores.store import PartitionAdvance, PartitionLease, Store
+from noetl_stream.ports.streams.command_queue import CommandQueue
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal.lost_stream import (
     StreamExtent,
     accept_head,

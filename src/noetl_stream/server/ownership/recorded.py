@@ -12,9 +12,9 @@ import msgspec
 
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotReady, PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import report_id, run_of_report
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import (
     FORMAT,
     NOTHING,
@@ -25,8 +25,8 @@ from noetl_stream.model.messages import (
     Request,
     UnreadableCommand,
 )
-from noetl_stream.ports.event_log import EventLog, ReportedMessage
-from noetl_stream.ports.subjects import sender_of
+from noetl_stream.ports.streams.event_log import EventLog, ReportedMessage
+from noetl_stream.protocol.subjects import sender_of
 from noetl_stream.server.journal.records import read_record
 from noetl_stream.server.ticks.tick import Input
 

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
-from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
-from noetl_stream.ports import subjects
-from noetl_stream.ports.dead_letters import storable
-from noetl_stream.ports.store import PartitionAdvance, Tick, TimerKey
-from noetl_stream.server.parts import ServerParts
+from noetl_stream.ports.stores.dead_letters import storable
+from noetl_stream.ports.stores.store import PartitionAdvance, Tick, TimerKey
+from noetl_stream.protocol import subjects
+from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.ticks.tick import PendingTick
 
 log = logging.getLogger(__name__)

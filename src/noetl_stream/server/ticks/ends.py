@@ -11,12 +11,12 @@ import msgspec
 
 from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, EndError, ExecutionEnded
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.trigger.matching import concerns
-from noetl_stream.ports.aggregates import AggregateStore
+from noetl_stream.ports.stores.aggregates import AggregateStore
 
 READ_EVERY_S: Final = 2.0
 """How long after its registration a trigger may miss an end."""

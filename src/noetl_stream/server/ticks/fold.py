@@ -17,7 +17,6 @@ from noetl_stream.engine.effects import QUARANTINED, AnswerStart, SendMessage, b
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import is_aggregate, is_key_of
 from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import (
@@ -33,6 +32,7 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import (
     AggregateRequest,
@@ -48,11 +48,11 @@ from noetl_stream.model.messages import (
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.dead_letters import storable_text
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.store import InboxItem, StaleReportRow
-from noetl_stream.ports.subjects import claim_answer, sender_of
+from noetl_stream.ports.stores.dead_letters import storable_text
+from noetl_stream.ports.stores.store import InboxItem, StaleReportRow
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.event_log import ReportedMessage
+from noetl_stream.protocol.subjects import claim_answer, sender_of
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.memory.execution_cache import CachedExecution, ExecutionCache

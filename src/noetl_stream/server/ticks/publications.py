@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue, QueuedCommand
-from noetl_stream.ports.event_log import DecidedMessage, EventLog
+from noetl_stream.ports.streams.command_queue import CommandQueue, QueuedCommand
+from noetl_stream.ports.streams.event_log import DecidedMessage, EventLog
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from noetl_stream.ports.command_queue import CommandQueue
-from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.streams.command_queue import CommandQueue
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.memory.execution_cache import ExecutionCache, OwedCommand
 
 ISSUED_AT_ONCE: Final = 500

@@ -22,9 +22,9 @@ from noetl_stream.engine.effects import (
     WithdrawCommand,
 )
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import (
     AGGREGATES_FORMAT,
     FORMAT,
@@ -40,12 +40,10 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.model.status import Rejection
-from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
-from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
-from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
-from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow
-from noetl_stream.ports.store import (
+from noetl_stream.ports.stores.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
+from noetl_stream.ports.stores.dead_letters import DeadLetterRow, storable_text
+from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow
+from noetl_stream.ports.stores.store import (
     EntryRow,
     ExecutionRow,
     FeedRow,
@@ -58,7 +56,9 @@ from noetl_stream.ports.store import (
     TermRow,
     TimerRow,
 )
-from noetl_stream.ports.subjects import command_subject, sender_of
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.protocol.subjects import command_subject, sender_of
 from noetl_stream.server.journal.records import Part, Stamp, messages_of, parts_of
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.state_size import decoded_bytes

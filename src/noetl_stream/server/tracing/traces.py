@@ -15,15 +15,15 @@ from typing import Final, NamedTuple
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact
+from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.json import codec
 from noetl_stream.model.traces import execution_span, trace_of
-from noetl_stream.ports.journal import pieces
-from noetl_stream.ports.store import EntryRow, Store
+from noetl_stream.ports.stores.store import EntryRow, Store
 from noetl_stream.ports.traces import SpanLink, Tracing
 from noetl_stream.server.ticks.tick import JournalSegment, PendingTick
 from noetl_stream.server.tracing.spans import JournalReading, RecordedFacts, TracedExecution
+from noetl_stream.storage.journal import pieces
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.task_logs import TaskLogs
+from noetl_stream.protocol import subjects
 
 
 async def delete_kept(blobs: Blobs, task_logs: TaskLogs, keys: Iterable[str]) -> None:
-    """Deletes the objects with these keys, and the logs that :func:`~noetl_stream.ports.subjects.logs_key` names."""
+    """Deletes the objects with these keys, and the logs that :func:`~noetl_stream.protocol.subjects.logs_key` names."""
     for key in keys:
         execution_id = subjects.named_by_logs_key(key)
         if execution_id is None:

@@ -10,8 +10,8 @@ import logging
 from typing import Final
 
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.ports.command_queue import CommandQueue
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.command_queue import CommandQueue
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ from collections import deque
 from typing import Final
 
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.cursors import Cursors
-from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.journal import last_position
-from noetl_stream.ports.retention import LivingExecution, RetentionStore
-from noetl_stream.ports.store import PartitionView, Store
+from noetl_stream.ports.stores.cursors import Cursors
+from noetl_stream.ports.stores.retention import LivingExecution, RetentionStore
+from noetl_stream.ports.stores.store import PartitionView, Store
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal.lost_stream import MARGIN_MS, StreamExtent, behind_events, lost_cursors, newest_before
 from noetl_stream.server.journal.records import Stamp, in_full, messages_of
-from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionSettings
+from noetl_stream.storage.journal import last_position
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.dead_letters import DeadLetters, LetterBounds
-from noetl_stream.ports.store import FeedStore
-from noetl_stream.server.upkeep.retention import Retention
+from noetl_stream.ports.stores.dead_letters import DeadLetters, LetterBounds
+from noetl_stream.ports.stores.store import FeedStore
+from noetl_stream.server.upkeep.expiry import Retention
 from noetl_stream.server.upkeep.sweeping import QueueSweeper
 from noetl_stream.server.upkeep.trimming import Trimmer
 

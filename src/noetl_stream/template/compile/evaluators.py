@@ -18,7 +18,7 @@ from noetl_stream.template.filters.base import METER, SCOPE
 from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import TOLERANT_FILTERS, or_default
 from noetl_stream.template.runtime import environment, operators
-from noetl_stream.template.runtime.access import Read, require, text_of
+from noetl_stream.template.runtime.attribute_access import Read, require, text_of
 from noetl_stream.template.runtime.evaluation import Evaluate
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import Scope

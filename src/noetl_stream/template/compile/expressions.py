@@ -21,7 +21,7 @@ from noetl_stream.template.filters.methods import METHODS
 from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
 from noetl_stream.template.runtime import environment
-from noetl_stream.template.runtime.access import COMPUTED, Read, make_read
+from noetl_stream.template.runtime.attribute_access import COMPUTED, Read, make_read
 from noetl_stream.template.runtime.evaluation import Comparison, Tested
 
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")

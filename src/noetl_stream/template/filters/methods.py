@@ -8,7 +8,7 @@ from typing import Any, Final
 from jinja2.runtime import LoopContext
 
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.runtime.access import kind_of
+from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, CHARS_PER_SEARCH, Meter
 
 MAPPING_METHODS: Final = frozenset({"items", "keys", "values", "get"})

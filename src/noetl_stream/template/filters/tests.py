@@ -12,7 +12,7 @@ from jinja2.utils import _PassArg
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of
-from noetl_stream.template.runtime.access import kind_of
+from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import ABSENT
 
 _JINJA_TESTS: Final = (

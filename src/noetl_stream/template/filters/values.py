@@ -18,7 +18,7 @@ from jinja2.utils import _PassArg
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.text import TEXT_FILTERS
-from noetl_stream.template.runtime.access import kind_of, text_of
+from noetl_stream.template.runtime.attribute_access import kind_of, text_of
 from noetl_stream.template.runtime.operators import add
 from noetl_stream.template.runtime.scope import ABSENT
 

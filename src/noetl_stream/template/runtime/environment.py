@@ -17,7 +17,7 @@ from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.text import string
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime import operators
-from noetl_stream.template.runtime.access import NOT_FOUND, Missing, Read, kind_of, lookup, missing, require
+from noetl_stream.template.runtime.attribute_access import NOT_FOUND, Missing, Read, kind_of, lookup, missing, require
 from noetl_stream.template.runtime.meter import Meter, exceeded
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 

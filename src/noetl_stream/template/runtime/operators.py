@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.runtime.access import kind_of, plain_for_text
+from noetl_stream.template.runtime.attribute_access import kind_of, plain_for_text
 from noetl_stream.template.runtime.meter import CHARS_PER_SEARCH, Meter
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
-from noetl_stream.model.codec import decode_json
+from noetl_stream.model.json.codec import decode_json
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import EMPTY, ErrorInfo, Outcome, Payload, StepValue
 from noetl_stream.template.failures import ReferenceNeeded

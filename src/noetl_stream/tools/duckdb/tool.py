@@ -31,7 +31,7 @@ from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
 
 if TYPE_CHECKING:  # DuckDB takes long to import; only playbooks with duckdb should pay for it
     from noetl_stream.telemetry.measures import Reading
-    from noetl_stream.tools.duckdb.session import DuckdbSession
+    from noetl_stream.tools.duckdb.task_session import DuckdbSession
 
 MAX_THREADS: Final = 4
 """DuckDB tasks that a worker runs at the same time; each may use several processors."""
@@ -146,7 +146,7 @@ class DuckdbTool:
     async def _run(
         self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
     ) -> ToolResult:
-        from noetl_stream.tools.duckdb.session import DuckdbSession
+        from noetl_stream.tools.duckdb.task_session import DuckdbSession
 
         config = _config(inputs, knobs, self._settings)
         session = DuckdbSession(inputs.database, config, knobs.max_rows, self._folders, databases)

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.model.codec import uncollected
-from noetl_stream.model.digits import decode_decimals_as_text, digits_lost, digits_lost_text
-from noetl_stream.model.nesting import TOO_DEEP
+from noetl_stream.model.json.codec import uncollected
+from noetl_stream.model.json.digits import decode_decimals_as_text, digits_lost, digits_lost_text
+from noetl_stream.model.json.nesting import TOO_DEEP
+from noetl_stream.model.json.texts import charset_of, decoded, header_text, is_json, is_text, media_type
 from noetl_stream.model.outcome import ErrorInfo, RunWarning
-from noetl_stream.model.texts import charset_of, decoded, header_text, is_json, is_text, media_type
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 

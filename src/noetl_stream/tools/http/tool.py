@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast
 from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
-from noetl_stream.model.texts import header_text
+from noetl_stream.model.json.texts import header_text
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # aiohttp takes an eighth of a second to import; only playboo
     import aiohttp
     from yarl import URL
 
-    from noetl_stream.tools.http.session import Response
+    from noetl_stream.tools.http.client_session import Response
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
 DEFAULT_READ_TIMEOUT_S: Final = 60.0
@@ -194,7 +194,7 @@ class HttpTool:
 
     def _session_for(self, url: URL, reach: Reach) -> aiohttp.ClientSession:
         """One session per way to check addresses, so that none uses a connection only allowed to another."""
-        from noetl_stream.tools.http.session import new_session
+        from noetl_stream.tools.http.client_session import new_session
 
         key = (self._egress.allowed_name(url.raw_host or ""), reach)
         if key not in self._sessions:
@@ -263,7 +263,7 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
     """The failure for an error of the library. Its own words may show the query of the URL."""
     import aiohttp
 
-    from noetl_stream.tools.http.session import MAX_HEADER_BYTES, MAX_HEADERS, exceeds_headers
+    from noetl_stream.tools.http.client_session import MAX_HEADER_BYTES, MAX_HEADERS, exceeds_headers
 
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ForbiddenAddress):

@@ -15,8 +15,8 @@ import nats.js.errors as js
 from nats.js import JetStreamContext
 from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
 
-from noetl_stream.model.digits import digits_lost, digits_lost_text
-from noetl_stream.model.nesting import TOO_DEEP
+from noetl_stream.model.json.digits import digits_lost, digits_lost_text
+from noetl_stream.model.json.nesting import TOO_DEEP
 from noetl_stream.model.outcome import RunWarning
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json

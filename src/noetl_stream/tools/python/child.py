@@ -29,9 +29,9 @@ from noetl_stream.tools.children.linux import die_with_parent
 from noetl_stream.tools.children.messages import HEADER_BYTES, framed, take_frames
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
+from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
 from noetl_stream.tools.python.output import accepted, refused, text_output
-from noetl_stream.tools.python.source import compile_program
 
 TRACE_VARIABLE: Final = "TRACEPARENT"
 MAX_REMEMBERED_BYTES: Final = 32 * 1024

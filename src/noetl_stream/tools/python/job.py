@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.python.source import BODY, NOT_ASYNC, compile_program, file_of
+from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, compile_program, file_of
 
 MODULE: Final = "noetl_task"
 """``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process that

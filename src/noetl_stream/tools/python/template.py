@@ -16,8 +16,8 @@ from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES, framed
 from noetl_stream.tools.contract import WorkerUnfit
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
+from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
-from noetl_stream.tools.python.source import MAX_PROGRAMS
 
 MAX_JOB_BYTES: Final = 1024**3
 MAX_ERROR_BYTES: Final = 256 * 1024

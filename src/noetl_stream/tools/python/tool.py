@@ -22,8 +22,8 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.python import child
+from noetl_stream.tools.python.code_compiler import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
 from noetl_stream.tools.python.pool import ChildPool
-from noetl_stream.tools.python.source import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
 from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, PythonJob
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024

@@ -16,28 +16,28 @@ from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.outputs import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json import codec
+from noetl_stream.model.json.nesting import TOO_DEEP
 from noetl_stream.model.limits import VARIABLE_PREFIX
 from noetl_stream.model.messages import Progress, StepCommand
-from noetl_stream.model.nesting import TOO_DEEP
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Meta, Outcome, Payload, RunWarning, shown_time
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
-from noetl_stream.playbook.results.schema import ResultSchema
+from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
 from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.child_playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.command.spans import RunTrace
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
-from noetl_stream.worker.playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 from noetl_stream.worker.task_logs.step_log import StepLog, TaskLog
+from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 
 log = logging.getLogger(__name__)
 

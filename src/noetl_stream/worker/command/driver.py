@@ -20,14 +20,14 @@ from noetl_stream.engine.runner.outputs import (
     Withdraw,
 )
 from noetl_stream.engine.runner.straight import Runner
-from noetl_stream.model import codec
 from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
-from noetl_stream.worker.limits import TURNS_PER_YIELD
+from noetl_stream.worker.worker_limits import TURNS_PER_YIELD
 
 Value = TypeVar("Value")
 

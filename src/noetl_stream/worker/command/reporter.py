@@ -9,16 +9,16 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import OutcomeUnknown, Unreachable
-from noetl_stream.model import codec
-from noetl_stream.model.composite import MAX_TASKS, whole_run
 from noetl_stream.model.events import Fact, StepClaimed
+from noetl_stream.model.events.composite import MAX_TASKS, whole_run
 from noetl_stream.model.ids import RunId, report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, Report, StepCommand
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.worker.lease import BrokerLiveness
-from noetl_stream.worker.limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 from noetl_stream.worker.waiting import persist
+from noetl_stream.worker.worker_limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 
 MAX_OPENING: Final = 1 + 2 * MAX_TASKS
 """How many calls of :meth:`Reporter.add` may make up a whole short step."""

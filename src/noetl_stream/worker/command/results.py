@@ -11,16 +11,16 @@ import msgspec
 
 from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec, pieces
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.messages import ResultQuestion, StepCommand
 from noetl_stream.model.outcome import Payload, Reference
-from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.objects import GivenKeys
-from noetl_stream.worker import limits
+from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.waiting import persist
 

@@ -10,28 +10,28 @@ from typing import Final, Literal
 from noetl_stream.engine.runner.runner import end_of
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ClaimAnswer, Drop, Go, RunningCommand, StepCommand, Stop
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import Delivery
-from noetl_stream.ports.subjects import claim_answer
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.command_queue import Delivery
+from noetl_stream.protocol.subjects import claim_answer
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.child_playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S, UNFIT_DELIVERIES
-from noetl_stream.worker.playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.waiting import persist, within
+from noetl_stream.worker.worker_limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S, UNFIT_DELIVERIES
 
 log = logging.getLogger(__name__)
 

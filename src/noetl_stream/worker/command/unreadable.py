@@ -8,15 +8,15 @@ import asyncio
 import logging
 
 from noetl_stream.concurrency import end_tasks
-from noetl_stream.model import codec
 from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, UnreadableCommand
-from noetl_stream.ports.command_queue import Delivery
-from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES
-from noetl_stream.ports.subjects import command_in
+from noetl_stream.ports.stores.dead_letters import MAX_LETTER_BYTES
+from noetl_stream.ports.streams.command_queue import Delivery
+from noetl_stream.protocol.subjects import command_in
 from noetl_stream.worker.command.reporter import Channel
-from noetl_stream.worker.limits import RETURN_DELAY_S
+from noetl_stream.worker.worker_limits import RETURN_DELAY_S
 
 log = logging.getLogger(__name__)
 

@@ -15,18 +15,18 @@ import msgspec
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
 from noetl_stream.model.credential import CREDENTIAL_NAME, NOT_A_NAME, CredentialValue, check_secrets, credential_value
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import SecretQuestion, subject_of
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
-from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.handover import HandoverKey, Sealed
-from noetl_stream.settings.environment import environment_variable
+from noetl_stream.settings.sources.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
-from noetl_stream.worker import limits
+from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
 from noetl_stream.worker.secrets.hiding import Hiding, load_shared

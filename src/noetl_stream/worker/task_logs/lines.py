@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from noetl_stream.worker.limits import MAX_LOG_LINE_BYTES
 from noetl_stream.worker.secrets.run_secrets import RunSecrets
+from noetl_stream.worker.worker_limits import MAX_LOG_LINE_BYTES
 
 _LINE_END: Final = b"\n"
 

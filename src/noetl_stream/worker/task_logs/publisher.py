@@ -8,10 +8,10 @@ from collections import deque
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.task_logs import TaskLogs
-from noetl_stream.worker.limits import (
+from noetl_stream.ports.streams.task_logs import TaskLogs
+from noetl_stream.protocol import subjects
+from noetl_stream.worker.worker_limits import (
     LOG_INTERVAL_S,
     LONG_TASK_S,
     MAX_LOGS_HELD_BYTES,

@@ -7,16 +7,16 @@ from typing import Final
 import msgspec
 
 from noetl_stream.engine.runner.outputs import RunTask
-from noetl_stream.model import codec
 from noetl_stream.model.events import Path, TaskProcessed
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.model.task_log import LogLine, LogStream
-from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES
-from noetl_stream.worker.limits import MAX_LOG_LINE_BYTES, MAX_TASK_LOG_BYTES
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES
 from noetl_stream.worker.secrets.run_secrets import RunSecrets
 from noetl_stream.worker.task_logs.lines import OutputLines
 from noetl_stream.worker.task_logs.publisher import EncodedBatch, LogPublisher
+from noetl_stream.worker.worker_limits import MAX_LOG_LINE_BYTES, MAX_TASK_LOG_BYTES
 
 HEADERS_BYTES: Final = 2048
 """Room in a message for its subject, id, and what a batch says about its lines."""

@@ -1,5 +1,6 @@
-"""Conformance of :class:`~noetl_stream.ports.access.Tokens`, :class:`~noetl_stream.ports.access.Sessions` and
-:class:`~noetl_stream.ports.access.Audit`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.identities.Tokens`,
+:class:`~noetl_stream.ports.stores.identities.Sessions` and :class:`~noetl_stream.ports.stores.identities.Audit`, as
+tests to inherit.
 
 A test class inherits :class:`TokensConformance`, :class:`SessionsConformance` or :class:`AuditConformance`; the module
 or its ``conftest.py`` provides the fixtures:
@@ -14,7 +15,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.access import (
+from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,
     MAX_SESSIONS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
-from noetl_stream.ports.store import RequestRow, Store
+from noetl_stream.ports.stores.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
+from noetl_stream.ports.stores.store import RequestRow, Store
 from noetl_testkit.conformance.store_rows import committed, following
 
 

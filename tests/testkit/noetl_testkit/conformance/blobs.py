@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.blobs.Blobs`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.streams.blobs.Blobs`, as tests to inherit.
 
 A test class inherits :class:`BlobsConformance`; the module or its ``conftest.py`` provides one fixture:
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from noetl_stream.errors import BlobMissing
-from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.streams.blobs import Blobs
 from noetl_testkit.waiting import expect_error
 
 MANY_CHUNKS = 3 * 1024 * 1024 + 17

@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.bus.Bus`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.streams.bus.Bus`, as tests to inherit.
 
 A test class inherits :class:`BusConformance`; the module or its ``conftest.py`` provides one fixture:
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from noetl_stream.ports.bus import Bus, Subscription
+from noetl_stream.ports.streams.bus import Bus, Subscription
 from noetl_testkit.waiting import TIMEOUT_S
 
 SHORT_S = 0.05

@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.catalog.Catalog`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.catalog.Catalog`, as tests to inherit.
 
 A test class inherits :class:`CatalogConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.model.ids import digest_of
-from noetl_stream.ports.catalog import (
+from noetl_stream.ports.stores.catalog import (
     SEARCHED_CHARACTERS,
     Catalog,
     CatalogEntry,
@@ -25,7 +25,7 @@ from noetl_stream.ports.catalog import (
     VersionAmbiguous,
     VersionTaken,
 )
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.store import Store
 from noetl_testkit.waiting import expect_error
 
 PATH = "demo/pages"

@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.command_queue.CommandQueue`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.streams.command_queue.CommandQueue`, as tests to inherit.
 
 A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, PASSED_OVER
-from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import command_subject
+from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
+from noetl_stream.protocol.subjects import command_subject
 from noetl_testkit.waiting import TIMEOUT_S, expect_error, until_it_is
 
 

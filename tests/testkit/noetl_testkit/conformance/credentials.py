@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.credentials.Credentials`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.credentials.Credentials`, as tests to inherit.
 
 A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import astuple, replace
 
-from noetl_stream.ports.credentials import (
+from noetl_stream.ports.stores.credentials import (
     MAX_GIVEN_BYTES,
     MAX_VALUES_GIVEN,
     Credentials,

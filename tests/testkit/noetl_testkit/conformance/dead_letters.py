@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.dead_letters.DeadLetters`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.dead_letters.DeadLetters`, as tests to inherit.
 
 A test class inherits :class:`DeadLetterConformance`; the module provides two fixtures:
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from noetl_stream.errors import Fenced, JournalConflict
-from noetl_stream.ports.dead_letters import (
+from noetl_stream.ports.stores.dead_letters import (
     MAX_LETTER_BYTES,
     MAX_LETTER_CHARACTERS,
     DeadLetter,
@@ -24,7 +24,7 @@ from noetl_stream.ports.dead_letters import (
     LetterSource,
     storable,
 )
-from noetl_stream.ports.store import InboxItem, Store
+from noetl_stream.ports.stores.store import InboxItem, Store
 from noetl_testkit.conformance.store_rows import committed, entry_row, following, taken, tick_of
 from noetl_testkit.waiting import expect_error
 

@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.event_log.EventLog`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.streams.event_log.EventLog`, as tests to inherit.
 
 A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides three fixtures:
 
@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
 from noetl_testkit.conformance.bus import RecordingHandler
 from noetl_testkit.waiting import TIMEOUT_S, expect_error, until
 

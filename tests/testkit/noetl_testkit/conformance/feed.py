@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.store.FeedStore`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.store.FeedStore`, as tests to inherit.
 
 A test class inherits :class:`FeedConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -15,8 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.model import codec
-from noetl_stream.ports.store import FeedRow, FeedStore, Store, Tick
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import FeedRow, FeedStore, Store, Tick
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, following, taken, tick_of
 
 EVER_MS: Final = 1 << 52

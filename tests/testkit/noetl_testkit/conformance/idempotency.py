@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.gateway.Idempotency`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.idempotency.Idempotency`, as tests to inherit.
 
 A test class inherits :class:`IdempotencyConformance`; the module or its ``conftest.py`` provides one fixture:
 
@@ -12,8 +12,8 @@ import asyncio
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.gateway import ClaimedKey, Idempotency, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.stores.idempotency import ClaimedKey, Idempotency, KeptAnswer
 
 HASH = b"\x00hash\xff"
 FIRST = RequestIds("execution-1", "request-1")

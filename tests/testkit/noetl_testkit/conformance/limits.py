@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.limits import LimitSlotKey, LimitSlotRow, PlacedSlot, WantedSlots
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow, PlacedSlot, WantedSlots
+from noetl_stream.ports.stores.store import Store
 from noetl_testkit.conformance.store_rows import committed, execution_row, following
 
 A, B = "limit-a", "limit-b"

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import astuple, replace
 
-from noetl_stream.model import codec
-from noetl_stream.model.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.events.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.ids import uuid7
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.store import (
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import (
     ExecutionRow,
     InboxRow,
     ListingFilter,
@@ -21,7 +20,8 @@ from noetl_stream.ports.store import (
     TermRow,
     TimerRow,
 )
-from noetl_stream.ports.tallies import TallyKey
+from noetl_stream.ports.stores.tallies import TallyKey
+from noetl_stream.storage.journal import events_of
 from noetl_testkit.conformance.store_rows import (
     FACTS,
     as_stored,

@@ -1,4 +1,4 @@
-"""Conformance of what a :class:`~noetl_stream.ports.store.Store` knows of servers (PROTOCOL §5 *Poison*)."""
+"""Conformance of what a :class:`~noetl_stream.ports.stores.store.Store` knows of servers (PROTOCOL §5 *Poison*)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.store import KnownServer, Store
+from noetl_stream.ports.stores.store import KnownServer, Store
 from noetl_testkit.conformance.store_rows import LEASE_S
 
 

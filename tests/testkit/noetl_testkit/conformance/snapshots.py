@@ -1,11 +1,11 @@
-"""Conformance of the snapshots of a :class:`~noetl_stream.ports.store.Store` (PROTOCOL §5 *Snapshots*)."""
+"""Conformance of the snapshots of a :class:`~noetl_stream.ports.stores.store.Store` (PROTOCOL §5 *Snapshots*)."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from noetl_stream.errors import Fenced
-from noetl_stream.ports.store import SnapshotRow, Store
+from noetl_stream.ports.stores.store import SnapshotRow, Store
 from noetl_testkit.conformance.store_rows import committed, entry_row, execution_row, following, taken, tick_of
 from noetl_testkit.waiting import expect_error
 

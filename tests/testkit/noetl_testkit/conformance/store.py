@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.store.Store`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.store.Store`, as tests to inherit.
 
 A test class inherits :class:`StoreConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -16,9 +16,7 @@ from msgspec.structs import astuple, replace
 
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.journal import events_of
-from noetl_stream.ports.rows import Json, column_types
-from noetl_stream.ports.store import (
+from noetl_stream.ports.stores.store import (
     ExecutionRow,
     InboxRow,
     ObjectUseRow,
@@ -31,6 +29,8 @@ from noetl_stream.ports.store import (
     TimerKey,
     TimerRow,
 )
+from noetl_stream.protocol.rows import Json, column_types
+from noetl_stream.storage.journal import events_of
 from noetl_testkit.conformance.aggregates import AggregateConformance
 from noetl_testkit.conformance.limits import LimitConformance
 from noetl_testkit.conformance.listing import (

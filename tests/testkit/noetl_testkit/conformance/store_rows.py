@@ -8,10 +8,19 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
-from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, PartitionLease, Store, StoredEvent, Tick
+from noetl_stream.ports.stores.store import (
+    EntryRow,
+    ExecutionRow,
+    PartitionAdvance,
+    PartitionLease,
+    Store,
+    StoredEvent,
+    Tick,
+)
 
 EndLeases = Callable[[], Awaitable[None]]
 LEASE_S = 10.0

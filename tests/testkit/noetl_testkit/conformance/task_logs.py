@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.task_logs.TaskLogs`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.streams.task_logs.TaskLogs`, as tests to inherit.
 
 A test class inherits :class:`TaskLogsConformance`; the module or its ``conftest.py`` provides one fixture:
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
-from noetl_stream.ports.subjects import task_logs
-from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES, TaskLogs
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, TaskLogs
+from noetl_stream.protocol.subjects import task_logs
 
 
 async def stored(logs: TaskLogs, subject: str, message_id: str, body: bytes) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.model.aggregates import StreamFilter, StreamPlace
-from noetl_stream.ports.trigger_streams import (
+from noetl_stream.ports.streams.trigger_streams import (
     MAX_UNACKNOWLEDGED,
     ReadMessage,
     StreamConsumer,

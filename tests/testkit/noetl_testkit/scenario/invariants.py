@@ -12,8 +12,8 @@ from noetl_stream.engine.advance import Advanced
 from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ChildOrdered, Fact, TimerSet, TokenEnqueued, Wait
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Budget, ReferenceNeeded

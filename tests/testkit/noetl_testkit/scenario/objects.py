@@ -8,8 +8,9 @@ from itertools import chain
 from typing import Any
 
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Path
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Payload, Reference
 
 Journal = Callable[[], Iterator[RecordedFact]]

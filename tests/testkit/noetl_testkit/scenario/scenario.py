@@ -26,17 +26,18 @@ from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.snapshot import decode_state, encode_state
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.model import codec, events
-from noetl_stream.model.composite import expanded
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Parent, Path
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.ids import RunId, report_id
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
 from noetl_stream.model.status import FoldedStatus, Rejection
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.stores.store import StoredEvent
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.scenario.invariants import InvariantBroken, check_invariants
 from noetl_testkit.scenario.objects import Objects

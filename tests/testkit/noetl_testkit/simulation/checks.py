@@ -8,13 +8,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.replay import replay
-from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ExecutionReused, Fact, NextEvaluated, StepScheduled, TokenClaimed, TokenEnqueued
+from noetl_stream.model.events.composite import expanded
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import NOTHING
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import ExecutionRow, StoredEvent
+from noetl_stream.ports.stores.store import ExecutionRow, StoredEvent
 from noetl_stream.server.server import Server
 from noetl_testkit.entries import names_of
 from noetl_testkit.rebuilding import rebuilt_differences

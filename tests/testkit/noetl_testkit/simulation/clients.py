@@ -9,14 +9,14 @@ from typing import Any
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
 from noetl_stream.model.events import Rerun
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
-from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.poison import Poison
 from noetl_testkit.simulation.story import Ask, Planned

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact
+from noetl_stream.model.json import codec
 from noetl_stream.playbook.plan import Plan
 from noetl_testkit.simulation.roles import check_once
 from noetl_testkit.simulation.world import KINDS, SimulatedWorld

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final
 
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
-from noetl_stream.ports import subjects
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
+from noetl_stream.protocol import subjects
 from noetl_testkit.entries import names_in
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.poison import POISONS, Poison

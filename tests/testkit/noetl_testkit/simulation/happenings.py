@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import StepClaimed
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.json import codec
 from noetl_testkit.simulation.faults import FaultPlan
 from noetl_testkit.simulation.world import SimulatedWorld
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar, cast
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
-from noetl_stream.model import codec
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus, Handler, Subscription
-from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
-from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
-from noetl_stream.ports.store import Store
-from noetl_stream.ports.task_logs import TaskLogs
-from noetl_stream.ports.trigger_streams import StreamConsumer, StreamWanted, TriggerStreams
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus, Handler, Subscription
+from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource, Delivery
+from noetl_stream.ports.streams.event_log import EventLog, EventReader, ReportedMessage
+from noetl_stream.ports.streams.task_logs import TaskLogs
+from noetl_stream.ports.streams.trigger_streams import StreamConsumer, StreamWanted, TriggerStreams
 
 Value = TypeVar("Value")
 
@@ -166,7 +166,7 @@ class _HostPort:
 
 
 class _HostLog(_HostPort):
-    """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
+    """:class:`~noetl_stream.ports.streams.event_log.EventLog` of a host."""
 
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
         work = self._real.open_reader
@@ -195,7 +195,7 @@ class _HostReader(_HostPort):
 
 
 class _HostStreams(_HostPort):
-    """:class:`~noetl_stream.ports.trigger_streams.TriggerStreams` of a host."""
+    """:class:`~noetl_stream.ports.streams.trigger_streams.TriggerStreams` of a host."""
 
     async def open(self, wanted: StreamWanted) -> StreamConsumer:
         consumer = await self._host.around("streams.open", self._real.open, (wanted,))
@@ -203,14 +203,14 @@ class _HostStreams(_HostPort):
 
 
 class _HostTaskLogs(_HostPort):
-    """:class:`~noetl_stream.ports.task_logs.TaskLogs` of a host."""
+    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` of a host."""
 
     def publish(self, subject: str, message_id: str, body: bytes, done: Callable[[str], None]) -> None:
         self._host.when_awake(lambda: self._real.publish(subject, message_id, body, done))
 
 
 class _HostQueue(_HostPort):
-    """:class:`~noetl_stream.ports.command_queue.CommandQueue` of a host."""
+    """:class:`~noetl_stream.ports.streams.command_queue.CommandQueue` of a host."""
 
     async def open_source(self, pool: str) -> CommandSource:
         source = await self._host.around("queue.open_source", lambda: self._real.open_source(pool))
@@ -255,7 +255,7 @@ class _HostDelivery(_HostPort):
 
 
 class _HostBus(_HostPort):
-    """:class:`~noetl_stream.ports.bus.Bus` of a host."""
+    """:class:`~noetl_stream.ports.streams.bus.Bus` of a host."""
 
     def send(self, subject: str, body: bytes) -> None:
         injector = self._host.injector

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from noetl_stream.model import codec, events
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.model import events
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import StoredEvent
 from noetl_testkit.simulation.faults import LATENCIES_S
 from noetl_testkit.simulation.story import FAULTS_S, Ask, Planned, Story
 from noetl_testkit.simulation.work import CALLED_PATH, Job, playbook, then, work

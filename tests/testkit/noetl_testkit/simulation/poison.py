@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from noetl_stream.ports.store import Tick
+from noetl_stream.ports.stores.store import Tick
 from noetl_testkit.entries import events_in
 from noetl_testkit.simulation.work import JOBS
 

@@ -11,19 +11,19 @@ from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.ports.access import Rights
-from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.stores.catalog import Catalog
+from noetl_stream.ports.stores.identities import Rights
 from noetl_stream.ports.traces import Tracing
-from noetl_stream.server.answers.credentials import SecretsResponder
+from noetl_stream.server.answers.credential_values import SecretsResponder
+from noetl_stream.server.assembly import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
-from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.host import SimulatedHost

@@ -11,7 +11,6 @@ from typing import Any, Final
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.errors import NoetlError
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import (
     EventReceived,
     RequestedFact,
@@ -23,9 +22,10 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import RequestRefused, Requests, ask_aggregate
-from noetl_stream.ports.access import TokenRights
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.stores.identities import TokenRights
+from noetl_stream.ports.stores.store import Store
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.story import TriggerAct
 
@@ -33,8 +33,8 @@ RETRY_S: Final = 0.5
 
 
 class SimulatedRights:
-    """:class:`~noetl_stream.ports.access.Rights`: every token is an operator's, unless it is revoked. Each trigger has
-    a token of its own, with the name of its path.
+    """:class:`~noetl_stream.ports.stores.identities.Rights`: every token is an operator's, unless it is revoked. Each
+    trigger has a token of its own, with the name of its path.
     """
 
     def __init__(self) -> None:

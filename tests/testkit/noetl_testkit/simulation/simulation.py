@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
-from noetl_stream.server.parts import ServerTimes, StateBounds
+from noetl_stream.server.assembly import ServerTimes, StateBounds
 from noetl_testkit.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
 from noetl_testkit.simulation.constructs import constructs_of
 from noetl_testkit.simulation.faults import LATEST_S, FaultPlan, kinds_of

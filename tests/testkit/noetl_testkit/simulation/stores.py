@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Any, Final
 
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.events import CancelRequested, ExecutionRequested
+from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.store import InboxItem, Tick
+from noetl_stream.ports.stores.store import InboxItem, Tick
 from noetl_testkit.simulation.poison import Poison
 
 LATE_S: Final = 8.0

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.clock import START_MS
 from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
-from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TRIGGER, EndedExecutions, TriggerTerms, Verification, aggregate_id
 from noetl_stream.model.events import ExecutionRequested, Origin
-from noetl_stream.ports.aggregates import HistoryRow
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_testkit.simulation.story import FAULTS_S, Planned, Story, TriggerAct
 from noetl_testkit.simulation.work import job, playbook, then, work
 from noetl_testkit.simulation.world import SimulatedWorld

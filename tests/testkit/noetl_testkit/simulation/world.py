@@ -9,22 +9,23 @@ from random import Random
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.retention import MemoryRetention
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.stores.retention import MemoryRetention
+from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import StreamLost, Unreachable
-from noetl_stream.model import codec, events
-from noetl_stream.model.composite import expanded
+from noetl_stream.model import events
 from noetl_stream.model.events import Fact
+from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
-from noetl_stream.ports.store import Store
-from noetl_stream.server.parts import ServerTimes, StateBounds
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.server.assembly import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep.sweeping import QueueSweeper
 from noetl_stream.server.upkeep.trimming import Trimmer
 from noetl_stream.server.upkeep.upkeep import Upkeep
-from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered

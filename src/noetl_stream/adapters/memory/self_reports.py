@@ -1,0 +1,60 @@
+"""What stores in memory report: there is always room, and one clock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.self_reports import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts, TableFacts
+from noetl_stream.ports.stores.store import KnownServer
+
+VERSION: Final = "in memory"
+
+
+class MemoryDatabaseDiagnosis:
+    """:class:`~noetl_stream.ports.self_reports.DatabaseDiagnosis`."""
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def facts(self) -> DatabaseFacts:
+        return DatabaseFacts(
+            version=VERSION,
+            user="noetl_gateway",
+            now_ms=self._clock.now_ms(),
+            size_bytes=0,
+            connections=1,
+            max_connections=100,
+            waits_for="",
+            standbys=0,
+            synchronous=0,
+            certificate_ends_ms=None,
+        )
+
+    async def tables(self) -> list[TableFacts]:
+        rows = sum(len(entries) for entries in self._store.tables.journals.values())
+        return [TableFacts("event", 0, rows), TableFacts("execution", 0, len(self._store.tables.executions))]
+
+    async def live_servers(self) -> list[KnownServer]:
+        return [server for server in self._store.known_servers() if server.live]
+
+    async def excess_rights(self, role: str) -> list[str]:
+        return []
+
+
+class MemoryNatsDiagnosis:
+    """:class:`~noetl_stream.ports.self_reports.NatsDiagnosis`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def facts(self) -> NatsFacts:
+        return NatsFacts(VERSION, "gateway", "")
+
+    async def stream(self, name: str) -> StreamFacts:
+        return StreamFacts(name, exists=True, now_ms=self._clock.now_ms())
+
+    async def storage(self) -> NatsStorage:
+        return NatsStorage(0, None)

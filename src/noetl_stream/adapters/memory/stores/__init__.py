@@ -1,0 +1,1 @@
+"""What Postgres stores, in memory."""

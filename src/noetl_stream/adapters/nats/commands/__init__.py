@@ -1,0 +1,1 @@
+"""The stream COMMANDS: commands are issued, fenced, pulled by priority and delivered."""

@@ -1,0 +1,361 @@
+"""The command queue on the JetStream stream COMMANDS: issuing, listing and withdrawing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.adapters.nats.commands.command_source import ACK_WAIT_S, NatsCommandSource
+from noetl_stream.adapters.nats.commands.fences import Turns, fence_headers, raise_fences
+from noetl_stream.adapters.nats.commands.pool_consumer import (
+    consumer_of,
+    find_consumer,
+    make_consumer,
+    make_consumer_of_priority,
+    pool_in,
+)
+from noetl_stream.adapters.nats.commands.priority_requests import LOOK_AGAIN_S
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
+from noetl_stream.adapters.nats.protocol import (
+    CHECK_UNDER_WAY,
+    STORE_REFUSED,
+    WRONG_LAST_SEQUENCE,
+    ApiError,
+    PublishAck,
+    milliseconds,
+)
+from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
+from noetl_stream.concurrency import each
+from noetl_stream.errors import NoetlError, UsageError
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
+from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool
+from noetl_stream.protocol.subjects import (
+    COMMANDS,
+    FENCES,
+    command_in,
+    command_patterns,
+    command_subject,
+    commands_of,
+    place_in_queue,
+)
+
+log = logging.getLogger(__name__)
+
+PURGES_AT_ONCE = 64
+LOOKUP_AGAIN_AFTER_S = 0.5
+
+_ALREADY_THERE = "maximum messages per subject exceeded"
+
+
+class _Delivered(msgspec.Struct):
+    stream_seq: int = 0
+
+
+class _Consumer(msgspec.Struct):
+    name: str
+    delivered: _Delivered = msgspec.field(default_factory=_Delivered)
+    num_pending: int = 0
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+
+
+class _Consumers(msgspec.Struct):
+    consumers: list[_Consumer] | None = None
+    total: int = 0
+
+
+class NatsCommandQueue:
+    """:class:`~noetl_stream.ports.streams.command_queue.CommandQueue` over COMMANDS; the port documents each method."""
+
+    def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float, look_again_s: float) -> None:
+        self._connection = connection
+        self._outbox = outbox
+        self._turns = Turns(outbox)
+        self._ack_wait_s = ack_wait_s
+        self._look_again_s = look_again_s
+        self._has_consumer: set[tuple[str, int]] = set()
+
+    @classmethod
+    async def open(
+        cls,
+        connection: NatsConnection,
+        *,
+        acknowledge_within_s: float = RESEND_AFTER_S,
+        ack_wait_s: float = ACK_WAIT_S,
+        look_again_s: float = LOOK_AGAIN_S,
+    ) -> NatsCommandQueue:
+        """
+        Args:
+            acknowledge_within_s: A command without an answer for this long is sent again.
+            ack_wait_s: The lease of a delivery.
+            look_again_s: See :data:`~noetl_stream.adapters.nats.commands.priority_requests.LOOK_AGAIN_S`.
+        """
+        outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
+        return cls(connection, outbox, ack_wait_s, look_again_s)
+
+    @property
+    def retries(self) -> int:
+        """How many messages were sent again."""
+        return self._outbox.retries
+
+    def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
+        """A copy already in the queue, of any issue, counts as acknowledged.
+
+        Commands wait for the consumer of their priority: without one, workers would not see them.
+        """
+        others = {(one.pool, one.priority) for one in commands if one.priority != DEFAULT_PRIORITY}
+        if others <= self._has_consumer:
+            return self._issue(commands, fences)
+        return asyncio.ensure_future(self._issue_with_consumers(commands, fences, others))
+
+    async def _issue_with_consumers(
+        self, commands: Sequence[QueuedCommand], fences: Mapping[int, int], wanted: Collection[tuple[str, int]]
+    ) -> Collection[int]:
+        usable = {place for place in wanted if await self._ensure_consumer(*place)}
+        placed = [
+            one if (one.pool, one.priority) in usable else replace(one, priority=DEFAULT_PRIORITY) for one in commands
+        ]
+        return await self._issue(placed, fences)
+
+    async def _ensure_consumer(self, pool: str, priority: int) -> bool:
+        """Whether commands of the pool may have this priority; waits without limit for the answer."""
+        place = pool, priority
+        while place not in self._has_consumer:
+            try:
+                if not await make_consumer_of_priority(self._connection, pool, priority, self._ack_wait_s):
+                    return False
+                self._has_consumer.add(place)
+            except UsageError:
+                return False  # the subject of the command is refused
+            except NoetlError as error:
+                log.warning("pool %s has no queue for priority %d yet: %s", pool, priority, error)
+                await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
+        return True
+
+    def _issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
+        batch = _Issue(self._outbox, self._turns, self._connection)
+        for command in commands:
+            partition = partition_of(command.execution_id)
+            batch.add(command, partition, fences.get(partition, 0))
+        return batch.seal()
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        """
+        Raises:
+            StoreMissing: the stream does not exist.
+            Unreachable: no answer in time; some fences may be new.
+        """
+        return await raise_fences(self._connection, self._outbox, owner, epochs)
+
+    async def add_pool(self, pool: str) -> None:
+        """Makes the pool's durable consumer.
+
+        Raises:
+            StoreMissing: the stream does not exist.
+            UsageError: the pool's name is not valid.
+            Unreachable: no answer in time.
+        """
+        await make_consumer(self._connection, pool, self._ack_wait_s)
+
+    async def open_source(self, pool: str) -> NatsCommandSource:
+        """
+        Raises:
+            UsageError: the pool's name is not valid.
+            Unreachable: no answer in time, or no server has made the pool's consumer.
+        """
+        return await NatsCommandSource.open(self._connection, pool, look_again_s=self._look_again_s)
+
+    async def reach(self, pool: str) -> None:
+        await find_consumer(self._connection, pool)
+
+    async def present(self) -> dict[str, str]:
+        """Above 100,000 commands NATS answers in pages, between which the queue may change. A command missed that way
+        is reissued, and its claim drops it.
+        """
+        found: dict[str, str] = {}
+        places: set[tuple[str, int]] = set()
+        async for subject in self._subjects():
+            execution_id, command_id = command_in(subject)
+            found[command_id] = execution_id
+            places.add(place_in_queue(subject))
+        # A deleted consumer is made again; otherwise nobody would get the commands there.
+        for pool, priority in places:
+            if priority != DEFAULT_PRIORITY:
+                try:
+                    await make_consumer_of_priority(self._connection, pool, priority, self._ack_wait_s)
+                except NoetlError as error:
+                    log.warning("pool %s may have no queue for priority %d: %s", pool, priority, error)
+        return found
+
+    async def pools(self) -> list[QueuedPool]:
+        """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has
+        commands that no consumer counts.
+        """
+        found: dict[str, QueuedPool] = {}
+        waiting: dict[str, Counter[int]] = defaultdict(Counter)
+        async for pool, priority, one in self._consumers():
+            before = found.get(pool, QueuedPool(pool, 0, 0, 0))
+            found[pool] = QueuedPool(
+                pool,
+                before.queued + one.num_pending,
+                before.given + one.num_ack_pending,
+                before.again + one.num_redelivered,
+            )
+            waiting[pool][priority] += one.num_pending
+        state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
+        stored = state.messages - len(state.subjects or {})
+        if stored > sum(pool.queued + pool.given for pool in found.values()):
+            stored_in = Counter([place_in_queue(subject) async for subject in self._subjects()])
+            for (pool, priority), count in stored_in.items():
+                if pool not in found:
+                    waiting[pool][priority] += count
+            found |= {
+                pool: QueuedPool(pool, counts.total(), 0, 0) for pool, counts in waiting.items() if pool not in found
+            }
+        return [replace(found[pool], by_priority=_highest_first(waiting[pool])) for pool in sorted(found)]
+
+    async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
+        """Looks up the first command that each of the pools' consumers has not delivered."""
+        delivered: dict[str, dict[int, int]] = {pool: {DEFAULT_PRIORITY: 0} for pool in pools if consumer_of(pool)}
+        async for pool, priority, one in self._consumers():
+            if pool in delivered:
+                delivered[pool][priority] = one.delivered.stream_seq
+        found: dict[str, int] = {}
+
+        async def read(place: tuple[str, int]) -> None:
+            pool, priority = place
+            is_alone = len(delivered[pool]) == 1
+            pattern = f"noetl.commands.{pool}.>" if is_alone else commands_of(pool, priority)
+            wanted = {"seq": delivered[pool][priority] + 1, "next_by_subj": pattern}
+            stored = await stored_message(self._connection, COMMANDS, wanted)
+            if stored is not None:
+                at_ms = milliseconds(stored.time)
+                found[pool] = min(at_ms, found.get(pool, at_ms))
+
+        await each([(pool, priority) for pool, known in delivered.items() for priority in known], read)
+        return found
+
+    async def _consumers(self) -> AsyncIterator[tuple[str, int, _Consumer]]:
+        """The pools' consumers, with pool and priority."""
+        offset = 0
+        while True:
+            request = {"offset": offset}
+            answer = await stream_api(self._connection, COMMANDS, f"CONSUMER.LIST.{COMMANDS}", request)
+            listing = msgspec.json.decode(answer, type=_Consumers)
+            consumers = listing.consumers or []
+            for one in consumers:
+                place = pool_in(one.name)
+                if place is not None:
+                    yield *place, one
+            offset += len(consumers)
+            if not consumers or offset >= listing.total:
+                return
+
+    async def _subjects(self) -> AsyncIterator[str]:
+        offset = 0
+        while True:
+            request = {"subjects_filter": "noetl.commands.>", "offset": offset}
+            listing = await stream_info(self._connection, COMMANDS, request)
+            subjects = listing.state.subjects or {}
+            for subject in subjects:
+                yield subject
+            offset += len(subjects)
+            if not subjects or offset >= listing.total:
+                return
+
+    async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        """
+        Raises:
+            Unreachable: no answer in time; some commands may be gone.
+        """
+        free = asyncio.Semaphore(PURGES_AT_ONCE)
+
+        async def purge(subject: str) -> None:
+            async with free:
+                await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
+
+        subjects = {pattern for command in commands for pattern in command_patterns(*command)}
+        await asyncio.gather(*(purge(subject) for subject in sorted(subjects)))
+
+    async def verify(self) -> None:
+        await verify_stream(self._connection, COMMANDS)
+
+    async def close(self) -> None:
+        """Closes the publishing side; the connection stays."""
+        await self._outbox.close()
+
+
+def _highest_first(waiting: Mapping[int, int]) -> dict[int, int]:
+    return {priority: waiting[priority] for priority in sorted(waiting, reverse=True) if waiting[priority]}
+
+
+class _Issue(HeldBatch[set[int]]):
+    """Commands being published. The result is the partitions whose fence has changed.
+
+    If JetStream calls a later issue a duplicate, the queue is checked: its dedupe remembers ids of messages that are
+    gone (PROTOCOL §2). If the command is gone, it is stored again under another Msg-Id; that duplicates no work,
+    because a copy of a later issue must be claimed before it runs. A first issue is left to reconcile, because its copy
+    would run without a claim.
+    """
+
+    def __init__(self, outbox: Outbox, turns: Turns, connection: NatsConnection) -> None:
+        super().__init__(outbox, set())
+        self._turns = turns
+        self._connection = connection
+        self._issues: dict[str, int] = {}
+        self._lookups: set[asyncio.Task[None]] = set()
+
+    def add(self, command: QueuedCommand, partition: int, fence: int) -> None:
+        message_id = f"{command.command_id}.{command.issue}"
+        self._issues[message_id] = command.issue
+        self._missing += 1
+        headers = {MESSAGE_ID: message_id, **fence_headers(partition, fence)}
+        subject = command_subject(command.pool, command.execution_id, command.command_id, command.priority)
+        self._turns.put(subject, command.body, headers, self)
+
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+        self._turns.ended(sent)
+        if ack.duplicate and self._issues[sent.headers[MESSAGE_ID]] > 1:
+            lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
+            self._lookups.add(lookup)
+            lookup.add_done_callback(self._lookups.discard)
+        else:
+            super().acknowledged(sent, ack)
+
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+        if error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE:
+            self._turns.ended(sent)
+            super().acknowledged(sent, PublishAck(duplicate=True))
+            return False
+        if error.err_code == WRONG_LAST_SEQUENCE:
+            self._turns.ended(sent)
+            self._result.add(partition_of(sent.subject.split(".")[4]))
+            super().acknowledged(sent, PublishAck())
+            return False
+        if error.err_code == CHECK_UNDER_WAY:
+            self._turns.refused(sent)
+            return False
+        return super().refused(sent, error)
+
+    async def _look_up(self, sent: PendingPublish, ack: PublishAck) -> None:
+        while not self.all_acknowledged.done():
+            try:
+                stored = await stored_message(self._connection, COMMANDS, {"last_by_subj": sent.subject})
+            except NoetlError:
+                await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
+                continue
+            if stored is not None:
+                super().acknowledged(sent, ack)
+                return
+            first_id = sent.headers[MESSAGE_ID].partition(".after-")[0]
+            again = f"{first_id}.after-{ack.seq}"
+            self._issues[again] = self._issues[first_id]
+            self._turns.put(sent.subject, sent.body, {**sent.headers, MESSAGE_ID: again}, self)
+            return

@@ -1,0 +1,139 @@
+"""The fences that COMMANDS holds, and commands under them (PROTOCOL §5 *Fence at the queue*).
+
+A fence is the one message of its subject. Its sequence is the right to publish commands of its partition: each command
+names it, and JetStream refuses those that name another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.outbox import Outbox, PendingPublish, PublishOwner, publish_once
+from noetl_stream.adapters.nats.protocol import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
+from noetl_stream.adapters.nats.streams import stored_message
+from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.model.json import codec
+from noetl_stream.model.messages import FORMAT, QueueFence
+from noetl_stream.protocol import subjects
+
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTED_OF: Final = f"{_EXPECTED}-Subject"
+_ROLL_UP: Final = {"Nats-Rollup": "sub"}
+
+ASK_AGAIN_AFTER_S: Final = 0.005
+"""How soon a command is sent again that JetStream could not check."""
+
+_NO_FENCE: Final = QueueFence(0, "")
+
+
+@lru_cache(maxsize=1024)
+def fence_headers(partition: int, sequence: int) -> Mapping[str, str]:
+    """With these, JetStream refuses a command unless the fence of its partition has this sequence."""
+    return {_EXPECTED: str(sequence), _EXPECTED_OF: subjects.fence(partition)}
+
+
+async def raise_fences(
+    connection: NatsConnection, outbox: Outbox, owner: str, epochs: Mapping[int, int]
+) -> dict[int, int]:
+    """See :meth:`~noetl_stream.ports.streams.command_queue.CommandQueue.fence`.
+
+    Raises:
+        StoreMissing: COMMANDS does not exist.
+        Unreachable: no answer in time.
+    """
+    wanted = {partition: QueueFence(epoch, owner, FORMAT) for partition, epoch in epochs.items()}
+    found = await asyncio.gather(*(_raise_fence(connection, outbox, *one) for one in wanted.items()))
+    return {partition: sequence for partition, sequence in zip(wanted, found, strict=True) if sequence}
+
+
+async def _raise_fence(connection: NatsConnection, outbox: Outbox, partition: int, wanted: QueueFence) -> int:
+    """The fence's sequence; 0 if another owner already has one as new."""
+    subject = subjects.fence(partition)
+    while True:
+        stored = await stored_message(connection, subjects.COMMANDS, {"last_by_subj": subject})
+        fence = _decode(stored.data) if stored is not None else _NO_FENCE
+        expected = stored.seq if stored is not None else 0
+        if fence == wanted:
+            return expected
+        if fence.epoch >= wanted.epoch:
+            return 0
+        try:
+            headers = {_EXPECTED: str(expected), **_ROLL_UP}
+            return (await publish_once(outbox, subject, codec.encode(wanted), headers)).seq
+        except OutcomeUnknown:
+            continue
+        except ApiRefused as error:
+            if error.err_code not in (WRONG_LAST_SEQUENCE, CHECK_UNDER_WAY):
+                raise
+
+
+def _decode(body: bytes) -> QueueFence:
+    try:
+        return msgspec.json.decode(body, type=QueueFence)
+    except msgspec.DecodeError:
+        return _NO_FENCE  # an unreadable fence keeps nobody out
+
+
+class Turns:
+    """Sends commands; those of one partition one at a time, once JetStream cannot check them otherwise.
+
+    In a cluster, the leader of a stream refuses a command (:data:`CHECK_UNDER_WAY`) while another one that names the
+    same fence is on its way to the followers. Refused commands, and those that come after them, wait here until none
+    is left.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._lines: dict[str, _Line] = {}
+
+    def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
+        """See :meth:`~noetl_stream.adapters.nats.outbox.Outbox.put`."""
+        line = self._lines.get(headers[_EXPECTED_OF]) if self._lines else None
+        if line is None:
+            self._outbox.put(subject, body, headers, owner)
+        else:
+            line.waiting.append(PendingPublish(subject, body, headers, owner))
+
+    def refused(self, sent: PendingPublish) -> None:
+        """A refused command must be sent again."""
+        fence = sent.headers[_EXPECTED_OF]
+        line = self._lines.get(fence)
+        if line is None:
+            line = self._lines[fence] = _Line()
+        elif line.first != sent.subject:
+            line.waiting.append(sent)
+            return
+        line.first = sent.subject
+        line.waiting.appendleft(sent)
+        self._outbox.loop.call_later(ASK_AGAIN_AFTER_S, self._send_next, fence, line)
+
+    def ended(self, sent: PendingPublish) -> None:
+        """A command was stored, or refused for good."""
+        if self._lines:
+            fence = sent.headers[_EXPECTED_OF]
+            line = self._lines.get(fence)
+            if line is not None and line.first == sent.subject:
+                self._send_next(fence, line)
+
+    def _send_next(self, fence: str, line: _Line) -> None:
+        if not line.waiting:
+            del self._lines[fence]
+            return
+        sent = line.waiting.popleft()
+        line.first = sent.subject
+        self._outbox.put(sent.subject, sent.body, sent.headers, sent.owner)
+
+
+class _Line:
+    """Commands of one partition that wait. ``first`` is the subject of the one whose turn it is."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        self.waiting: deque[PendingPublish] = deque()

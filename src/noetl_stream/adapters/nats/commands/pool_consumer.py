@@ -1,0 +1,230 @@
+"""The durable consumers of a pool: made by servers, found by workers.
+
+A worker may not make them: such a request could also name a subject that JetStream then sends the commands to, and
+JetStream may publish anywhere.
+
+The consumer named after the pool takes all its commands until one has a priority other than the default. From then on
+each such priority has its own consumer, and the pool's keeps the others. A work queue has one consumer for each
+subject, so no two deliver the same command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import CONSUMER_NOT_FOUND, NANOSECONDS, SUBJECTS_OVERLAP, milliseconds
+from noetl_stream.adapters.nats.streams import stream_api, stream_info
+from noetl_stream.concurrency import each
+from noetl_stream.errors import NoetlError, Unreachable, UsageError
+from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.priorities import DEFAULT_PRIORITY, PRIORITIES
+from noetl_stream.protocol.subjects import ASK_QUEUE, COMMANDS, NEW_PRIORITY, commands_of, commands_without_priority
+
+log = logging.getLogger(__name__)
+
+CONSUMER_PREFIX: Final = "pool-"
+"""The consumer of a pool is named after it."""
+
+PRIORITY_MARK: Final = "="
+"""Separates pool and priority in a consumer's name; no pool's name contains it."""
+
+MAX_ACK_PENDING: Final = 1_000_000
+MAX_WAITING: Final = 8192
+
+_READS_PRIORITIES: Final = "noetl_priorities"
+"""In the metadata of a pool's consumer: workers that take from all its priorities have asked for it. Those of version
+0.3 take from the consumer of the pool alone.
+"""
+
+_ALL: Final = "all"
+_SUBJECTS: Final = ("filter_subject", "filter_subjects")
+
+OTHER_PRIORITIES: Final = tuple(priority for priority in PRIORITIES if priority != DEFAULT_PRIORITY)
+
+
+class _ConsumerInfo(msgspec.Struct):
+    ts: str
+    config: dict[str, Any]
+
+    @property
+    def reads_priorities(self) -> bool:
+        return _READS_PRIORITIES in (self.config.get("metadata") or {})
+
+
+class PoolConsumers(NamedTuple):
+    """What a pool has: its consumers by priority, and the server's time in milliseconds after they were found."""
+
+    consumers: Mapping[int, str]
+    server_ms: int
+
+
+def consumer_of(pool: str, priority: int = DEFAULT_PRIORITY) -> str:
+    """The name of the consumer of a pool, or of one of its other priorities.
+
+    Raises:
+        UsageError: the pool's name is not valid.
+    """
+    if not is_valid_id(pool):
+        raise UsageError(f"{pool!r} is not a valid pool name", hint="use 1 to 64 letters, digits, '_' and '-'")
+    own = "" if priority == DEFAULT_PRIORITY else f"{PRIORITY_MARK}{priority:d}"
+    return f"{CONSUMER_PREFIX}{pool}{own}"
+
+
+def pool_in(consumer: str) -> tuple[str, int] | None:
+    """The pool and priority that a consumer is named after, if any."""
+    pool, _, priority = consumer.removeprefix(CONSUMER_PREFIX).partition(PRIORITY_MARK)
+    return (pool, int(priority or DEFAULT_PRIORITY)) if consumer.startswith(CONSUMER_PREFIX) else None
+
+
+async def make_consumer(connection: NatsConnection, pool: str, ack_wait_s: float) -> None:
+    """Makes the consumer of a pool, if it does not exist, for workers that take from all priorities. ``ack_wait_s`` is
+    the lease of a delivery.
+
+    Raises:
+        StoreMissing: the stream does not exist.
+        UsageError: the pool's name is not valid.
+        Unreachable: no answer in time.
+    """
+    name = consumer_of(pool)
+    config = await _config(connection, name, ack_wait_s)
+    try:
+        await _make(connection, name, [_all_commands(pool)], config)
+    except ApiRefused as error:
+        if error.err_code != SUBJECTS_OVERLAP:
+            raise
+        await _make(connection, name, await _without_others(connection, pool), config)
+
+
+async def make_consumer_of_priority(connection: NatsConnection, pool: str, priority: int, ack_wait_s: float) -> bool:
+    """Makes the consumer of a priority other than the default, if it does not exist, and tells the pool's workers.
+    Returns whether commands may have this priority: not while the pool has only had workers of version 0.3.
+
+    Raises:
+        StoreMissing: the stream does not exist.
+        UsageError: the pool's name is not valid.
+        Unreachable: no answer in time.
+    """
+    if await _find(connection, consumer_of(pool, priority)) is not None:
+        return True
+    known = await _find(connection, consumer_of(pool))
+    if known is not None and not known.reads_priorities:
+        return False
+    for name, subjects in (
+        (consumer_of(pool), await _without_others(connection, pool)),
+        (consumer_of(pool, priority), [commands_of(pool, priority)]),
+    ):
+        await _make(connection, name, subjects, await _config(connection, name, ack_wait_s))
+    connection.wire.send(f"{NEW_PRIORITY}.{pool}", b"")
+    return True
+
+
+def _all_commands(pool: str) -> str:
+    return f"noetl.commands.{pool}.>"
+
+
+async def _without_others(connection: NatsConnection, pool: str) -> Sequence[str]:
+    """With version 0.2's only if there are some: a second pattern costs NATS a tenth more for each command."""
+    older = commands_without_priority(pool)
+    found = await stream_info(connection, COMMANDS, {"subjects_filter": older})
+    return (commands_of(pool, DEFAULT_PRIORITY), *([older] if found.state.subjects else []))
+
+
+async def _config(connection: NatsConnection, name: str, ack_wait_s: float) -> Mapping[str, Any]:
+    """The settings of a consumer without its subjects; those of a new one, if it does not exist."""
+    present = await _find(connection, name)
+    if present is not None:
+        metadata = {**(present.config.get("metadata") or {}), _READS_PRIORITIES: _ALL}
+        return {key: value for key, value in present.config.items() if key not in _SUBJECTS} | {"metadata": metadata}
+    return {
+        "durable_name": name,
+        "name": name,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": round(ack_wait_s * NANOSECONDS),
+        "max_deliver": -1,
+        "max_ack_pending": MAX_ACK_PENDING,
+        "max_waiting": MAX_WAITING,
+        "metadata": {_READS_PRIORITIES: _ALL},
+    }
+
+
+async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], config: Mapping[str, Any]) -> None:
+    request = f"CONSUMER.CREATE.{COMMANDS}.{name}"
+    if len(subjects) == 1:
+        chosen: Mapping[str, Any] = {"filter_subject": subjects[0]}
+        request += f".{subjects[0]}"
+    else:
+        chosen = {"filter_subjects": subjects}
+    await stream_api(connection, COMMANDS, request, {"stream_name": COMMANDS, "config": {**config, **chosen}})
+
+
+async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
+    """The server's time in milliseconds, as the pool's consumer tells it; ``None`` if there is no such consumer.
+
+    Raises:
+        StoreMissing: the stream does not exist.
+        UsageError: the pool's name is not valid.
+        Unreachable: no answer in time.
+    """
+    found = await _find(connection, consumer_of(pool))
+    return None if found is None else milliseconds(found.ts)
+
+
+async def _find(connection: NatsConnection, name: str) -> _ConsumerInfo | None:
+    try:
+        answer = await stream_api(connection, COMMANDS, f"CONSUMER.INFO.{COMMANDS}.{name}")
+    except ApiRefused as error:
+        if error.err_code == CONSUMER_NOT_FOUND:
+            return None
+        raise
+    return msgspec.json.decode(answer, type=_ConsumerInfo)
+
+
+async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsumers:
+    """The consumers of a pool. A server is asked for the pool's own, if it does not exist or was made for workers of
+    version 0.3.
+
+    Raises:
+        StoreMissing: the stream does not exist.
+        Unreachable: also if no server has made it.
+    """
+    found = await _find(connection, consumer_of(pool))
+    if found is None or not found.reads_priorities:
+        with contextlib.suppress(TimeoutError):
+            await connection.request(f"{ASK_QUEUE}.{pool}", b"", API_TIMEOUT_S)
+        found = await _find(connection, consumer_of(pool))
+    if found is None:
+        raise Unreachable(f"pool {pool} has no queue: no server has made it", hint="start a server")
+    return await _all_of(connection, pool, found)
+
+
+async def find_consumers(connection: NatsConnection, pool: str) -> PoolConsumers | None:
+    """Like :func:`ensure_consumers`; ``None`` if the pool's own does not exist."""
+    found = await _find(connection, consumer_of(pool))
+    return None if found is None else await _all_of(connection, pool, found)
+
+
+async def _all_of(connection: NatsConnection, pool: str, own: _ConsumerInfo) -> PoolConsumers:
+    consumers, server_ms = {DEFAULT_PRIORITY: consumer_of(pool)}, [milliseconds(own.ts)]
+    if own.config.get("filter_subject") == _all_commands(pool):
+        return PoolConsumers(consumers, *server_ms)
+
+    async def find(priority: int) -> None:
+        name = consumer_of(pool, priority)
+        try:
+            found = await _find(connection, name)
+        except NoetlError as error:  # also if this user's rights are those of version 0.3
+            log.warning("pool %s: priority %d is looked for again later: %s", pool, priority, error)
+            return
+        if found is not None:
+            consumers[priority] = name
+            server_ms.append(milliseconds(found.ts))
+
+    await each(OTHER_PRIORITIES, find)
+    return PoolConsumers(consumers, max(server_ms))

@@ -1,0 +1,199 @@
+"""Requests to the consumers of a pool that has several priorities, so that its commands come by their turns.
+
+JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority only as
+many as it knows are waiting: each delivery says how many are left. If none were, it looks again after a while and takes
+what is there. Only while nothing waits anywhere does it leave requests with all priorities. Together they never exceed
+what the worker asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import Final
+
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.protocol import Status, parse_pending
+from noetl_stream.adapters.nats.pull import Pull
+from noetl_stream.model.priorities import PriorityTurns
+from noetl_stream.protocol.subjects import COMMANDS
+
+LOOK_AGAIN_S: Final = 0.1
+"""A priority at which nothing waited is looked at again after this long, before something lower is taken."""
+
+LEFT_S: Final = 0.5
+"""How long a request is left with a priority at which nothing waits. It keeps slots from the others."""
+
+LEFT_SHORT_S: Final = 0.1
+"""The same, for a worker with fewer free slots than priorities: it looks at them in turn."""
+
+LOST_S: Final = 5.0
+"""Without a sign of its end for this long, a request is lost: a consumer that is deleted drops what it has not read."""
+
+
+class _Line:
+    """One priority, with one request at a time: an answer does not say what it answers. Its status arrives at
+    ``<inbox>.<priority>``.
+
+    Attributes:
+        pull: What is requested.
+        is_left: Whether the request was left there, though nothing waited.
+        waiting: The commands there in addition to what is requested; ``None`` if that is not known.
+        heard_s: When the request was sent, or something was last heard of the priority.
+    """
+
+    __slots__ = ("heard_s", "is_left", "pull", "waiting")
+
+    def __init__(self, connection: NatsConnection, consumer: str, inbox: str, priority: int) -> None:
+        self.pull = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=str(priority))
+        self.is_left = False
+        self.waiting: float | None = None
+        self.heard_s = -inf
+
+    @property
+    def credit(self) -> int:
+        return self.pull.credit
+
+    @property
+    def may_wait(self) -> bool:
+        return self.waiting != 0 or (self.credit > 0 and not self.is_left)
+
+    def take(self, count: int, now_s: float) -> None:
+        """Requests so many of those that wait."""
+        self.is_left, self.heard_s = False, now_s
+        if self.waiting is not None:
+            self.waiting -= count
+        self.pull.take(count)
+
+    def leave(self, count: int, expires_s: float, now_s: float) -> None:
+        """Leaves a request for so many that may come."""
+        self.is_left, self.heard_s = True, now_s
+        self.pull.expires_s = expires_s
+        self.pull.request(count, self.pull.largest_bytes)
+
+    def learn(self, waiting: float, now_s: float) -> None:
+        self.waiting = waiting
+        self.heard_s = now_s
+
+    def forget(self) -> None:
+        """Counts on no answer any more."""
+        self.pull.credit = self.pull.credit_bytes = 0
+        self.waiting = None
+
+
+class PriorityRequests:
+    """The requests of one worker.
+
+    Args:
+        consumers: By priority.
+        look_again_s: See :data:`LOOK_AGAIN_S`.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        consumers: Mapping[int, str],
+        inbox: str,
+        now_s: Callable[[], float],
+        *,
+        look_again_s: float = LOOK_AGAIN_S,
+    ) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._now_s = now_s
+        self._look_again_s = look_again_s
+        self._turns = PriorityTurns()
+        self._lines: dict[int, _Line] = {}
+        self._by_consumer: dict[str, int] = {}
+        self.add(consumers)
+
+    def add(self, consumers: Mapping[int, str]) -> None:
+        """Takes from these, too."""
+        for priority in sorted(consumers.keys() - self._lines.keys(), reverse=True):
+            consumer = consumers[priority]
+            self._lines[priority] = _Line(self._connection, consumer, self._inbox, priority)
+            self._by_consumer[consumer] = priority
+        self._lines = dict(sorted(self._lines.items(), reverse=True))
+
+    @property
+    def priorities(self) -> Iterable[int]:
+        return self._lines.keys()
+
+    @property
+    def credit(self) -> int:
+        return sum(line.credit for line in self._lines.values())
+
+    def look_again(self) -> None:
+        """The next requests look where nothing waited a while ago, and where a request was lost."""
+        now_s = self._now_s()
+        for line in self._lines.values():
+            if line.credit and line.heard_s <= now_s - LOST_S:
+                line.forget()
+            elif line.waiting == 0 and not line.credit and line.heard_s <= now_s - self._look_again_s:
+                line.waiting = None
+
+    def ask(self, count: int, held_bytes: int, most_bytes: int) -> bool:
+        """Requests up to ``count``, with those requested before. Returns whether the byte limit allows it."""
+        free, room, now_s = count - self.credit, self._room(held_bytes, most_bytes), self._now_s()
+        if free <= 0:
+            return True
+        waiting = {
+            priority: inf if line.waiting is None else line.waiting
+            for priority, line in self._lines.items()
+            if line.waiting != 0 and (line.is_left or not line.credit)
+        }
+        for priority, wanted in self._turns.planned(free, waiting).items():
+            line = self._lines[priority]
+            free -= wanted
+            if line.credit:
+                continue  # the slots are kept until what was left there is used
+            if not next(room):
+                return False
+            line.take(wanted, now_s)
+        silent = [line for line in self._lines.values() if not line.credit]
+        share = max(1, count // (2 * len(self._lines)))
+        left_s = LEFT_S if count >= len(self._lines) else LEFT_SHORT_S
+        for line in silent:
+            if free <= 0:
+                break
+            if not next(room):
+                return False
+            line.leave(min(share, free), left_s, now_s)
+            free -= share
+        return True
+
+    def arrived(self, reply: bytes, size: int) -> None:
+        """Handles a delivery of ``size`` bytes."""
+        consumer, pending = parse_pending(reply)
+        priority = self._by_consumer.get(consumer)
+        if priority is None:
+            return
+        line = self._lines[priority]
+        line.pull.arrived(size)
+        self._turns.took(priority, [one for one, other in self._lines.items() if other.may_wait])
+        line.learn(max(0, pending - line.credit), self._now_s())
+
+    def ended(self, subject: bytes, status: Status) -> bool:
+        """Whether this status only ends a request: it expired, or there was nothing more."""
+        priority = subject.rpartition(b".")[2].decode()
+        line = self._lines.get(int(priority)) if priority.isdecimal() else None
+        if line is None:  # of the one that was left before the pool had several priorities
+            return True
+        if not line.pull.ended(status):
+            return False
+        if not line.credit:
+            line.learn(0, self._now_s())
+        if line.is_left:
+            self.look_again()
+        return True
+
+    def _room(self, held_bytes: int, most_bytes: int) -> Iterator[bool]:
+        """Whether there is room for one more request, and one more, …"""
+        pulls = [line.pull for line in self._lines.values()]
+        for pull in pulls:
+            if not pull.credit:
+                pull.credit_bytes = 0  # left over from requests whose end was missed
+        largest = pulls[0].largest_bytes
+        while True:
+            requested = sum(pull.credit_bytes for pull in pulls)
+            yield max(most_bytes, largest) - held_bytes - requested >= largest

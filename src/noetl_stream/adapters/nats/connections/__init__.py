@@ -1,0 +1,1 @@
+"""One connection to NATS, and what is read from it and written to it."""

@@ -1,0 +1,1 @@
+"""Connections to Postgres, each for its purpose."""

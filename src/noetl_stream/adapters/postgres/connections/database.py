@@ -1,0 +1,187 @@
+"""Connections to Postgres: a small pool for short statements, separate ones for commits and migrations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated, was_answered
+from noetl_stream.adapters.postgres.connections.hosts import Connection, connect, host_names
+from noetl_stream.adapters.postgres.connections.overdue import OverdueStatements
+from noetl_stream.adapters.postgres.statements import Statement, statement
+from noetl_stream.errors import NotReady, Unreachable, UsageError
+
+OLDEST_POSTGRES: Final = 14
+CONNECT_TIMEOUT_S: Final = 10.0
+READ_TIMEOUT_S: Final = 60.0
+CLOSE_TIMEOUT_S: Final = 5.0
+CONNECT_AGAIN_S: Final = 0.2
+POOL_CONNECTIONS: Final = 4
+APPLICATION_NAME_BYTES: Final = 63
+"""Postgres cuts longer application names."""
+
+
+def shown_address(dsn: str) -> str:
+    """``dsn`` without its password, safe to show and log.
+
+    Raises:
+        UsageError: not a Postgres URL. The message does not repeat it: it may contain a password.
+    """
+    hint = "write postgresql://user:password@host:5432/database"
+    try:
+        parts = urlsplit(dsn)
+        host = ",".join(map(_shown_host, host_names(dsn)))
+    except ValueError:
+        raise UsageError("the Postgres address is not a URL", hint=hint) from None
+    if parts.scheme not in ("postgres", "postgresql"):
+        raise UsageError("the Postgres address does not begin with postgresql://", hint=hint)
+    if not host:
+        options = parse_qs(parts.query)
+        host = ":".join(options.get("host", []) + options.get("port", [])) or "localhost"
+    user = f"{parts.username}@" if parts.username else ""
+    return f"postgresql://{user}{host}{parts.path}"
+
+
+def _shown_host(name: str) -> str:
+    """
+    Raises:
+        ValueError: it is not a host with or without a port.
+    """
+    parts = urlsplit(f"//{name}")
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    return host if parts.port is None else f"{host}:{parts.port}"
+
+
+def require_version(major: int, address: str) -> None:
+    """Raises :class:`~noetl_stream.errors.NotReady` if Postgres is too old."""
+    if major < OLDEST_POSTGRES:
+        raise NotReady(f"Postgres at {address} is version {major}", hint=f"use version {OLDEST_POSTGRES} or newer")
+
+
+async def open_connection(dsn: str, application_name: str, settings: dict[str, str] | None = None) -> Connection:
+    """A separate connection, with JSON columns as bytes.
+
+    Raises:
+        Unreachable: no answer, or refused.
+        NotReady: the server is too old.
+        UsageError: ``dsn`` is not a Postgres URL.
+    """
+    address = shown_address(dsn)
+    try:
+        connection = await connect(
+            dsn,
+            timeout=CONNECT_TIMEOUT_S,
+            max_cached_statement_lifetime=0,
+            server_settings=_session(application_name) | (settings or {}),
+        )
+        try:
+            await _prepare(connection, address)
+        except BaseException:
+            connection.terminate()
+            raise
+    except DRIVER_ERRORS as error:
+        raise translated(error, address) from error
+    return connection
+
+
+class Database:
+    """The connections of one process to one database.
+
+    Attributes:
+        address: Safe to show.
+        overdue: Watches over statements.
+    """
+
+    def __init__(
+        self, dsn: str, application_name: str, pool: asyncpg.Pool[asyncpg.Record], patience_s: float = 0.0
+    ) -> None:
+        self.address = shown_address(dsn)
+        self.application_name = application_name
+        self.overdue = OverdueStatements(self.connect, self.address, pool.expire_connections)
+        self._dsn = dsn
+        self._pool = pool
+        self._patience_s = patience_s
+
+    @classmethod
+    async def open(cls, dsn: str, name: str, *, patience_s: float = 0.0) -> Database:
+        """Connects. Errors: as of :func:`open_connection`.
+
+        Args:
+            name: Shown in ``pg_stat_activity``.
+            patience_s: How long a statement waits for a Postgres that was there before, as while it fails over.
+        """
+        application_name = f"noetl-stream {name}".encode()[:APPLICATION_NAME_BYTES].decode(errors="ignore")
+        address = shown_address(dsn)
+        try:
+            pool = await asyncpg.create_pool(
+                dsn,
+                connect=cast(Any, connect),
+                min_size=0,
+                max_size=POOL_CONNECTIONS,
+                timeout=CONNECT_TIMEOUT_S,
+                command_timeout=READ_TIMEOUT_S,
+                max_cached_statement_lifetime=0,
+                init=partial(_prepare, address=address),
+                reset=_nothing_to_reset,
+                server_settings=_session(application_name),
+            )
+            async with pool.acquire():
+                pass  # connects once, so that a wrong address fails here
+        except DRIVER_ERRORS as error:
+            raise translated(error, address) from error
+        return cls(dsn, application_name, pool, patience_s)
+
+    async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
+        """The rows of a named query, in its own transaction. ``values`` are its parameters, by name."""
+        return await self.fetch_statement(statement(query), values)
+
+    async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
+        """The rows of a statement, in its own transaction. One that writes is not sent again once it was sent."""
+        arguments, loop = wanted.arguments(values), asyncio.get_running_loop()
+        until_s = loop.time() + self._patience_s
+        while True:
+            sent = False
+            try:
+                async with self._pool.acquire() as connection:
+                    sent = True
+                    with self.overdue.watching(connection):
+                        return await connection.fetch(wanted.text, *arguments)
+            except DRIVER_ERRORS as error:
+                found = translated(error, self.address)
+                may_be_done = sent and (was_answered(error) or not wanted.only_reads)
+                if may_be_done or loop.time() > until_s or not isinstance(found, Unreachable):
+                    raise found from error
+            await asyncio.sleep(CONNECT_AGAIN_S)
+
+    async def connect(self, settings: dict[str, str] | None = None) -> Connection:
+        """A new connection outside the pool. Errors: as of :func:`open_connection`."""
+        return await open_connection(self._dsn, self.application_name, settings)
+
+    async def close(self) -> None:
+        await self.overdue.close()
+        try:
+            await asyncio.wait_for(self._pool.close(), CLOSE_TIMEOUT_S)
+        except TimeoutError:
+            self._pool.terminate()
+
+
+def _session(application_name: str) -> dict[str, str]:
+    # Compiling a plan to machine code would take longer than running any statement here.
+    return {"application_name": application_name, "jit": "off"}
+
+
+async def _prepare(connection: Any, address: str) -> None:
+    """Checks the version; JSON columns are read and written as bytes."""
+    require_version(connection.get_server_version().major, address)
+    await connection.set_type_codec("json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
+
+
+async def _nothing_to_reset(connection: Any) -> None:
+    """Statements here do not change their session; asyncpg's own reset would cost each a round trip."""

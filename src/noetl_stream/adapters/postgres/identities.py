@@ -1,0 +1,214 @@
+"""API tokens, browser sessions, the audit, credentials and idempotency keys in the schema ``noetl``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.model.json import codec
+from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.stores.credentials import (
+    MAX_GIVEN_BYTES,
+    MAX_VALUES_GIVEN,
+    MAX_VALUES_USED,
+    CredentialInfo,
+    FormerCredential,
+    NewCredential,
+    SealedValue,
+    StoredCredential,
+)
+from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
+from noetl_stream.ports.stores.identities import (
+    MAX_CODES,
+    MAX_SESSIONS,
+    AuditedAnswer,
+    AuditedCall,
+    AuditEntry,
+    StoredCode,
+    StoredSession,
+    StoredToken,
+    TokenRights,
+)
+
+
+class PostgresTokens:
+    """:class:`~noetl_stream.ports.stores.identities.Tokens`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, token: StoredToken) -> bool:
+        return bool(await self._database.fetch("add_token", token=token))
+
+    async def get(self, token_id: str) -> StoredToken | None:
+        rows = await self._database.fetch("tokens", id=token_id)
+        return _token(rows[0]) if rows else None
+
+    async def list_all(self) -> list[StoredToken]:
+        return [_token(row) for row in await self._database.fetch("tokens", id=None)]
+
+    async def revoke(self, token_id: str, at_ms: int, by: str) -> bool:
+        return bool(await self._database.fetch("revoke_token", id=token_id, at_ms=at_ms, by=by))
+
+    async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
+        await self._database.fetch("use_token", id=token_id, at_ms=at_ms, unless_since_ms=unless_since_ms)
+
+
+class PostgresRights:
+    """:class:`~noetl_stream.ports.stores.identities.Rights`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
+        rows = await self._database.fetch("token_rights", names=list(names), now_ms=now_ms)
+        return {row["name"]: TokenRights(row["role"], tuple(row["paths"])) for row in rows}
+
+
+class PostgresSessions:
+    """:class:`~noetl_stream.ports.stores.identities.Sessions`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_code(self, code: StoredCode) -> None:
+        await self._database.fetch("add_code", code=code, most=MAX_CODES)
+
+    async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
+        values = {"code_hash": code_hash, "most": MAX_SESSIONS, **asdict(session)}
+        rows = await self._database.fetch("redeem_code", **values)
+        return rows[0][0] if rows else None
+
+    async def get(self, session_hash: bytes) -> StoredSession | None:
+        rows = await self._database.fetch("browser_session", session_hash=session_hash)
+        return StoredSession(*rows[0]) if rows else None
+
+    async def end(self, session_hash: bytes) -> None:
+        await self._database.fetch("end_session", session_hash=session_hash)
+
+
+class PostgresAudit:
+    """:class:`~noetl_stream.ports.stores.identities.Audit`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin(self, attempt: AuditedCall) -> int:
+        return int((await self._database.fetch("begin_audit", attempt=attempt))[0][0])
+
+    async def answer(self, number: int, answer: AuditedAnswer) -> None:
+        await self._database.fetch("answer_audit", number=number, answer=answer)
+
+    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
+        await self._database.fetch("add_audit", attempt=attempt, answer=answer)
+
+    async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
+        rows = await self._database.fetch("audit_page", limit=limit, before=before, principal=principal)
+        return [_entry(row) for row in rows]
+
+    async def trim(self, before_ms: int) -> None:
+        await self._database.fetch("trim_audit", before_ms=before_ms)
+
+
+def _token(row: Any) -> StoredToken:
+    token = StoredToken(*row)
+    return replace(token, paths=tuple(token.paths))
+
+
+def _entry(row: Any) -> AuditEntry:
+    number, *rest = row
+    length = len(AuditedCall.__struct_fields__)
+    attempt, answer = AuditedCall(*rest[:length]), rest[length:]
+    return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer(*answer))
+
+
+class PostgresCredentials:
+    """:class:`~noetl_stream.ports.stores.credentials.Credentials`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, new: NewCredential) -> bool:
+        return bool(await self._database.fetch("put_credential", new=new))
+
+    async def get(self, name: str) -> StoredCredential | None:
+        rows = await self._database.fetch("credential", name=name)
+        return _stored(rows[0]) if rows else None
+
+    async def read_all(self) -> list[StoredCredential]:
+        return [_stored(row) for row in await self._database.fetch("credential", name=None)]
+
+    async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
+        return bool(
+            await self._database.fetch("reencrypt_credential", name=name, version=version, key_id=key_id, sealed=sealed)
+        )
+
+    async def delete(self, name: str) -> bool:
+        return bool(await self._database.fetch("delete_credential", name=name))
+
+    async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
+        values = {"execution_id": execution_id, "name": read.info.name, "sealed": read.sealed}
+        return bool((await self._database.fetch("record_credential_use", **values))[0][0])
+
+    async def record_given(self, execution_id: str, given: SealedValue) -> None:
+        bounds = {"most": MAX_VALUES_GIVEN, "most_bytes": MAX_GIVEN_BYTES}
+        await self._database.fetch("record_given_value", execution_id=execution_id, **given._asdict(), **bounds)
+
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
+        rows = await self._database.fetch("credentials_used", execution_ids=list(execution_ids), most=MAX_VALUES_USED)
+        found: dict[str, list[SealedValue]] = {}
+        for execution_id, *value in rows:
+            found.setdefault(execution_id, []).append(SealedValue._make(value))
+        return found
+
+    async def read_former(self, after: int, limit: int) -> list[FormerCredential]:
+        rows = await self._database.fetch("former_credentials", after=after, limit=limit)
+        return [FormerCredential(number, SealedValue._make(value)) for number, *value in rows]
+
+    async def reencrypt_former(self, number: int, key_id: str, sealed: bytes) -> bool:
+        values = {"number": number, "key_id": key_id, "sealed": sealed}
+        return bool(await self._database.fetch("reencrypt_former_credential", **values))
+
+    async def list_all(self) -> list[CredentialInfo]:
+        return [_info(row) for row in await self._database.fetch("list_credentials")]
+
+
+def _stored(row: Any) -> StoredCredential:
+    *info, sealed = row
+    return StoredCredential(_info(info), sealed)
+
+
+def _info(row: Any) -> CredentialInfo:
+    info = CredentialInfo(*row)
+    return replace(info, tags=tuple(info.tags))
+
+
+class PostgresIdempotency:
+    """:class:`~noetl_stream.ports.stores.idempotency.Idempotency`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
+        values = {"key": key, "caller": caller, "content_hash": content_hash, **asdict(ids)}
+        # A concurrent claim of the same key is invisible to this statement: it inserts nothing and finds nothing.
+        while not (rows := await self._database.fetch("claim_key", **values)):
+            pass
+        found_hash, execution_id, request_id, seed, *answer = rows[0]
+        found_answer = None if answer[0] is None else _answer(*answer)
+        return ClaimedKey(found_hash, RequestIds(execution_id, request_id, seed or b""), found_answer)
+
+    async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
+        values = {"status": answer.status, "headers": codec.encode(answer.headers), "body": answer.body}
+        rows = await self._database.fetch("finish_key", key=key, caller=caller, **values)
+        return _answer(*rows[0]) if rows else answer  # without a row, the claim is so old that it was deleted
+
+    async def forget(self, older_than_s: float) -> int:
+        return int((await self._database.fetch("forget_keys", older_than_s=older_than_s))[0][0])
+
+
+def _answer(status: int, headers: bytes, body: bytes) -> KeptAnswer:
+    return KeptAnswer(status, codec.decode_json(headers), body)

@@ -1,0 +1,1 @@
+"""The schema ``noetl``: its migrations, its roles and their grants."""

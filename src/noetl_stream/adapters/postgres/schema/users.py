@@ -1,0 +1,102 @@
+"""What `noetl-stream setup` finds and makes in a Postgres in addition to the schema: users for servers and gateways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+import msgspec
+
+from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.connections.hosts import Connection
+from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.errors import LoginRefused, NotReady
+
+_NAME: Final = "noetl-stream setup"
+
+
+class SetupRights(msgspec.Struct, frozen=True, gc=False):
+    """What the user of an address may do, and what is there already."""
+
+    name: str
+    database: str
+    is_standby: bool
+    has_schema: bool
+    may_migrate: bool
+    may_create_roles: bool
+
+
+async def setup_rights(dsn: str) -> SetupRights:
+    """
+    Raises:
+        Unreachable: no answer, or refused.
+        NotReady: the server is too old or a standby, or this user may not make the schema.
+    """
+    address = shown_address(dsn)
+    async with _connected(dsn) as connection:
+        found = SetupRights(**dict((await connection.fetch(statement("setup_rights").text))[0]))
+    if found.is_standby:
+        raise NotReady(f"Postgres at {address} is a standby", hint="name the primary")
+    if not found.may_migrate:
+        raise NotReady(
+            f"Postgres at {address}: the user {found.name} may not make the schema noetl",
+            hint="use the owner of the schema, or allow it as an administrator: GRANT CREATE ON DATABASE "
+            f'"{found.database}" TO "{found.name}"',
+        )
+    return found
+
+
+def dsn_of_user(dsn: str, user: str, password: str) -> str:
+    """The address with another user."""
+    parts = urlsplit(dsn)
+    hosts = parts.netloc.rpartition("@")[2]
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("user", "password", "passfile")]
+    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{hosts}", query=urlencode(others, safe="/,:")))
+
+
+async def may_log_in(dsn: str) -> bool:
+    """Whether the user of an address may. Raises Unreachable if Postgres does not answer."""
+    try:
+        async with _connected(dsn):
+            return True
+    except (LoginRefused, NotReady):  # the database may be closed to the user
+        return False
+
+
+async def make_user(owner_dsn: str, user: str, verifier: str, role: str) -> bool:
+    """Makes a user who is a member of the role, or gives the one there is this password; whether that is allowed.
+
+    Args:
+        verifier: Of the password, as Postgres stores it.
+    """
+    async with _connected(owner_dsn) as connection:
+        exists = await connection.fetchval("select 1 from pg_roles where rolname = $1", user)
+        verb = "alter" if exists else "create"
+        try:
+            async with connection.transaction():
+                await connection.execute(f"{verb} role {user} login password '{verifier}'")
+                await connection.execute(f"grant {role} to {user}")
+        except asyncpg.InsufficientPrivilegeError:
+            return False
+        return True
+
+
+async def drop_user(owner_dsn: str, user: str) -> None:
+    """Removes a user who owns nothing."""
+    async with _connected(owner_dsn) as connection:
+        await connection.execute(f"drop role if exists {user}")
+
+
+@asynccontextmanager
+async def _connected(dsn: str) -> AsyncIterator[Connection]:
+    connection = await open_connection(dsn, _NAME)
+    try:
+        yield connection
+    except DRIVER_ERRORS as error:
+        raise translated(error, shown_address(dsn)) from error
+    finally:
+        await connection.close(timeout=CLOSE_TIMEOUT_S)

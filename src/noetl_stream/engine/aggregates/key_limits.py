@@ -1,0 +1,261 @@
+"""A limit by key: who gets a slot, and when (LANGUAGE §15). Pure, as the engine is: no change, no consequence.
+
+A key may have ten thousand waiting, so its state holds counts, and each slot is a row of its own: a fold sees the rows
+that its input names, and the first that wait. A grant costs the same however long the queue is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from noetl_stream.engine.aggregates.contract import Folded, Given, LimitSlots, Lookup
+from noetl_stream.model import events
+from noetl_stream.model.aggregates import (
+    LIMIT,
+    AggregateFact,
+    Family,
+    LimitFact,
+    LimitSlot,
+    LimitState,
+    SlotAsked,
+    SlotHeld,
+)
+from noetl_stream.model.aggregates.key_limits import shown_limit
+from noetl_stream.model.events import Rate
+from noetl_stream.model.ids import derive
+from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
+
+US_PER_MS: Final = 1000
+
+IDLE_MS: Final = 60_000
+"""A key that nobody holds or waits for is forgotten after this long: frequent users still find it."""
+
+CATCHING_UP_MS: Final = 500
+"""How long a limit waits before it checks again whether all its holders are known."""
+
+TIMER: Final = "limit"
+
+
+class ToExecution(NamedTuple):
+    """What an execution is told."""
+
+    execution_id: str
+    fact: events.SlotGranted | events.SlotRefused | events.CancelRequested
+
+
+class LimitFolded(NamedTuple):
+    """What follows from one input.
+
+    Attributes:
+        state: ``None`` once nobody has held it, or waited, for a while.
+        slots: The rows that have changed, by holder; ``None`` for one that is gone.
+        told: What executions are told, in order.
+    """
+
+    state: LimitState | None
+    slots: Mapping[str, LimitSlot | None] = MappingProxyType({})
+    told: Sequence[ToExecution] = ()
+
+
+class LimitKind:
+    """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
+
+    name: Final = LIMIT
+    family: Final[Family] = "limit"
+    state_type: Final = LimitState
+
+    def timers(self, state: LimitState) -> Mapping[str, int]:
+        return {TIMER: state.timer_ms} if state.timer_ms else {}
+
+    def lookups(self, state: LimitState | None, fact: AggregateFact) -> Collection[Lookup]:
+        return ()
+
+    def fold(self, state: LimitState | None, given: Given) -> Folded[LimitState]:
+        fact = given.fact if isinstance(given.fact, LimitFact) else None
+        folded = fold_limit(state, given.slots, fact, given.at_ms, is_catching_up=given.is_catching_up)
+        messages = [InboxMessage(one.execution_id, one.fact, AGGREGATES_FORMAT) for one in folded.told]
+        return Folded(folded.state, messages, slots=folded.slots)
+
+
+def fold_limit(
+    state: LimitState | None, slots: LimitSlots, fact: LimitFact | None, at_ms: int, *, is_catching_up: bool = False
+) -> LimitFolded:
+    """The limit after an input.
+
+    Args:
+        fact: What it is told; ``None`` if it is woken at the time it asked for.
+        at_ms: The time of the fact; the limit's own never goes back.
+        is_catching_up: Nothing is given out: not all holders are known. All who ask wait, even with ``reject``.
+    """
+    if isinstance(fact, SlotAsked):
+        return _asked(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
+    if state is None:
+        return LimitFolded(None)
+    if fact is None:
+        return _woken(state, slots, at_ms, is_catching_up=is_catching_up)
+    slot = slots.of(fact.holder)
+    if slot is None or (isinstance(fact, SlotHeld) and slot.granted_ms):
+        return LimitFolded(state)
+    folding = _Folding(state, slots, at_ms, is_catching_up)
+    if isinstance(fact, SlotHeld):
+        folding.give(slot)
+    else:
+        folding.remove(slot)
+        folding.grant(())
+    return folding.folded()
+
+
+def _woken(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
+    if not state.timer_ms or at_ms < state.timer_ms:
+        return LimitFolded(state)
+    if not (state.held or state.queued):
+        return LimitFolded(None)
+    folding = _Folding(state, slots, at_ms, is_catching_up)
+    folding.grant(())
+    return folding.folded()
+
+
+def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
+    if slots.of(fact.holder) is not None:
+        return LimitFolded(state)
+    limited = _limited(state, fact, at_ms)
+    folding = _Folding(limited, slots, at_ms, is_catching_up)
+    warning = "" if limited is state else limited.replaced
+    asked = LimitSlot(
+        number=folding.state.next_number,
+        execution_id=fact.execution_id,
+        step_run_id=fact.step_run_id,
+        path=fact.path,
+        step=fact.step,
+        slot_id=fact.slot_id,
+        task=fact.task,
+        on_limit=fact.on_limit,
+        asked_ms=folding.at_ms,
+        warning=warning,
+    )
+    folding.add(asked)
+    return folding.folded()
+
+
+def _limited(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
+    """The state with what the newest request says of the key; the rest stays."""
+    concurrency = state.concurrency if fact.concurrency is None else fact.concurrency
+    rate = state.rate if fact.rate is None else fact.rate
+    if (concurrency, rate) == (state.concurrency, state.rate):
+        return state
+    replaced = ""
+    if (fact.concurrency and state.concurrency) or (fact.rate and state.rate):
+        now, before = shown_limit(concurrency, rate), shown_limit(state.concurrency, state.rate)
+        replaced = (
+            f"the limit of key {fact.key} is {now} now, as playbook {fact.path} says; it was {before}, as playbook "
+            f"{state.set_by} says: the newest that asks decides"
+        )
+    return replace(state, concurrency=concurrency, rate=rate, set_by=fact.path, set_ms=max(at_ms, 1), replaced=replaced)
+
+
+class _Folding:
+    """One input of a limit, and what follows from it."""
+
+    def __init__(self, state: LimitState, slots: LimitSlots, at_ms: int, is_catching_up: bool) -> None:
+        self.at_ms: Final = max(at_ms, state.at_ms)
+        self._woken_ms: Final = state.timer_ms if state.timer_ms <= at_ms else 0  # a timer is set anew, never again
+        self.state = replace(state, at_ms=self.at_ms)
+        self._slots: Final = slots
+        self._is_catching_up: Final = is_catching_up
+        self._changed: Final[dict[str, LimitSlot | None]] = {}
+        self._told: Final[list[ToExecution]] = []
+
+    def add(self, asked: LimitSlot) -> None:
+        """Adds who asks to the end of the queue, and gives out what is free."""
+        number = asked.number
+        self.state = replace(self.state, next_number=number + 1, queued=self.state.queued + 1)
+        self._changed[asked.holder] = asked
+        self.grant((asked,))
+        is_refused = self._changed[asked.holder] is asked and not self._is_catching_up
+        if is_refused and asked.on_limit in ("reject", "discard"):
+            del self._changed[asked.holder]
+            self.state = replace(self.state, next_number=number, queued=self.state.queued - 1)
+            reason = f"{self._taken()}, and on_limit is {asked.on_limit}"
+            self._tell(asked, events.SlotRefused(self.state.key, reason, asked.step_run_id))
+        elif is_refused and asked.on_limit == "cancel_running":
+            self._end_oldest(asked)
+
+    def remove(self, slot: LimitSlot) -> None:
+        """Takes back a slot, or a place in the queue."""
+        held, queued = (1, 0) if slot.granted_ms else (0, 1)
+        self.state = replace(self.state, held=self.state.held - held, queued=self.state.queued - queued)
+        self._changed[slot.holder] = None
+
+    def grant(self, last: Sequence[LimitSlot]) -> None:
+        """Gives what is free to those who wait, in order; ``last`` comes after all others."""
+        if self._is_catching_up:
+            return
+        queue = self._slots.waiting() if self._slots.has_more else chain(self._slots.waiting(), last)
+        for slot in queue:
+            if self._changed.get(slot.holder, slot) is not slot:
+                continue
+            if not self._has_slot or self._next_us > self.at_ms * US_PER_MS:
+                return
+            self.give(slot)
+
+    def give(self, slot: LimitSlot) -> None:
+        """Gives it to one who waits."""
+        state, rate = self.state, self.state.rate
+        if rate is not None:
+            free_us = max(state.free_us, self.at_ms * US_PER_MS) + _interval_us(rate)
+            state = replace(state, free_us=free_us)
+        holds = state.concurrency is not None  # else the rate is all there is, and nothing is given back
+        self.state = replace(state, queued=state.queued - 1, held=state.held + holds)
+        self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
+        self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
+
+    def folded(self) -> LimitFolded:
+        """The outcome. The limit is to be woken when the rate gives the next slot, when more rows are to be looked at,
+        or to be forgotten.
+        """
+        state, timer_ms = self.state, 0
+        if state.queued and self._is_catching_up:
+            timer_ms = self.at_ms + CATCHING_UP_MS
+        elif state.queued and self._has_slot:
+            timer_ms = max(-(-self._next_us // US_PER_MS), self.at_ms, self._woken_ms + 1)
+        elif not (state.held or state.queued):
+            timer_ms = max(-(-state.free_us // US_PER_MS), self.at_ms + IDLE_MS)
+        is_held_back = self._is_catching_up and state.queued > 0
+        return LimitFolded(replace(state, timer_ms=timer_ms, catching_up=is_held_back), self._changed, self._told)
+
+    @property
+    def _has_slot(self) -> bool:
+        return self.state.concurrency is None or self.state.held < self.state.concurrency
+
+    @property
+    def _next_us(self) -> int:
+        """When the rate gives the next slot: the bucket then lacks one less than it may."""
+        rate = self.state.rate
+        return 0 if rate is None else self.state.free_us - (rate.burst - 1) * _interval_us(rate)
+
+    def _end_oldest(self, newer: LimitSlot) -> None:
+        """Has the oldest execution, holding or waiting, end, to stay within the limit."""
+        oldest = next((slot for slot in self._slots.may_be_ended() if slot.holder not in self._changed), None)
+        if oldest is None:
+            return
+        self._changed[oldest.holder] = replace(oldest, is_ending=True)
+        reason = f"execution {newer.execution_id} takes its place: key {self.state.key}, on_limit is cancel_running"
+        request_id = derive("limit", self.state.key, oldest.holder, newer.holder)
+        self._tell(oldest, events.CancelRequested(request_id, reason=reason))
+
+    def _taken(self) -> str:
+        state = self.state
+        ahead = f", {state.queued} wait" if state.queued else ""
+        return f"key {state.key} is limited to {shown_limit(state.concurrency, state.rate)}: {state.held} held{ahead}"
+
+    def _tell(self, slot: LimitSlot, fact: events.SlotGranted | events.SlotRefused | events.CancelRequested) -> None:
+        self._told.append(ToExecution(slot.execution_id, fact))
+
+
+def _interval_us(rate: Rate) -> int:
+    return max(1, round(1_000_000 / rate.per_s))

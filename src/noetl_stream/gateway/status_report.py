@@ -1,0 +1,138 @@
+"""What a gateway tells probes and Prometheus: of itself, and of the whole system, as NATS and Postgres have it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.model.messages import MemoryUse
+from noetl_stream.model.status import LIVE
+from noetl_stream.ports.operations.cluster import Cluster, PoolDocument
+from noetl_stream.ports.stores.idempotency import KeptIndexes, LivingExecutions, Memory, Readiness
+from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
+
+log = logging.getLogger(__name__)
+
+POOLS_S: Final = 2.0
+"""How long NATS may take to say what waits in the pools; what it does not say is left out."""
+
+LAG: Final = Metric(
+    "gauge",
+    "noetl_partition_lag",
+    "Messages of EVENTS that are not folded yet, by partition.",
+    ("partition",),
+)
+UNOWNED: Final = Metric("gauge", "noetl_partitions_unowned", "Partitions that no living server owns.")
+WAITING: Final = Metric("gauge", "noetl_pool_commands_waiting", "Commands that wait for a worker.", ("pool",))
+BY_PRIORITY: Final = Metric(
+    "gauge",
+    "noetl_pool_commands_waiting_by_priority",
+    "Commands that wait for a worker, by the priority of their execution.",
+    ("pool", "priority"),
+)
+UNDER_WAY: Final = Metric("gauge", "noetl_pool_commands_in_flight", "Commands that were given to a worker.", ("pool",))
+WORKERS: Final = Metric("gauge", "noetl_pool_workers", "Workers that take commands of a pool.", ("pool",))
+SLOTS: Final = Metric("gauge", "noetl_pool_slots", "Slots of these workers.", ("pool",))
+BUSY: Final = Metric("gauge", "noetl_pool_slots_busy", "Slots that hold a command.", ("pool",))
+EXECUTIONS: Final = Metric("gauge", "noetl_executions", "Executions that have not ended, by status.", ("status",))
+STUCK: Final = Metric(
+    "gauge", "noetl_executions_stuck", "Executions that wait for nothing that could end the wait: a defect."
+)
+
+
+class SystemNumbers:
+    """What every gateway finds out alike.
+
+    Attributes:
+        memory: What other processes hold.
+    """
+
+    def __init__(self, cluster: Cluster, living: LivingExecutions, memory: Memory, pressure: Pressure) -> None:
+        self.memory = memory
+        self._cluster = cluster
+        self._living = living
+        self._pressure = pressure
+
+    async def readings(self) -> Sequence[Reading]:
+        """What is known now. Does not raise."""
+        pools, living = await asyncio.gather(self._pools(), self._living.count())
+        partitions = self._pressure.partitions
+        found = [LAG.each({str(one.partition): one.behind for one in partitions})]
+        if partitions:
+            found.append(UNOWNED.read(sum(not one.live for one in partitions)))
+        by_priority: dict[tuple[str, ...], int] = {
+            (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
+        }
+        found += [
+            WAITING.each({pool.pool: pool.queued for pool in pools}),
+            BY_PRIORITY.each(by_priority),
+            UNDER_WAY.each({pool.pool: pool.running for pool in pools}),
+            WORKERS.each({pool.pool: pool.workers for pool in pools}),
+            SLOTS.each({pool.pool: pool.slots for pool in pools}),
+            BUSY.each({pool.pool: pool.busy for pool in pools}),
+        ]
+        if living is not None:
+            found.append(EXECUTIONS.each({str(status): living.by_status.get(status, 0) for status in LIVE}))
+            found.append(STUCK.read(living.stuck))
+        return found
+
+    async def _pools(self) -> Sequence[PoolDocument]:
+        try:
+            return await asyncio.wait_for(self._cluster.pools(), POOLS_S)
+        except (NoetlError, TimeoutError) as error:
+            log.debug("cannot see what waits in the pools: %s", error)
+            return ()
+
+
+class GatewayStatus:
+    """The :class:`~noetl_stream.telemetry.measures.Role` of a gateway."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        pressure: Pressure,
+        indexes: KeptIndexes,
+        system: SystemNumbers,
+        readiness: Readiness,
+        is_ending: Callable[[], bool],
+    ) -> None:
+        self._metrics = metrics
+        self._pressure = pressure
+        self._indexes = indexes
+        self._system = system
+        self._readiness = readiness
+        self._is_ending = is_ending
+
+    def dead(self) -> Sequence[str]:
+        return ()  # it ends when one of its tasks does
+
+    async def missing(self) -> Sequence[str]:
+        return ("it is stopping",) if self._is_ending() else await self._readiness.missing()
+
+    async def readings(self) -> Sequence[Reading]:
+        return [*self._own(()), *await self._system.readings()]
+
+    async def shown_to(self, caller: Caller) -> Sequence[Reading]:
+        """What a caller sees, with what other processes hold: it need not reach their status addresses. Readings of the
+        whole system are for one who sees all of it.
+        """
+        if caller.paths:
+            return self._own(await self._system.memory.uses())
+        others, system = await asyncio.gather(self._system.memory.uses(), self._system.readings())
+        return [*self._own(others), *system]
+
+    def _own(self, others: Sequence[MemoryUse]) -> Sequence[Reading]:
+        held, indexes = self._pressure.held, self._indexes
+        use = MemoryUse(
+            "gateway",
+            "",
+            {"requests": held.now, "indexes": indexes.held_bytes},
+            {"requests": held.limit, "indexes": indexes.max_bytes},
+        )
+        return [*self._metrics.readings(), *memory_readings([use, *others])]

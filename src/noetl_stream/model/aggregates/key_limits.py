@@ -1,0 +1,121 @@
+"""Messages of executions to a limit by key, and how it stores who holds and waits (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from noetl_stream.model.aggregates.fact_parts import AggregateFact
+from noetl_stream.model.events import OnLimit, Rate
+
+LIMIT: Final = "Limit"
+
+MAX_KEY_CHARS: Final = 200
+
+
+def is_key(text: str) -> bool:
+    """Whether a limit may have this key."""
+    return 0 < len(text) <= MAX_KEY_CHARS and not text.isspace() and "\0" not in text
+
+
+def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
+    """A limit in words."""
+    parts = [f"{concurrency} at once"] if concurrency is not None else []
+    if rate is not None:
+        parts.append(f"{rate.per_s:g} per second" + (f" with bursts of {rate.burst}" if rate.burst > 1 else ""))
+    return " and ".join(parts)
+
+
+class LimitFact(AggregateFact, frozen=True):
+    """Base of messages to a limit. ``step_run_id`` is empty if the whole execution asks, ``slot_id`` unless a task
+    does.
+    """
+
+    of: ClassVar = LIMIT
+
+    key: str
+    execution_id: str
+    step_run_id: str = ""
+    slot_id: str = ""
+
+    @property
+    def holder(self) -> str:
+        return holder_of(self.execution_id, self.step_run_id, self.slot_id)
+
+
+class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
+    """A slot is asked for. ``concurrency`` and ``rate`` are what the playbook at ``path`` says of the key."""
+
+    path: str = ""
+    step: str = ""
+    concurrency: int | None = None
+    rate: Rate | None = None
+    on_limit: OnLimit = "queue"
+    task: str = ""
+
+
+class SlotHeld(LimitFact, frozen=True, tag="limit.slot_held"):
+    """A slot that was asked for has been given out: EVENTS says so, and Postgres was restored to an earlier state."""
+
+
+class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
+    """A slot is given back, or no longer waited for."""
+
+
+def holder_of(execution_id: str, step_run_id: str, slot_id: str) -> str:
+    """The holder of a slot, as one id."""
+    return slot_id or step_run_id or execution_id
+
+
+class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A slot held since ``granted_ms``, or waited for while that is 0. ``number`` counts slots in the order of asking.
+    ``is_ending``: its execution was told to end, for a newer one.
+    """
+
+    number: int
+    execution_id: str
+    step_run_id: str = ""
+    path: str = ""
+    step: str = ""
+    on_limit: OnLimit = "queue"
+    asked_ms: int = 0
+    granted_ms: int = 0
+    warning: str = ""
+    is_ending: bool = False
+    slot_id: str = ""
+    task: str = ""
+
+    @property
+    def holder(self) -> str:
+        return holder_of(self.execution_id, self.step_run_id, self.slot_id)
+
+    @property
+    def may_be_ended(self) -> bool:
+        """Whether a newer execution may take its place (``cancel_running``)."""
+        takes_part = bool(self.granted_ms) or self.on_limit == "cancel_running"
+        return takes_part and not self.step_run_id and not self.is_ending
+
+
+class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The limit of one key, as counts: its slots are rows beside it. It is gone a while after nobody holds or waits.
+
+    ``concurrency`` and ``rate`` are what the playbook ``set_by`` said last; ``replaced`` is what they were before.
+    ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the
+    limit wants to be woken, 0 if it does not. ``next_number`` is that of the next slot asked for;
+    ``catching_up``: some wait because not all who hold it are known.
+    """
+
+    key: str
+    concurrency: int | None = None
+    rate: Rate | None = None
+    set_by: str = ""
+    set_ms: int = 0
+    replaced: str = ""
+    held: int = 0
+    queued: int = 0
+    next_number: int = 1
+    free_us: int = 0
+    timer_ms: int = 0
+    at_ms: int = 0
+    catching_up: bool = False

@@ -1,0 +1,186 @@
+"""The parts of facts: guards, tokens, waits, calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+Path = tuple[int, ...]
+SharedOperation = Literal["add", "min", "max", "append", "extend", "union", "count", "merge"]
+TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
+ChildOrder = Literal["cancel", "pause", "resume"]
+Source = Literal["client", "server", "worker"]
+OnLimit = Literal["queue", "reject", "cancel_running", "discard"]
+"""What becomes of an execution whose key has no slot left (LANGUAGE §15)."""
+
+
+Entity = Literal["playbook", "workflow", "step", "task", "loop", "next", "token", "ctx"]
+EventStatus = Literal["in_progress", "success", "error", "paused"]
+Fields = Mapping[str, Any]
+
+
+class Kind(msgspec.Struct, frozen=True, gc=False):
+    """Properties of all facts of a kind.
+
+    Attributes:
+        entity: The entity it is about, as shown in the envelope (LANGUAGE §13 *Envelope*).
+        status: As shown in the envelope; a function of the fact's fields if it depends on them.
+        bounded: Limited by the number of items, commands or tokens, and therefore not counted as a decision
+            (``limits.max_decisions_per_fact``).
+        through_halt: Decided on even while the execution is paused or waits for a reference.
+        ends_halt: After it, decisions skipped during the halt are made.
+    """
+
+    entity: Entity
+    status: EventStatus | Callable[[Fields], EventStatus] = "in_progress"
+    bounded: bool = False
+    through_halt: bool = False
+    ends_halt: bool = False
+
+
+def by_outcome(fields: Fields) -> EventStatus:
+    """The status of a fact with an outcome."""
+    return "success" if fields["outcome"]["status"] == "ok" else "error"
+
+
+def by_status(fields: Fields) -> EventStatus:
+    """The status of a fact about the end of an execution."""
+    return "success" if fields["status"] == "completed" else "error"
+
+
+def by_ok(fields: Fields) -> EventStatus:
+    """The status of a fact about an accepted or rejected request."""
+    return "success" if fields["ok"] else "error"
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="name"):
+    """Base of all facts. The tag is the event name; ``kind`` holds the properties of all facts with that name."""
+
+    kind: ClassVar[Kind]
+
+    @property
+    def width(self) -> int:
+        """How many positions of the journal it takes: more than one if it is composite
+        (``model/events/composite.py``).
+        """
+        return 1
+
+    @classmethod
+    def event_name(cls) -> str:
+        """The dotted name, such as ``token.held`` for :class:`TokenHeld`."""
+        return str(cls.__struct_config__.tag)
+
+
+class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A guard that was evaluated: its text, its value, and its index (``else`` has no text).
+
+    ``waits_for`` is the key of ``ctx`` that it needs and that is not there yet (LANGUAGE §4).
+    """
+
+    when: str
+    value: bool
+    rule: int
+    waits_for: str = ""
+
+
+class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a choice came to: the values of its guards, in order, as far as they were evaluated, and what was rendered
+    for those that hold. ``error`` is why one of them cannot be evaluated. ``waits_for`` are the keys of ``ctx`` that
+    guards still lack, by the index of the guard.
+    """
+
+    guards: list[bool] = []
+    values: list[Any] = []
+    error: str = ""
+    waits_for: dict[int, str] = {}
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13).
+
+    ``waves`` is its lineage for joins: by join step, the last firing it descends from (from 1).
+    """
+
+    token_id: str
+    step: str
+    cause: Literal["start", "arc", "join", "injected", "rerun"]
+    args: dict[str, Any] = {}
+    from_step: str | None = None
+    from_step_run_id: str | None = None
+    waves: dict[str, int] = {}
+
+
+class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A contribution of a rule to a ``ctx`` key shared by several iterations (LANGUAGE §6 ``set_shared``)."""
+
+    op: SharedOperation
+    value: Any = None
+
+
+class Rate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How often slots of a key are given out: ``per_s`` on average, ``burst`` at once after a rest."""
+
+    per_s: float
+    burst: int = 1
+
+
+class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A call of another playbook, pinned to a digest. ``execution_id`` is empty until the server has started it.
+
+    ``pin`` proves that a server has resolved the playbook for this execution.
+    """
+
+    digest: str
+    path: str
+    version: str | None = None
+    workload: dict[str, Any] = {}
+    return_step: str | None = None
+    execution_id: str = ""
+    pin: str = ""
+
+
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the pipeline of one iteration waits for while no worker holds it (LANGUAGE §8).
+
+    Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child,
+    a slot of the ``key`` that limits the task. ``timeout_s`` bounds a signal and a child. ``since_ms`` is its start and
+    ``slot_id`` that slot's, both set by the fold: 0 and empty until then.
+    """
+
+    path: Path = ()
+    task: str = ""
+    delay_s: float | None = None
+    for_s: float | None = None
+    until_ms: int | None = None
+    signal: str | None = None
+    child: ChildCall | None = None
+    timeout_s: float | None = None
+    since_ms: int = 0
+    key: str | None = None
+    slot_id: str = ""
+
+
+class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The caller of this execution: the suspended command and iteration that wait for it; ``depth`` of the call."""
+
+    execution_id: str
+    step_run_id: str
+    command_id: str
+    path: Path = ()
+    depth: int = 1
+    return_step: str | None = None
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The aggregate that has started this execution, its kind and path, and the number of the start in its history.
+
+    ``depth``: how many triggers on ends of executions led to it, one after another.
+    """
+
+    aggregate_id: str
+    kind: str
+    path: str
+    number: int
+    depth: int = 0

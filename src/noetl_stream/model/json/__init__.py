@@ -1,0 +1,1 @@
+"""JSON text: its codec, its depth, its numbers, how its values merge."""

@@ -1,0 +1,100 @@
+"""Long JSON, encoded and decoded piece by piece: other threads run between two pieces, but not during one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.model.json import codec
+
+LONG_BYTES: Final = 128 * 1024
+"""About how long JSON is that takes a millisecond, or a few, to encode or decode."""
+
+_MEMBER_BYTES: Final = 32
+"""What a member of a list or object counts beyond its characters: short ones take more time than they have bytes."""
+
+_LEVELS: Final = 16
+"""What is inside so many long lists and objects is one piece."""
+
+
+def is_long(value: Any) -> bool:
+    """Whether the JSON of a value may be long, found without going through more of it than that."""
+    return _weight(value) >= LONG_BYTES
+
+
+def _weight(value: Any) -> int:
+    """About how many bytes of JSON a value is; of a long one, at least :data:`LONG_BYTES`."""
+    rest, weight = [value], 0
+    while rest and weight < LONG_BYTES:
+        one = rest.pop()
+        if isinstance(one, str | bytes):
+            weight += len(one)
+        elif isinstance(one, dict | list | tuple):
+            weight += _MEMBER_BYTES * len(one)
+            if weight < LONG_BYTES:
+                rest += one.values() if isinstance(one, dict) else one
+    return weight
+
+
+def encode(value: Any) -> bytes:
+    """What :func:`.codec.encode` makes of a value.
+
+    Raises:
+        PayloadRefused: JSON cannot represent it.
+    """
+    return b"".join(_pieces(value))
+
+
+def _pieces(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
+    kind = type(value)
+    if kind not in (str, list, tuple, dict) or not levels or not is_long(value):
+        yield codec.encode(value)
+        return
+    if kind is str:
+        yield b'"'
+        for first in range(0, len(value), LONG_BYTES):
+            yield codec.encode(value[first : first + LONG_BYTES])[1:-1]
+        yield b'"'
+        return
+    before, end = (b"{", b"}") if kind is dict else (b"[", b"]")
+    for group in _groups(value.items() if kind is dict else enumerate(value)):
+        yield before
+        before = b","
+        if len(group) > 1:
+            yield codec.encode(dict(group) if kind is dict else [item for _, item in group])[1:-1]
+            continue
+        ((key, member),) = group
+        if kind is dict:
+            yield codec.encode({key: None})[1 : -len(b"null}")]
+        yield from _pieces(member, levels - 1)
+    yield end
+
+
+def _groups(members: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
+    """Members that are not long together; a long one alone."""
+    group: list[tuple[Any, Any]] = []
+    room = LONG_BYTES
+    for member in members:
+        weight = _MEMBER_BYTES + _weight(member[1])
+        if group and weight > room:
+            yield group
+            group, room = [], LONG_BYTES
+        group.append(member)
+        room -= weight
+    yield group
+
+
+def decode(data: bytes | msgspec.Raw) -> Any:
+    """What :func:`.codec.decode_json` makes of JSON.
+
+    Raises:
+        PayloadRefused: ``data`` is not JSON.
+    """
+    opening = memoryview(data)[:1] if len(data) >= LONG_BYTES else b""
+    if opening == b"[":
+        return [decode(item) for item in codec.decode_as(list[msgspec.Raw], data)]
+    if opening == b"{":
+        return {key: decode(value) for key, value in codec.decode_as(dict[str, msgspec.Raw], data).items()}
+    return codec.decode_json(data)

@@ -1,0 +1,326 @@
+"""Reads documents of ``kind: Trigger``, which say on which events executions of a playbook start (LANGUAGE §15
+*Trigger*).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingOf
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+
+from noetl_stream.model.aggregates import (
+    DEFAULT_TOLERANCE_S,
+    EndedExecutions,
+    EventSource,
+    SignatureAlgorithm,
+    SignatureEncoding,
+    SignatureForm,
+    TriggerTerms,
+    Verification,
+)
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.model.status import EndStatus
+from noetl_stream.playbook.check.bindings import Visible
+from noetl_stream.playbook.check.calls import PlaybookCall
+from noetl_stream.playbook.check.templates import TemplateRead, Templates
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
+from noetl_stream.playbook.model.document import Label, check_address, check_kind, read_metadata, read_workload
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.schedule.schedule_document import check_playbook
+from noetl_stream.playbook.schedule.times import read_duration
+from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.trigger.notification import Notification, notify_path, read_notification
+from noetl_stream.playbook.trigger.stream import read_stream
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
+from noetl_stream.playbook.yaml.source import PlaybookSource
+from noetl_stream.trigger.events import EVENTS, EventShape
+
+MAX_TOLERANCE_S: Final = 3600
+MAX_LABELS: Final = 20
+MAX_HEADER_CHARS: Final = 128
+
+_WEBHOOK_HINT: Final = "write webhook: { verify: github, credential: … }"
+_SOURCE_HINT: Final = "write on: { webhook: { … } }, on: { nats: { … } } or on: { execution: { … } }"
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}")
+_CREDENTIAL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
+    "github": (),
+    "stripe": ("tolerance",),
+    "slack": ("tolerance",),
+    "hmac": ("header", "algorithm", "encoding", "prefix", "timestamp_header", "tolerance"),
+    "token": ("header",),
+    "none": (),
+}
+"""Keys of ``webhook`` in addition to ``verify`` and ``credential``, by the form that they belong to."""
+
+
+class TriggerRoot(Section):
+    title = "the trigger"
+
+    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
+    kind: Annotated[str | None, Required("kind: Trigger")] = None
+    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
+    spec: Annotated[Part, Required("spec: { on: { … }, playbook: … }")] = None
+
+
+class TriggerSpec(Section):
+    title = "`spec`"
+    example = "write spec: { on: { … }, playbook: … }"
+
+    on: Annotated[Part, Required(_SOURCE_HINT)] = None
+    when: Part = None
+    playbook: str | None = None
+    version: str | None = None
+    notify: Part = None
+    workload: Part = None
+    key: Part = None
+
+
+class TriggerSources(Section):
+    title = "`on`"
+    example = _SOURCE_HINT
+
+    webhook: Part = None
+    nats: Part = None
+    execution: Part = None
+
+
+class WebhookSource(Section):
+    title = "`webhook`"
+    example = _WEBHOOK_HINT
+
+    verify: Annotated[SignatureForm, Required("verify: github, stripe, slack, hmac, token, or none")] = "none"
+    credential: str | None = None
+    header: str | None = None
+    algorithm: SignatureAlgorithm | None = None
+    encoding: SignatureEncoding | None = None
+    prefix: str | None = None
+    timestamp_header: str | None = None
+    tolerance: str | None = None
+
+
+class EndSource(Section):
+    title = "`execution`"
+    example = "write execution: { path: folder/name, status: [ failed ] }"
+
+    path: str | None = None
+    labels: dict[str, Label] | None = None
+    status: list[EndStatus] | None = None
+
+
+class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is what ``terms`` start; ``None``
+    for the playbook of ``notification``. ``watched`` is the one playbook whose ends it waits for, if it is one.
+    """
+
+    digest: str
+    name: str
+    path: str
+    version: str | None
+    labels: MappingOf[str, Any]
+    call: PlaybookCall | None
+    watched: PlaybookCall | None
+    terms: TriggerTerms
+    notification: Notification | None = None
+
+
+def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
+    """The document; ``None``, after reporting, if it has errors."""
+    root = recovered(source.root, TriggerRoot, problems)
+    top = read_section(root, TriggerRoot, problems, at=BareLocation(Position(1, 1)))
+    check_kind(root, "Trigger", problems)
+    metadata = read_metadata(top.metadata, problems)
+    check_address(root, problems)
+    node = recovered(top.spec, TriggerSpec, problems)
+    spec = read_section(node, TriggerSpec, problems)
+    if not isinstance(node, Mapping):
+        return None
+    notification = _action(spec, node, problems)
+    on = recovered(spec.on, TriggerSources, problems)
+    kind, part = _source(on, read_section(on, TriggerSources, problems), problems)
+    webhook = _webhook(part, problems) if kind == "webhook" else None
+    execution = _execution(part, problems) if kind == "execution" else None
+    nats = read_stream(part, problems) if kind == "nats" else None
+    workload = read_workload(spec.workload, limits, problems)
+    if kind is not None:
+        shape = EventShape.of(kind, webhook or execution or nats)
+        _check_templates(spec, shape, Templates(source.text, problems, limits), problems)
+    if problems.has_errors:
+        return None
+    path, playbook = metadata.path.removeprefix("/"), (spec.playbook or "").removeprefix("/")
+    call = PlaybookCall(playbook, spec.version, node.values["playbook"]) if notification is None else None
+    return TriggerDocument(
+        digest=digest,
+        name=metadata.name,
+        path=path,
+        version=metadata.version,
+        labels=metadata.labels or {},
+        call=call,
+        watched=_watched(execution, part),
+        notification=notification,
+        terms=TriggerTerms(
+            playbook=playbook if notification is None else notify_path(path, node, problems),
+            version=spec.version,
+            when=True if is_null(spec.when) else spec.when.plain(),
+            workload=workload if notification is None else {"message": workload or "{{ event }}"},
+            key=None if is_null(spec.key) else spec.key.plain(),
+            webhook=webhook,
+            execution=execution,
+            nats=nats,
+        ),
+    )
+
+
+def _watched(execution: EndedExecutions | None, part: Node | None) -> PlaybookCall | None:
+    if execution is None or not execution.path or execution.path.endswith("/*") or not isinstance(part, Mapping):
+        return None
+    return PlaybookCall(execution.path, None, part.values["path"])
+
+
+def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notification | None:
+    """What is sent in place of starting a playbook."""
+    if is_null(spec.notify):
+        if is_null(node.get("playbook")):
+            hint = "write playbook: folder/name, as it is registered; or notify: { … }"
+            problems.error("missing_key", "`spec` needs `playbook` or `notify`", node, hint)
+        check_playbook(spec.playbook or "", node, problems)
+        return None
+    for name in ("playbook", "version"):
+        if not is_null(node.get(name)):
+            message = f"`{name}` beside `notify`: a trigger starts a playbook or notifies"
+            problems.error("conflicting_keys", message, node.keys[name], "remove one, or write two triggers")
+    return read_notification(spec.notify, problems)
+
+
+def visible_in(kind: EventSource) -> Visible:
+    """What templates of a trigger may read."""
+    elsewhere = {name: ("event", name) for name in EVENTS[kind].__struct_fields__}
+    return Visible(frozenset(["event"]), bindings={}, shadowed={}, elsewhere=elsewhere)
+
+
+def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[EventSource | None, Node | None]:
+    """What the trigger is on, and the part that says so."""
+    given: list[EventSource] = [name for name in get_args(EventSource) if not is_null(child(on, name))]
+    if not isinstance(on, Mapping):
+        return None, None
+    for name in given[1:]:
+        message = f"`{name}` beside `{given[0]}`: a trigger is on one kind of events"
+        problems.error("conflicting_keys", message, on.keys[name], "remove one, or write two triggers")
+    if not given:
+        problems.error("missing_key", f"`on` needs one of {listed(get_args(EventSource))}", on, _SOURCE_HINT)
+        return None, None
+    return given[0], getattr(read, given[0])
+
+
+def _webhook(node: Node | None, problems: Problems) -> Verification | None:
+    node = recovered(node, WebhookSource, problems)
+    read = read_section(node, WebhookSource, problems)
+    if not isinstance(node, Mapping) or is_null(node.get("verify")):
+        return None
+    own = _KEYS_OF_FORMS[read.verify]
+    for name in (name for name in node.keys if name not in ("verify", "credential", *own)):
+        if name in WebhookSource.model_fields:
+            problems.error(
+                "no_effect", f"`{name}` has no effect with `verify: {read.verify}`", node.keys[name], "remove it"
+            )
+    _check_credential(read, node, problems)
+    for name in ("header", "timestamp_header"):
+        text = getattr(read, name)
+        if text is not None and not _HEADER.fullmatch(text):
+            problems.error("invalid_value", f"`{name}`: `{text}` is not the name of a header", node.values[name])
+    if "header" in own and not read.header:
+        example = "header: Authorization" if read.verify == "token" else "header: X-Signature"
+        problems.error("missing_key", f"`verify: {read.verify}` needs `header`", node, f"write {example}")
+    tolerance_s = DEFAULT_TOLERANCE_S if read.tolerance is None else read_duration(read.tolerance)
+    if tolerance_s is None or tolerance_s > MAX_TOLERANCE_S:
+        hint = "write at most an hour: 30s, 5m, 1h"
+        problems.error(
+            "invalid_value", f"`tolerance`: `{read.tolerance}` is not a valid duration", node.values["tolerance"], hint
+        )
+    elif read.tolerance is not None and read.verify == "hmac" and not read.timestamp_header:
+        message = "`tolerance` has no effect without `timestamp_header`"
+        problems.error("no_effect", message, node.keys["tolerance"], "name the header of the signed time, or remove it")
+    return Verification(
+        form=read.verify,
+        credential=read.credential or "",
+        header=(read.header or "").lower(),
+        algorithm=read.algorithm or "sha256",
+        encoding=read.encoding or "hex",
+        prefix=read.prefix or "",
+        timestamp_header=(read.timestamp_header or "").lower(),
+        tolerance_s=tolerance_s or DEFAULT_TOLERANCE_S,
+    )
+
+
+def _check_credential(read: WebhookSource, node: Mapping, problems: Problems) -> None:
+    name = read.credential
+    if name is not None and not _CREDENTIAL.fullmatch(name):
+        hint = "use up to 128 letters, digits, `_`, `.` and `-`"
+        problems.error("invalid_value", f"`{name}` is not the name of a credential", node.values["credential"], hint)
+    elif read.verify == "none" and name is not None:
+        message = "`credential` has no effect with `verify: none`"
+        problems.error("no_effect", message, node.keys["credential"], "say how deliveries are signed: verify: github")
+    elif read.verify != "none" and name is None:
+        hint = "write credential: …, and store the secret: noetl-stream credential set NAME"
+        problems.error("missing_key", f"`verify: {read.verify}` needs `credential`", node, hint)
+
+
+def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
+    node = recovered(node, EndSource, problems)
+    read = read_section(node, EndSource, problems)
+    if not isinstance(node, Mapping):
+        return None
+    path = (read.path or "").removeprefix("/")
+    if read.path is not None and not _is_pattern(path):
+        hint = "write a path, shop/orders, or all below one: shop/*"
+        problems.error(
+            "invalid_value", f"`path`: `{read.path}` is not the path of a playbook", node.values["path"], hint
+        )
+    if not any((path, read.labels, read.status)):
+        hint = "write execution: { path: folder/name, status: [ failed ] }"
+        problems.error("missing_key", "`execution` needs `path`, `labels` or `status`", node, hint)
+    if len(read.labels or ()) > MAX_LABELS:
+        problems.error("limit_exceeded", f"`labels` has more than {MAX_LABELS} entries", node.values["labels"])
+    return EndedExecutions(path=path, labels=read.labels or {}, status=tuple(dict.fromkeys(read.status or ())))
+
+
+def _is_pattern(path: str) -> bool:
+    folder = path.removesuffix("/*")
+    return (
+        are_segments(folder)
+        and folder.isprintable()
+        and not set(folder) & {" ", "@", "*"}
+        and len(path) <= MAX_PATH_CHARS
+    )
+
+
+def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates, problems: Problems) -> None:
+    """Compiles ``when``, ``workload`` and ``key``, and reports what they read that no event has."""
+    visible = visible_in(shape.source)
+    for name in ("when", "workload", "key"):
+        node = getattr(spec, name)
+        if is_null(node):
+            continue
+        guard = templates.guard(node, visible) if name == "when" else None
+        compiled = guard if name == "when" else templates.template(node, visible, on_server=True)
+        if name == "key" and not (isinstance(node, Scalar) and isinstance(node.value, str)):
+            problems.error("wrong_type", "`key` must be text", node, 'write key: "{{ event.json.id }}"')
+        elif name == "key" and compiled is not None and not compiled.paths:
+            hint = 'read it from the event: key: "{{ event.json.id }}"'
+            problems.warn("constant_key", "`key` is the same for every event: only the first one starts", node, hint)
+        places = templates.places(node)
+        for path in sorted(compiled.paths if compiled is not None else ()):
+            if (found := shape.unknown(path)) is not None:
+                known = f"known: {listed(found.known)}" if found.known else None
+                way = did_you_mean(found.key, found.known) or known
+                problems.error("unknown_name", found.message, TemplateRead(path, places).at, way)
+        for path, literal in guard.comparisons if guard is not None else ():
+            if (words := shape.words(path)) and literal not in words:
+                message, hint = f"`{'.'.join(path)}` is never `{literal}` here", f"write one of {listed(words)}"
+                # What only `on` rules out does no harm beside what it lets through.
+                is_some_events = literal in EventShape(shape.source).words(path) or path == ("event", "path")
+                report = problems.warn if is_some_events else problems.error
+                report("impossible_comparison", message, places.of(path), hint)

@@ -1,0 +1,116 @@
+"""What stores and processes say about themselves, for ``doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from noetl_stream.ports.stores.store import KnownServer
+
+
+class DatabaseFacts(msgspec.Struct, frozen=True, gc=False):
+    """Postgres as the connected user sees it.
+
+    Attributes:
+        now_ms: Its clock, ms since the epoch.
+        size_bytes: What the database takes on disk.
+        connections: Those of all users; ``max_connections`` is the bound.
+        waits_for: Its setting ``synchronous_standby_names``: the standbys a commit waits for; ``""``: none.
+        standbys: How many are connected.
+        synchronous: How many of them a commit waits for; ``None``: this user may not see it.
+        certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
+    """
+
+    version: str
+    user: str
+    now_ms: int
+    size_bytes: int
+    connections: int
+    max_connections: int
+    waits_for: str
+    standbys: int
+    synchronous: int | None
+    certificate_ends_ms: int | None
+
+
+class TableFacts(msgspec.Struct, frozen=True, gc=False):
+    """A table of the schema, with its indexes, its partitions and theirs; ``rows`` as Postgres estimates them."""
+
+    name: str
+    size_bytes: int
+    rows: int
+
+
+class DatabaseDiagnosis(Protocol):
+    """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when the database is away, or refuses."""
+
+    async def facts(self) -> DatabaseFacts: ...
+
+    async def tables(self) -> list[TableFacts]:
+        """All of them, by name."""
+        ...
+
+    async def live_servers(self) -> list[KnownServer]:
+        """The servers whose lease has not ended, by name."""
+        ...
+
+    async def excess_rights(self, role: str) -> list[str]:
+        """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
+        ...
+
+
+class NatsFacts(msgspec.Struct, frozen=True, gc=False):
+    """NATS as the connected user sees it.
+
+    Attributes:
+        user: The identity of this connection; ``""`` if its url says who it is.
+        cluster: The name of its cluster; ``""`` if it has none.
+        certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
+    """
+
+    version: str
+    user: str
+    cluster: str
+    certificate_ends_ms: int | None = None
+
+
+class StreamFacts(msgspec.Struct, frozen=True, gc=False):
+    """A stream.
+
+    Attributes:
+        exists: The rest says nothing if it does not.
+        differs: Its settings that differ from what this version needs.
+        max_bytes: Its bound; ``None`` without one.
+        now_ms: The clock of its leader, ms since the epoch; ``None`` if it did not say.
+        replicas: How many copies it has by its settings.
+        away: Servers whose copy is away or behind its leader's.
+    """
+
+    name: str
+    exists: bool = False
+    differs: Sequence[str] = ()
+    size_bytes: int = 0
+    max_bytes: int | None = None
+    messages: int = 0
+    now_ms: int | None = None
+    replicas: int = 1
+    away: Sequence[str] = ()
+
+
+class NatsStorage(msgspec.Struct, frozen=True, gc=False):
+    """The files of all streams of the account; ``max_bytes`` is ``None`` if the account has no bound."""
+
+    size_bytes: int
+    max_bytes: int | None
+
+
+class NatsDiagnosis(Protocol):
+    """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when NATS does not answer, or refuses."""
+
+    async def facts(self) -> NatsFacts: ...
+
+    async def stream(self, name: str) -> StreamFacts: ...
+
+    async def storage(self) -> NatsStorage: ...

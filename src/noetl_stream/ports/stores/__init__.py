@@ -1,0 +1,1 @@
+"""What is stored in Postgres, as Protocols."""

@@ -1,0 +1,1 @@
+"""What is stored in NATS JetStream or passes through NATS, as Protocols."""

@@ -1,0 +1,37 @@
+"""Requests as gateways and the local operator sign them, and as servers check them (PROTOCOL §7 *Who says it*)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.json import codec
+from noetl_stream.model.messages import ClientMessage
+from noetl_stream.sealing.keys import KeyRing
+from noetl_stream.sealing.signing import Signer
+
+
+class RequestSigner:
+    """Signs the bytes of a fact together with the execution and the request they are for."""
+
+    def __init__(self, access_keys: KeyRing) -> None:
+        self._signer = Signer(access_keys, "request")
+
+    def encode(self, request: ClientMessage) -> bytes:
+        """The request with its signature, as it is published.
+
+        Raises:
+            PayloadRefused: JSON cannot represent it.
+        """
+        fact = codec.encode(request.fact)
+        signature = self._signer.sign(request.execution_id, request.request_id, body=fact)
+        return codec.encode(replace(request, signature=signature))
+
+    def is_signed(self, body: bytes) -> bool:
+        """Whether these bytes are a request that someone with the access key has signed."""
+        try:
+            request = codec.decode_signed_request(body)
+        except PayloadRefused:
+            return False
+        fact = bytes(request.fact)
+        return self._signer.holds(request.signature, request.execution_id, request.request_id, body=fact)

@@ -1,0 +1,176 @@
+"""What a server is made of: its ports, its intervals, and the parts that its tasks share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from noetl_stream.model.messages import MemoryUse
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.evaluator import Evaluator
+from noetl_stream.ports.stores.catalog import Catalog
+from noetl_stream.ports.stores.identities import Rights
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.command_queue import CommandQueue
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.ports.streams.task_logs import TaskLogs
+from noetl_stream.ports.streams.trigger_streams import TriggerStreams
+from noetl_stream.ports.traces import Tracing
+from noetl_stream.protocol.signed_requests import RequestSigner
+from noetl_stream.server.aggregates.aggregate_fold import Aggregates, AggregateTimers
+from noetl_stream.server.aggregates.lookups import Lookups
+from noetl_stream.server.aggregates.stream_readers import StreamReaders
+from noetl_stream.server.answers.capabilities import Capabilities
+from noetl_stream.server.answers.credential_values import SecretsResponder
+from noetl_stream.server.counts import ServerCounts
+from noetl_stream.server.formats import Formats
+from noetl_stream.server.inputs.catching_up import CatchingUp
+from noetl_stream.server.inputs.inbox import Inbox
+from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.inputs.waits import Waits
+from noetl_stream.server.memory.execution_cache import ExecutionCache
+from noetl_stream.server.memory.originals import Originals
+from noetl_stream.server.memory.plan_cache import PlanCache
+from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
+from noetl_stream.server.ownership.partitions import PartitionOwnership
+from noetl_stream.server.ticks.ends import EndTriggers
+from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
+from noetl_stream.server.tracing.traces import ServerTraces
+from noetl_stream.server.upkeep.upkeep import Upkeep
+from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
+    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``,
+    whoever registered a schedule may start everything. Triggers may read ``open_streams``.
+    """
+
+    log: EventLog
+    queue: CommandQueue
+    store: Store
+    blobs: Blobs
+    task_logs: TaskLogs
+    bus: Bus
+    clock: Clock
+    catalog: Catalog
+    evaluator: Evaluator
+    capabilities: Capabilities
+    signer: RequestSigner
+    rights: Rights | None = None
+    tracing: Tracing | None = None
+    secrets: SecretsResponder | None = None
+    grants: GrantsFile | None = None
+    upkeep: Upkeep | None = None
+    trigger_streams: TriggerStreams | None = None
+    open_streams: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimes:
+    """Intervals in seconds. Reconcile also runs after every takeover.
+
+    ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
+    ``compare_s``: how often what was folded is compared with EVENTS.
+    ``mark_s``: how often published ticks and the cursors of idle partitions are written.
+    ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
+    ``slots_s``: how often slots of limits that nobody will give back are looked for.
+    """
+
+    lease_s: float = 6.0
+    housekeeping_s: float = 0.5
+    mark_s: float = 1.0
+    compare_s: float = 5.0
+    reconcile_s: float = 10.0
+    silence_s: float = 7.0
+    retry_s: float = 0.5
+    feed_keep_s: float = 86_400.0
+    slots_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class StateBounds:
+    """How states are kept.
+
+    ``max_bytes``: how much memory the states of living executions may take; those that wait longest are loaded again
+    when something comes for them. ``snapshot_every``: how many facts a journal grows between two snapshots.
+    """
+
+    max_bytes: int = DEFAULT_STATE_BYTES
+    snapshot_every: int = SNAPSHOT_EVERY
+
+
+class ServerParts:
+    """The parts that a server's loop, commits, housekeeping and partition assignment share."""
+
+    def __init__(
+        self,
+        owner: str,
+        ports: ServerPorts,
+        plans: PlanCache,
+        times: ServerTimes,
+        states: StateBounds,
+        formats: Formats,
+    ) -> None:
+        self.owner = owner
+        self.formats = formats
+        self.ports = ports
+        self.plans = plans
+        self.times = times
+        self.counts = ServerCounts()
+        self.reader = PartitionReader(ports.log, ports.clock)
+        originals = Originals(ports.store, ports.log, plans)
+        self.waits = Waits(
+            ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
+        )
+        self.timers = AggregateTimers(self._owns)
+        self.ends = EndTriggers(ports.store)
+        lookups = Lookups(ports.catalog, ports.rights, ports.clock)
+        self.catching_up = CatchingUp(ports.store, ports.log, ports.clock)
+        self.aggregates = Aggregates(ports.store, lookups, formats, self.catching_up.holds_back, ports.open_streams)
+        self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
+        self.executions = ExecutionCache(
+            ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
+        )
+        self.publications = Publications(ports.log, ports.queue, ports.clock)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
+        self.inbox = Inbox(ports.store, ports.bus, self._owns, self.reader.nudge)
+        self.streams = None
+        if ports.trigger_streams is not None:
+            self.streams = StreamReaders(
+                ports.trigger_streams, ports.open_streams, ports.clock, owns=self._owns, nudge=self.reader.nudge
+            )
+        self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
+
+    def new_fold(self) -> Fold:
+        """An empty fold of the executions in memory."""
+        return Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
+
+    def memory_use(self) -> MemoryUse:
+        """How much it holds of what is bounded."""
+        return MemoryUse(
+            "server",
+            self.owner,
+            {
+                "states": self.executions.size,
+                "unread": self.reader.held_bytes,
+                "unacknowledged": self.publications.held_bytes,
+            },
+            {"states": self.executions.max_bytes, "unacknowledged": MAX_UNACKNOWLEDGED_BYTES},
+            evictions=self.executions.evictions,
+            snapshots_written=self.snapshots.written,
+            snapshots_thrown_away=self.snapshots.thrown_away,
+            at_ms=self.ports.clock.now_ms(),
+        )
+
+    def _owns(self, partition: int) -> bool:
+        return self.ownership.get(partition) is not None
+
+    def _cursor_of(self, partition: int) -> int:
+        lease = self.ownership.get(partition)
+        return lease.last_seq if lease is not None else 0

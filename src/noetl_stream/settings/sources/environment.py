@@ -1,0 +1,585 @@
+"""Reads all settings from the environment, once. ``docs/reference/settings.md`` documents them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
+from noetl_stream.sealing.keys import read_key
+from noetl_stream.settings.children import (
+    CHILD_USERS,
+    DEFAULT_PYTHON_CHILDREN,
+    ISOLATIONS,
+    PYTHON_CHILDREN_VARIABLE,
+    ChildSettings,
+    ChildUser,
+    Isolation,
+)
+from noetl_stream.settings.egress import (
+    ALLOW_VARIABLE,
+    DENY_VARIABLE,
+    Allowed,
+    Destination,
+    EgressRules,
+    read_allowed,
+    read_denied,
+    servers_of,
+)
+from noetl_stream.settings.gateway_settings import (
+    AGENT_ACCESS,
+    GATEWAY_PREFIX,
+    AgentAccess,
+    GatewayLimits,
+    IpNetwork,
+    read_hosts,
+    read_networks,
+)
+from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.places import Place, read_endpoints
+from noetl_stream.settings.postgres import (
+    GATEWAY_POSTGRES_VARIABLE,
+    POSTGRES_VARIABLE,
+    READ_VARIABLE,
+    SERVER_POSTGRES_VARIABLE,
+    read_address,
+    read_primary,
+)
+from noetl_stream.settings.retention_periods import (
+    ARCHIVE_VARIABLE,
+    DEFAULT_EVENTS_MAX_AGE,
+    DEFAULT_EVENTS_MAX_BYTES,
+    EVENTS_MAX_AGE_VARIABLE,
+    EVENTS_MAX_BYTES_VARIABLE,
+    LOGS_MAX_AGE_VARIABLE,
+    LOGS_MAX_BYTES_VARIABLE,
+    RETENTION_VARIABLE,
+    RetentionRule,
+    RetentionSettings,
+    read_archive,
+    read_events_age,
+    read_events_bytes,
+    read_logs_age,
+    read_logs_bytes,
+    read_retention,
+)
+from noetl_stream.settings.sources.secret_files import with_files
+from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE
+from noetl_stream.settings.sources.variables import (
+    EnvironmentVariable,
+    Given,
+    address,
+    choice,
+    is_set,
+    number,
+    parsed,
+    setting,
+)
+from noetl_stream.settings.status_address import STATUS_VARIABLE, StatusAddress, read_status_address
+from noetl_stream.settings.streams import (
+    MAX_REPLICAS,
+    PLACEMENT_VARIABLE,
+    REPLICAS_VARIABLE,
+    Spread,
+    read_tags,
+    read_trigger_streams,
+)
+from noetl_stream.settings.tools import (
+    DEFAULT_DUCKDB_MAX_MEMORY,
+    DEFAULT_DUCKDB_MAX_THREADS,
+    DUCKDB_MAX_MEMORY_VARIABLE,
+    DUCKDB_MAX_THREADS_VARIABLE,
+    HTTP_CA_VARIABLE,
+    HTTP_PROXY_VARIABLE,
+    KEYCHAIN_FOLDERS_VARIABLE,
+    KINDS_OFF_VARIABLE,
+    OWN_VARIABLE,
+    ToolSettings,
+    read_certificates,
+    read_folders,
+    read_kinds,
+    read_own,
+    read_proxy,
+    read_size,
+)
+from noetl_stream.settings.traces import TRACES_VARIABLE, TraceSettings, read_traces
+from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
+
+LogFormat = Literal["text", "json"]
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
+NATS_SCHEMES = ("nats", "tls", "ws", "wss")
+GATEWAY_SCHEMES = ("http", "https")
+
+DEFAULT_HOME = "~/.noetl"
+HOME_VARIABLE = "NOETL_HOME"
+PARTITIONS_VARIABLE = "NOETL_PARTITIONS"
+DEFAULT_CONFIG = "~/.config"
+TOKEN_VARIABLE = "NOETL_TOKEN"
+DEFAULT_POOL = "default"
+
+EMBEDDED_CLUSTER = "noetl-embedded"
+"""The `cluster_name` of the embedded Postgres."""
+
+DEFAULT_SLOTS = 64
+MAX_SLOTS = 10_000
+DEFAULT_WORKER_DRAIN_S = 30
+MAX_DRAIN_S = 3600
+MAX_DUCKDB_THREADS = 1_024
+POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
+"""A pool is a token of a NATS subject and part of a consumer's name."""
+
+CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
+CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
+KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
+OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
+KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
+"""These look like credentials called `key` and `old_keys`, which therefore cannot be set by variables."""
+
+NATS_URL_VARIABLE = "NOETL_NATS_URL"
+NKEY_VARIABLE = "NOETL_NATS_NKEY"
+SEEDS_VARIABLE = "NOETL_NATS_SEEDS"
+SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
+ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
+ENGINE_VARIABLES = frozenset(
+    {
+        NATS_URL_VARIABLE,
+        NKEY_VARIABLE,
+        POSTGRES_VARIABLE,
+        SERVER_POSTGRES_VARIABLE,
+        GATEWAY_POSTGRES_VARIABLE,
+        READ_VARIABLE,
+        SERVER_KEY_VARIABLE,
+        ACCESS_KEY_VARIABLE,
+        TOKEN_VARIABLE,
+    }
+    | set(KEY_VARIABLES)
+)
+"""Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
+
+Each may be in a file instead, which the variable of this name with ``_FILE`` names.
+"""
+
+WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
+
+USER_SEED = r"SU[A-Z2-7]{56}"
+
+PROCESSES = Path("/proc")
+"""Holds the environment of every process, on Linux."""
+
+LIMIT_PREFIX = "NOETL_LIMIT_"
+LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
+
+CHILD_PREFIX = "NOETL_CHILD_"
+MAX_CHILD_LIMIT = 2**53
+MAX_PYTHON_CHILDREN = 10_000
+
+DEFAULT_STATE_BYTES = 512 * 1024 * 1024
+MIN_STATE_BYTES = 1024 * 1024
+MAX_STATE_BYTES = 2**40
+
+MAX_GATEWAY_LIMIT = 2**31 - 1
+
+
+def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
+    default: int = getattr(GatewayLimits(), name)
+    return setting(GATEWAY_PREFIX + name.upper(), str(default), number(default, most, least))
+
+
+def _child_limit(name: str) -> Any:
+    default: int = getattr(ChildSettings(), name)
+    return setting(CHILD_PREFIX + name.upper(), str(default), number(default, MAX_CHILD_LIMIT))
+
+
+def _check_renamed(given: Given) -> None:
+    """An operator's restriction is never ignored because its name has changed."""
+    if "NOETL_HTTP_ALLOW" in given:
+        hint = "it now holds for every kind that connects"
+        raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
+    if "NOETL_SHELL" in given:
+        hint = f"{KINDS_OFF_VARIABLE}=shell switches it off"
+        raise UsageError(f"NOETL_SHELL has become {KINDS_OFF_VARIABLE}, a list of kinds", hint=hint)
+
+
+def _read_seed(variable: str, given: Given) -> str | None:
+    value = given.get(variable)
+    if value is not None and re.fullmatch(USER_SEED, value) is None:
+        raise UsageError(f"{variable} is not the seed of a NATS user", hint="it is 58 characters and begins with SU")
+    return value
+
+
+def read_home(variable: str, given: Given) -> Path | None:
+    """The home, absolute; ``None`` if there is no ``HOME`` for the default."""
+    value = given.get(variable) or DEFAULT_HOME
+    if value == "~" or value.startswith("~/"):
+        own = given.get("HOME")
+        return None if own is None else Path(own, value[2:]).absolute()
+    if value.startswith("~"):
+        raise UsageError(f"{variable} cannot use ~ for another user's folder", hint="write the absolute path")
+    return Path(value).absolute()
+
+
+def _read_folders_apart(variable: str, given: Given) -> tuple[Path, ...]:
+    folders = read_folders(variable, given)
+    own = [PROCESSES, home] if (home := read_home(HOME_VARIABLE, given)) else [PROCESSES]
+    for folder in folders:
+        if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
+            message = f"{variable} names {folder}, where noetl-stream's own keys and variables can be read"
+            raise UsageError(message, hint="name a folder that holds only what playbooks may use")
+    return folders
+
+
+def _own(folder: str) -> Path | None:
+    with suppress(RuntimeError):  # the user may have no home
+        return Path(folder).expanduser()
+    return None
+
+
+def _read_pool(variable: str, given: Given) -> str:
+    value = given.get(variable, DEFAULT_POOL)
+    if re.fullmatch(POOL_NAME, value) is None:
+        raise UsageError(f"invalid {variable} {value!r}", hint="use 1 to 64 letters, digits, _ and -")
+    return value
+
+
+def _read_limits(_variable: str, given: Given) -> Mapping[str, str]:
+    return MappingProxyType(limit_settings(given))
+
+
+def _read_credentials(_variable: str, given: Given) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for variable, value in given.items():
+        name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
+        if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
+            continue
+        if found.get(name, value) != value:
+            raise UsageError(
+                f"{variable} sets credential {name!r} again", hint="remove one: names are not case-sensitive"
+            )
+        found[name] = value
+    return MappingProxyType(found)
+
+
+def _read_key(variable: str, given: Given) -> str | None:
+    value = given.get(variable)
+    if value is not None:
+        read_key(value, variable)
+    return value
+
+
+def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    if values and KEY_VARIABLE not in given:
+        raise UsageError(f"{variable} is set, but {KEY_VARIABLE} is not", hint="set the current key as well")
+    for value in values:
+        read_key(value, variable)
+    return values
+
+
+def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    for value in values:
+        read_key(value, variable)
+    return values
+
+
+def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
+    return read_oidc(given)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The validated settings.
+
+    Attributes:
+        nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
+        nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
+        nats_seeds: The folder with a seed for each identity, for a process that is several; ``None`` if there is none.
+        postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
+        postgres_server_dsn, postgres_gateway_dsn: The same Postgres, by a user for servers and one for gateways.
+        postgres_read_dsn: The ``postgresql://`` address of a replica to read from, or ``None``.
+        home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
+        settings_file: The file that these settings are from, or ``None`` if all are from the environment.
+        pool: The worker pool that ``worker`` serves.
+        slots: Tasks that a worker runs at the same time.
+        partitions: P of the stores.
+        worker_drain_s: How long a worker that stops lets running tasks finish, in seconds.
+        log_level: ``debug``, ``info``, ``warning`` or ``error``.
+        log_format: ``text`` or ``json``, with one line per record.
+        status_address: Where a server, worker or gateway answers probes and scrapes; ``None`` for nowhere.
+        traces: Where spans of a server or worker go; ``None`` for nowhere.
+        credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
+        credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
+        credential_old_keys: Keys that only decrypt, until everything is rotated.
+        server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
+        access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
+            command line.
+        grants_file: What playbooks may use, by path; ``None``: everything.
+        retention_rules, archive, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
+        trigger_streams: The names of the streams that triggers may read.
+        stream_replicas, stream_placement_tags: Use :attr:`spread`.
+        egress_allow: What tasks may connect to beyond the public internet; ``None`` for the default of the stack.
+        egress_deny: What tasks may not connect to, whatever else allows it.
+        kinds_off: The kinds whose tasks must not run.
+        tools_own: The settings of kinds that come by plugin, by kind.
+        http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust in addition to those of the system, if any.
+        duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
+        keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
+        isolation, child_user, …: Use :attr:`children`.
+        limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
+        server_max_state_bytes: Memory that a server uses for the states of living executions.
+        gateway_max_requests, …: Use :attr:`gateway_limits`.
+        gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
+        gateway_mcp: What agents may do at ``/mcp``.
+        gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
+        oidc: The identity provider whose tokens a gateway accepts.
+        url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
+        no_color: Whether to omit colors from output (https://no-color.org).
+    """
+
+    nats_url: str | None = setting(
+        NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
+    )
+    nats_nkey: str | None = setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
+    nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parsed(Path))
+    postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
+    postgres_server_dsn: str | None = setting(SERVER_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True)
+    postgres_gateway_dsn: str | None = setting(
+        GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True
+    )
+    postgres_read_dsn: str | None = setting(READ_VARIABLE, "none", read_address, is_secret=True)
+    home_folder: Path | None = setting(HOME_VARIABLE, DEFAULT_HOME, read_home)
+    settings_file: Path | None = setting(SETTINGS_VARIABLE, f"{SETTINGS_FILE} of the home", parsed(Path))
+    pool: str = setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
+    slots: int = setting("NOETL_SLOTS", str(DEFAULT_SLOTS), number(DEFAULT_SLOTS, MAX_SLOTS))
+    partitions: int = setting(PARTITIONS_VARIABLE, str(PARTITIONS), number(PARTITIONS, MOST_PARTITIONS))
+    worker_drain_s: int = setting(
+        "NOETL_WORKER_DRAIN_S", str(DEFAULT_WORKER_DRAIN_S), number(DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
+    )
+    log_level: str = setting("NOETL_LOG_LEVEL", "info", choice(LOG_LEVELS, "info"))
+    log_format: LogFormat = setting("NOETL_LOG_FORMAT", "text", choice(LOG_FORMATS, "text"))
+    status_address: StatusAddress | None = setting(STATUS_VARIABLE, "none", read_status_address)
+    traces: TraceSettings | None = setting(TRACES_VARIABLE, "none", read_traces, is_secret=True)
+    credentials: Mapping[str, str] = setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
+    credential_key: str | None = setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
+    credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
+    server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    grants_file: Path | None = setting("NOETL_GRANTS", "none", parsed(Path))
+    retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
+    archive: Place | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
+    events_max_bytes: int = setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
+    events_max_age_s: float = setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
+    logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)
+    logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", read_logs_age)
+    trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
+    stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
+    stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
+    egress_allow: Allowed | None = setting(
+        ALLOW_VARIABLE, "loopback with the embedded stack, else none", parsed(read_allowed)
+    )
+    egress_deny: tuple[Destination, ...] = setting(DENY_VARIABLE, "none", read_denied)
+    kinds_off: frozenset[str] = setting(KINDS_OFF_VARIABLE, "none", read_kinds)
+    tools_own: Mapping[str, Mapping[str, Any]] = setting(OWN_VARIABLE, "none", read_own, is_secret=True)
+    http_proxy: str | None = setting(HTTP_PROXY_VARIABLE, "none", read_proxy, is_secret=True)
+    http_ca: Path | None = setting(HTTP_CA_VARIABLE, "none", read_certificates)
+    duckdb_folders: tuple[Path, ...] = setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    duckdb_max_memory_bytes: int = setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
+    duckdb_max_threads: int = setting(
+        DUCKDB_MAX_THREADS_VARIABLE,
+        str(DEFAULT_DUCKDB_MAX_THREADS),
+        number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
+    )
+    keychain_folders: tuple[Path, ...] = setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
+    isolation: Isolation = setting("NOETL_ISOLATION", "shared", choice(ISOLATIONS, "shared"))
+    child_user: ChildUser = setting("NOETL_CHILD_USER", "own", choice(CHILD_USERS, "own"))
+    child_paths: tuple[Path, ...] = setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
+    child_memory_bytes: int = _child_limit("memory_bytes")
+    child_cpu_s: int = _child_limit("cpu_s")
+    child_processes: int = _child_limit("processes")
+    child_files: int = _child_limit("files")
+    python_children: int = setting(
+        PYTHON_CHILDREN_VARIABLE,
+        "the number of processors, at least 4",
+        number(DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
+    )
+    limits: Mapping[str, str] = setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
+    server_max_state_bytes: int = setting(
+        "NOETL_SERVER_MAX_STATE_BYTES",
+        str(DEFAULT_STATE_BYTES),
+        number(DEFAULT_STATE_BYTES, MAX_STATE_BYTES, MIN_STATE_BYTES),
+    )
+    gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_waits: int = _gateway_limit("max_waits")
+    gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_large_bodies: int = _gateway_limit("max_large_bodies")
+    gateway_max_checks: int = _gateway_limit("max_checks")
+    gateway_max_connections: int = _gateway_limit("max_connections")
+    gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
+    gateway_max_behind: int = _gateway_limit("max_behind")
+    gateway_max_held_bytes: int = _gateway_limit("max_held_bytes", 1024 * 1024)
+    gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
+    gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_max_webhook_bytes: int = _gateway_limit("max_webhook_bytes")
+    gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
+    gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
+    gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
+    gateway_mcp: AgentAccess = setting("NOETL_GATEWAY_MCP", "read", choice(AGENT_ACCESS, "read"))
+    gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
+    oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
+    url: str | None = setting("NOETL_URL", "none", address(GATEWAY_SCHEMES))
+    token: str | None = setting(TOKEN_VARIABLE, "none", parsed(str), is_secret=True)
+    context: str | None = setting("NOETL_CONTEXT", "the current one", parsed(str))
+    config_folder: Path | None = setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, parsed(Path))
+    no_color: bool = setting("NO_COLOR", "colours on a terminal", is_set)
+
+    @classmethod
+    def variables(cls) -> dict[str, EnvironmentVariable]:
+        """The variable of each field."""
+        return {name: one.factory for name, one in zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)}
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name, one in self.variables().items() if not one.is_secret)
+        return f"Settings({', '.join(shown)})"
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Reads ``environ``, by default that of the process. An empty variable counts as unset.
+
+        Raises:
+            UsageError: A value is invalid. The message names the variable and never shows an address or credential.
+        """
+        held = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
+        given = with_files(held, ENGINE_VARIABLES)
+        settings = cls(**{field: one.read(one.name, given) for field, one in cls.variables().items()})
+        _check_renamed(given)
+        if settings.postgres_read_dsn is not None and settings.postgres_dsn is None:
+            raise UsageError(f"{READ_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint="set both, or neither")
+        if settings.postgres_dsn is not None and settings.nats_url is None:
+            hint = "set both for your own servers, or neither"
+            raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
+        return settings
+
+    @property
+    def retention(self) -> RetentionSettings:
+        """What servers and streams keep."""
+        return RetentionSettings(
+            self.retention_rules,
+            self.archive,
+            self.events_max_bytes,
+            self.events_max_age_s,
+            self.logs_max_bytes,
+            self.logs_max_age_s,
+        )
+
+    @property
+    def spread(self) -> Spread:
+        """How streams are spread over a NATS cluster of the user's own."""
+        return Spread(self.stream_replicas, self.stream_placement_tags)
+
+    @property
+    def gateway_limits(self) -> GatewayLimits:
+        return GatewayLimits(*(getattr(self, f"gateway_{name}") for name in GatewayLimits.__struct_fields__))
+
+    @property
+    def home(self) -> Path:
+        """The home folder, absolute.
+
+        Raises:
+            UsageError: Neither ``NOETL_HOME`` nor ``HOME`` is set. Checked here only, since commands with their own
+                servers need no home.
+        """
+        if self.home_folder is None:
+            raise UsageError(
+                "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the embedded stack"
+            )
+        return self.home_folder
+
+    @property
+    def contexts_file(self) -> Path | None:
+        """The file with the names of gateways; ``None`` if there is no config folder."""
+        folder = self.config_folder or _own(DEFAULT_CONFIG)
+        return folder and folder / "noetl-stream" / "contexts.yaml"
+
+    @property
+    def is_of_home(self) -> bool:
+        """Whether the servers are those of the home's settings file."""
+        return self.home_folder is not None and self.settings_file == self.home_folder / SETTINGS_FILE
+
+    @property
+    def selects_stack(self) -> bool:
+        """Whether the environment selects the NATS and Postgres for commands."""
+        is_default = self.home_folder in (None, _own(DEFAULT_HOME))
+        return not is_default or (self.nats_url is not None and not self.is_of_home)
+
+    def tools(self, nats_url: str, *, embedded: bool) -> ToolSettings:
+        """The permissions of tools. With the embedded stack, they may reach this machine by default.
+
+        Args:
+            nats_url: The engine's own NATS, which tasks never reach.
+        """
+        default = read_allowed("loopback") if embedded else Allowed()
+        allowed = default if self.egress_allow is None else self.egress_allow
+        denied = (*self.egress_deny, *servers_of(nats_url))
+        return ToolSettings(
+            egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
+            kinds_off=self.kinds_off,
+            http_proxy=self.http_proxy,
+            http_ca=self.http_ca,
+            duckdb_folders=self.duckdb_folders,
+            keychain_folders=self.keychain_folders,
+            duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
+            duckdb_max_threads=self.duckdb_max_threads,
+            children=self.children,
+            own=self.tools_own,
+        )
+
+    @property
+    def children(self) -> ChildSettings:
+        """What the child processes of tools may share and use."""
+        return ChildSettings(
+            isolation=self.isolation,
+            user=self.child_user,
+            paths=tuple(map(str, self.child_paths)),
+            memory_bytes=self.child_memory_bytes,
+            cpu_s=self.child_cpu_s,
+            processes=self.child_processes,
+            files=self.child_files,
+            python_children=self.python_children,
+        )
+
+
+def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """:attr:`Settings.limits` without the other settings."""
+    given, prefix = os.environ if environ is None else environ, LIMIT_PREFIX
+    return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
+
+
+def kinds_off() -> frozenset[str]:
+    """:attr:`Settings.kinds_off` without the other settings."""
+    return read_kinds(KINDS_OFF_VARIABLE, os.environ)
+
+
+def callers_traceparent() -> str:
+    """The W3C trace that this command is called in, as a CI job or a playbook's task sets it."""
+    return os.environ.get("TRACEPARENT", "")
+
+
+def environment_variable(name: str) -> str | None:
+    """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
+    return os.environ.get(name)
+
+
+def object_endpoints() -> list[str]:
+    """See :func:`~noetl_stream.settings.places.read_endpoints`."""
+    return read_endpoints(os.environ)

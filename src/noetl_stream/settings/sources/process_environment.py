@@ -1,0 +1,179 @@
+"""The environment of this process and of its children: who gets which of the engine's variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from noetl_stream.errors import UsageError
+from noetl_stream.settings.initial_memory import erase_variables
+from noetl_stream.settings.postgres import (
+    GATEWAY_POSTGRES_VARIABLE,
+    POSTGRES_VARIABLE,
+    READ_VARIABLE,
+    SERVER_POSTGRES_VARIABLE,
+)
+from noetl_stream.settings.sources.environment import (
+    ACCESS_KEY_VARIABLE,
+    CREDENTIAL_PREFIX,
+    ENGINE_VARIABLES,
+    HOME_VARIABLE,
+    KEY_VARIABLE,
+    KEY_VARIABLES,
+    NATS_URL_VARIABLE,
+    NKEY_VARIABLE,
+    OLD_KEYS_VARIABLE,
+    PARTITIONS_VARIABLE,
+    SEEDS_VARIABLE,
+    SERVER_KEY_VARIABLE,
+    WORKER_VARIABLES,
+    read_home,
+)
+from noetl_stream.settings.sources.secret_files import FILE_SUFFIX, with_files
+from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE
+from noetl_stream.settings.traces import HEADERS_VARIABLES
+
+_OF_SERVERS: Final = frozenset(
+    {
+        NATS_URL_VARIABLE,
+        NKEY_VARIABLE,
+        SEEDS_VARIABLE,
+        POSTGRES_VARIABLE,
+        SERVER_POSTGRES_VARIABLE,
+        GATEWAY_POSTGRES_VARIABLE,
+        READ_VARIABLE,
+        SETTINGS_VARIABLE,
+    }
+)
+"""What says which servers are used, and by whom."""
+
+
+def settings_to_set_up() -> dict[str, str]:
+    """What this environment says of servers to set up: their addresses, the keys, and how many partitions.
+
+    Raises:
+        UsageError: it names this process's identity alone, or a file of it cannot be read.
+    """
+    found = with_files({name: value for name, value in os.environ.items() if value}, ENGINE_VARIABLES)
+    if NKEY_VARIABLE in found:
+        hint = "unset it, and name with --seeds the folder of `noetl-stream nats accounts`, which has one for each"
+        raise UsageError(f"{NKEY_VARIABLE} is the seed of one identity: a setup needs all", hint=hint)
+    taken = (_OF_SERVERS - {SETTINGS_VARIABLE}) | {SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, *KEY_VARIABLES}
+    return {name: value for name, value in found.items() if name in (*taken, PARTITIONS_VARIABLE)}
+
+
+def home_to_set_up(home: Path | None) -> Path:
+    """The home that was asked for, or that of the environment.
+
+    Raises:
+        UsageError: there is none.
+    """
+    folder = home.expanduser().absolute() if home is not None else read_home(HOME_VARIABLE, os.environ)
+    if folder is None:
+        raise UsageError(f"neither {HOME_VARIABLE} nor HOME is set", hint="name a folder with --home")
+    return folder
+
+
+def variable_before_the_home() -> str | None:
+    """The variable of this environment because of which commands without ``--home`` do not read the home's file."""
+    names = (NATS_URL_VARIABLE, NATS_URL_VARIABLE + FILE_SUFFIX, SETTINGS_VARIABLE)
+    return next((name for name in names if os.environ.get(name)), None)
+
+
+def settings_place(home: Path | None) -> tuple[Path, Path | None] | None:
+    """The settings file to read, and the home that it is of, if it is there; ``None``: all is in the environment.
+
+    Args:
+        home: The home that was asked for: servers that this environment names are forgotten.
+    """
+    if home is not None:
+        for name in [name for name in os.environ if name.removesuffix(FILE_SUFFIX) in _OF_SERVERS]:
+            del os.environ[name]
+    elif any(os.environ.get(NATS_URL_VARIABLE + suffix) for suffix in ("", FILE_SUFFIX)):
+        return None
+    elif named := os.environ.get(SETTINGS_VARIABLE):
+        if not os.access(named, os.F_OK):
+            raise UsageError(f"{SETTINGS_VARIABLE} names {named}, which does not exist", hint="unset it, or write it")
+        return Path(named).absolute(), None
+    folder = home or read_home(HOME_VARIABLE, os.environ)
+    file = None if folder is None else folder / SETTINGS_FILE
+    return (file, folder) if file is not None and os.access(file, os.F_OK) else None
+
+
+def take_settings(found: Mapping[str, str], file: Path, home: Path | None, *, worker: bool) -> None:
+    """Sets the variables of a settings file. A variable that is set stays, but for the engine's: these belong together.
+
+    Args:
+        home: The home that the file is of; ``None``: the environment names the file.
+        worker: Whether to leave what a worker may not have.
+    """
+    for name, value in found.items():
+        if not _is_for_the_engine(name):
+            os.environ[name] = os.environ.get(name) or value
+        elif not worker or name in (*WORKER_VARIABLES, SEEDS_VARIABLE):
+            os.environ.pop(name + FILE_SUFFIX, None)
+            os.environ[name] = value
+    os.environ[SETTINGS_VARIABLE] = str(file)
+    if home is not None:
+        os.environ[HOME_VARIABLE] = str(home)
+
+
+def drop_engine_variables() -> list[str]:
+    """Removes what only the engine may read from this process's environment, once the settings are read.
+
+    Tasks, their children and other processes of the same user could read it there.
+
+    Returns:
+        Those that no worker needs, and that should not have been set for one.
+    """
+    found = sorted(filter(_is_for_the_engine, os.environ))
+    for name in found:
+        del os.environ[name]
+    erase_variables(found)
+    return [name for name in found if name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES - WORKER_VARIABLES]
+
+
+def _is_for_the_engine(name: str) -> bool:
+    is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in (SEEDS_VARIABLE, *HEADERS_VARIABLES)
+    return is_key or name.startswith(CREDENTIAL_PREFIX)
+
+
+def holds_engine_variables() -> bool:
+    """Whether this process's environment has the engine's variables, which a child must not get."""
+    return any(map(_is_for_the_engine, os.environ))
+
+
+def inherited_environment() -> dict[str, str]:
+    """The part of this environment that a child process gets: all but the engine's."""
+    return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
+
+
+def set_environment(told: Mapping[str, str]) -> None:
+    """Gives this process what its parent tells it (:func:`identity_environment`)."""
+    os.environ.update(told)
+
+
+def identity_environment(
+    *,
+    nats_url: str,
+    nats_nkey: str | None = None,
+    postgres_dsn: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+    credential_keys: Sequence[str] = (),
+    server_keys: Sequence[str] = (),
+    access_keys: Sequence[str] = (),
+) -> dict[str, str]:
+    """What a child process with an identity gets in addition: only these addresses and keys."""
+    held = {
+        NATS_URL_VARIABLE: nats_url,
+        NKEY_VARIABLE: nats_nkey,
+        POSTGRES_VARIABLE: postgres_dsn,
+        KEY_VARIABLE: next(iter(credential_keys), None),
+        OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
+        SERVER_KEY_VARIABLE: ",".join(server_keys),
+        ACCESS_KEY_VARIABLE: ",".join(access_keys),
+    }
+    found = {name: value for name, value in held.items() if value}
+    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

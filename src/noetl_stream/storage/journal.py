@@ -1,0 +1,112 @@
+"""Events of stored entries: what a store keeps as one row is read as the events it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from typing import Final
+
+from noetl_stream.model.events import NAMES, Fact
+from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.json import codec
+from noetl_stream.ports.stores.store import Store, StoredEntry, StoredEvent
+
+EVENTS_AT_ONCE: Final = 500
+"""How many events of a long journal are read at once, so that it does not block others."""
+
+
+async def pieces(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
+    """The journal above a position, at most :data:`EVENTS_AT_ONCE` events at a time, yielding in between."""
+    while piece := await store.journal(execution_id, after, EVENTS_AT_ONCE):
+        await asyncio.sleep(0)  # reading a piece and what is done with it take the loop one turn each
+        yield piece
+        after = piece[-1].position
+        await asyncio.sleep(0)
+
+
+def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[StoredEvent]:
+    """The events of entries of one execution's journal, in order."""
+    for entry in entries:
+        if entry.name is None:
+            yield from _events(execution_id, entry)
+        else:
+            yield StoredEvent(**{name: getattr(entry, name) for name in StoredEvent.__struct_fields__})
+
+
+def page_of(
+    execution_id: str,
+    entries: Iterable[StoredEntry],
+    after: int = 0,
+    limit: int | None = None,
+    names: Collection[str] | None = None,
+) -> list[StoredEvent]:
+    """The first ``limit`` of these events that are after a position, and have one of these names.
+
+    Args:
+        entries: From the one with the first such event on.
+    """
+    found: list[StoredEvent] = []
+    for event in events_of(execution_id, entries):
+        if event.position > after and (names is None or event.name in names):
+            found.append(event)
+            if len(found) == limit:
+                break
+    return found
+
+
+_RESULTS: Final = frozenset(
+    {"task.processed", "loop.started", "loop.iteration.done", "loop.iteration.failed", "loop.done"}
+)
+
+
+def results_of(execution_id: str, entries: Iterable[StoredEntry], step_run_id: str) -> list[StoredEvent]:
+    """The results of a step run's iterations, and how many there are: what a loop's result is gathered from."""
+    found = events_of(execution_id, entries)
+    return [event for event in found if event.name in _RESULTS and event.step_run_id == step_run_id]
+
+
+def last_position(execution_id: str, entry: StoredEntry) -> int:
+    """The position of the last event of an entry."""
+    return max(event.position for event in events_of(execution_id, (entry,)))
+
+
+def _events(execution_id: str, entry: StoredEntry) -> Iterator[StoredEvent]:
+    position, number, cause = entry.position, entry.number, entry.position
+    for fact, data in _parts(execution_id, entry.data):
+        step_run_id = entry.step_run_id or getattr(fact, "step_run_id", None)
+        yield StoredEvent(
+            position=position,
+            name=NAMES[type(fact)],
+            source=entry.source,
+            at_ms=entry.at_ms,
+            step_run_id=step_run_id,
+            report_id=entry.report_id,
+            number=number,
+            data=data,
+        )
+        cause, position = position, position + 1
+        number = None if number is None else number + 1
+    for fact, data in () if entry.decisions is None else _parts(execution_id, entry.decisions):
+        yield StoredEvent(
+            position=position,
+            name=NAMES[type(fact)],
+            source="server",
+            at_ms=entry.at_ms,
+            step_run_id=getattr(fact, "step_run_id", None),
+            report_id=None,
+            number=None,
+            data=data,
+            cause=cause,
+        )
+        position += 1
+
+
+def _parts(execution_id: str, facts: bytes) -> Iterator[tuple[Fact, bytes]]:
+    """The facts of this array, composite ones as those that they stand for, with their bytes."""
+    for fact, raw in codec.decode_facts(facts):
+        parts = expanded(execution_id, fact)
+        if len(parts) == 1:
+            yield fact, bytes(raw)
+        else:
+            for part in parts:
+                yield part, codec.encode(part)

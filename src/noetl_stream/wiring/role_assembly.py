@@ -1,0 +1,233 @@
+"""Servers, workers and gateways on connected stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl_stream.protocol.nats_permissions import SERVER, WORKER
+from noetl_stream.protocol.signed_requests import RequestSigner
+from noetl_stream.sealing.keys import key_ring
+from noetl_stream.settings.places import Place
+from noetl_stream.settings.sources.environment import (
+    ACCESS_KEY_VARIABLE,
+    DEFAULT_WORKER_DRAIN_S,
+    SERVER_KEY_VARIABLE,
+    Settings,
+)
+from noetl_stream.wiring.endpoint import Endpoint, process_name
+from noetl_stream.wiring.files import open_files
+from noetl_stream.wiring.operations import (
+    DirectOperations,
+    credential_keys,
+    installed_kinds,
+    kinds_without,
+)
+from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys
+
+if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+    from noetl_stream.gateway.gateway import Gateway
+    from noetl_stream.ports.stores.retention import Archiver
+    from noetl_stream.server.server import Server
+    from noetl_stream.server.upkeep.expiry import Retention
+    from noetl_stream.telemetry.measures import Role
+    from noetl_stream.tools.contract import Tool
+    from noetl_stream.worker.child_playbooks import PlanClient
+    from noetl_stream.worker.worker import Worker
+
+
+def server_status(server: Server, connected: Connected) -> Role:
+    """What a server tells probes and Prometheus."""
+    from noetl_stream.server.status_report import ServerStatus
+
+    return ServerStatus(server, lambda: connected.is_connected)
+
+
+def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
+    from noetl_stream.adapters.trace_exporter import open_tracing
+    from noetl_stream.server.answers.capabilities import Capabilities
+    from noetl_stream.server.answers.credential_values import SecretsResponder
+    from noetl_stream.server.assembly import ServerPorts, StateBounds
+    from noetl_stream.server.server import Server
+    from noetl_stream.server.upkeep.sweeping import QueueSweeper
+    from noetl_stream.server.upkeep.trimming import Trimmer
+    from noetl_stream.server.upkeep.upkeep import Upkeep
+    from noetl_stream.settings.grants import GrantsFile
+
+    server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
+    access_keys, store = needed_keys(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
+    name = process_name(SERVER)
+    ports = ServerPorts(
+        log=connected.log,
+        queue=connected.queue,
+        store=store,
+        blobs=connected.objects,
+        task_logs=connected.task_logs,
+        bus=connected.bus,
+        clock=connected.clock,
+        catalog=store.catalog,
+        evaluator=EvaluationPool(),
+        capabilities=Capabilities(server_keys, access_keys),
+        signer=RequestSigner(access_keys),
+        rights=store.rights,
+        tracing=open_tracing(endpoint.traces, SERVER, name),
+        secrets=SecretsResponder(
+            store.credentials, store.audit, connected.clock, credential_keys(endpoint), endpoint.credentials
+        ),
+        grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
+        upkeep=Upkeep(
+            connected.clock,
+            feed=store.feed,
+            letters=store.dead_letters,
+            sweeper=QueueSweeper(connected.queue, store),
+            trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
+            retention=make_retention(connected, endpoint),
+        ),
+        trigger_streams=connected.trigger_streams,
+        open_streams=endpoint.trigger_streams,
+    )
+    states = StateBounds(max_bytes=endpoint.max_state_bytes)
+    return Server(name, ports, kinds_without(), limits=endpoint.limits, states=states)
+
+
+def make_retention(connected: OperatorPorts, endpoint: Endpoint) -> Retention:
+    from noetl_stream.server.upkeep.deleting import delete_kept
+    from noetl_stream.server.upkeep.expiry import Retention
+
+    store, kept = connected.store, endpoint.retention
+    delete = partial(delete_kept, connected.blobs, connected.task_logs)
+    archiver = _make_archiver(connected, endpoint, kept.archive) if kept.archive is not None else None
+    return Retention(store, store.retention, delete, connected.clock, kept.rules, archiver)
+
+
+def _make_archiver(connected: OperatorPorts, endpoint: Endpoint, place: Place) -> Archiver:
+    from noetl_stream.adapters.archive import ParquetArchive, month_of
+    from noetl_stream.operations.executions.archiving import ExecutionArchiver
+
+    files = ParquetArchive(open_files(place))
+    return ExecutionArchiver(DirectOperations(connected, endpoint).executions, files, month_of)
+
+
+class HostedWorker(msgspec.Struct, frozen=True):
+    """A worker with its own resources; ``show_in_logs`` ends the redaction of this process's logs."""
+
+    worker: Worker
+    tools: Mapping[str, Tool]
+    plans: PlanClient
+    show_in_logs: Callable[[], None]
+
+    async def close(self) -> None:
+        """Closes the worker, then its tools: their sessions, pools and child processes."""
+        await self.worker.close()
+        await self.plans.close()
+        await asyncio.gather(*(tool.close() for tool in self.tools.values()))
+        self.show_in_logs()
+
+
+def worker_status(worker: Worker, connected: NatsPorts) -> Role:
+    """What a worker tells probes and Prometheus."""
+    from noetl_stream.worker.status_report import WorkerStatus
+
+    return WorkerStatus(worker, lambda: connected.nats.is_connected)
+
+
+def make_worker(
+    connected: NatsPorts | Connected,
+    endpoint: Endpoint,
+    *,
+    pool: str,
+    slots: int,
+    drain_s: float = DEFAULT_WORKER_DRAIN_S,
+) -> HostedWorker:
+    """A worker with all tool kinds installed here. ``drain_s``: how long running tasks may finish when it stops."""
+    from noetl_stream.adapters.trace_exporter import open_tracing
+    from noetl_stream.tools.registry import create_tools
+    from noetl_stream.worker.child_playbooks import PlanClient
+    from noetl_stream.worker.secrets.keychain import find_stored
+    from noetl_stream.worker.secrets.redaction import hide_in_logs
+    from noetl_stream.worker.worker import Worker
+
+    tools = create_tools(installed_kinds(), endpoint.tools)
+    plans = PlanClient({kind: tool.spec for kind, tool in tools.items()})
+    name = process_name(WORKER)
+    worker = Worker(
+        name=name,
+        pool=pool,
+        slots=slots,
+        event_log=connected.log,
+        queue=connected.queue,
+        bus=connected.bus,
+        blobs=connected.blobs,
+        task_logs=connected.task_logs,
+        clock=connected.clock,
+        tools=tools,
+        plans=plans,
+        credentials=endpoint.credentials,
+        secrets=find_stored,
+        keychain_folders=endpoint.tools.keychain_folders,
+        grace_s=drain_s,
+        tracing=open_tracing(endpoint.traces, WORKER, name),
+    )
+    return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
+
+
+async def check_way_in(connected: OperatorPorts, settings: Settings, host: str) -> None:
+    """Raises :class:`~noetl_stream.errors.UsageError` if nobody could use a gateway on ``host``."""
+    from noetl_stream.gateway.access.guard import require_way_in
+
+    tokens, now_ms = connected.store.tokens, connected.clock.now_ms()
+    await require_way_in(host, tokens, now_ms, provider=settings.oidc is not None)
+
+
+@asynccontextmanager
+async def open_gateway(
+    connected: Connected, endpoint: Endpoint, settings: Settings, host: str
+) -> AsyncIterator[Gateway]:
+    """A gateway.
+
+    Args:
+        host: The host it will listen on.
+
+    Raises:
+        UsageError: no one would have access.
+    """
+    from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
+    from noetl_stream.gateway.access.authentication import Authentication
+    from noetl_stream.gateway.access.network import Network
+    from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+    from noetl_stream.operations.cluster import DirectReadiness
+    from noetl_stream.operations.living import DirectLiving
+    from noetl_stream.operations.memory import DirectMemory
+    from noetl_stream.tools.egress import Egress
+
+    log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
+    await check_way_in(connected, settings, host)
+    egress = Egress(endpoint.tools.egress)
+    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
+    provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
+    operations = DirectOperations(connected, endpoint)
+    ports = GatewayPorts(
+        operations=operations,
+        indexes=operations.indexes,
+        idempotency=store.idempotency,
+        readiness=DirectReadiness(log, store, connected.bus),
+        memory=DirectMemory(connected.queue, connected.bus),
+        living=DirectLiving(store, clock),
+        authenticator=Authentication(store.tokens, store.sessions, clock, provider),
+        sessions=store.sessions,
+        audit=store.audit,
+        clock=clock,
+        cursor_keys=connected.access_keys,
+    )
+    try:
+        network = Network(settings.gateway_hosts, settings.gateway_proxies)
+        yield Gateway(ports, settings.gateway_limits, network, settings.gateway_mcp)
+    finally:
+        if keys is not None:
+            await keys.close()

@@ -1,0 +1,74 @@
+"""What a worker tells probes and Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from noetl_stream.telemetry.measures import Measured, Metric, Reading, memory_readings
+from noetl_stream.worker.worker import Worker
+from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S
+
+TASKS: Final = Metric(
+    "histogram", "noetl_worker_task_duration_seconds", "Attempts of tasks, by kind and outcome.", ("kind", "outcome")
+)
+RETRIES: Final = Metric("counter", "noetl_worker_task_retries", "Attempts of tasks after the first.", ("kind",))
+SLOTS: Final = Metric("gauge", "noetl_worker_slots", "Commands that this worker runs at once.", ("pool",))
+RUNNING: Final = Metric("gauge", "noetl_worker_commands_running", "Commands that it runs now.", ("pool",))
+COMMANDS: Final = Metric(
+    "counter", "noetl_worker_commands", "Commands that were done, or returned to the queue.", ("result",)
+)
+RETRYING: Final = Metric("gauge", "noetl_worker_reports_retrying", "Reports that NATS has not taken at first.")
+LOG_BYTES: Final = Metric("counter", "noetl_worker_log_bytes", "Bytes of logs of tasks that were published.")
+LOG_LINES_DROPPED: Final = Metric(
+    "counter", "noetl_worker_log_lines_dropped", "Lines of logs of tasks that were dropped at a limit."
+)
+CONTACT_LOST: Final = Metric(
+    "counter", "noetl_worker_contact_losses", "How often NATS was away for so long that all runs were stopped."
+)
+
+
+class WorkerStatus:
+    """The :class:`~noetl_stream.telemetry.measures.Role` of a worker.
+
+    Args:
+        is_connected: Whether it reaches NATS.
+    """
+
+    def __init__(self, worker: Worker, is_connected: Callable[[], bool]) -> None:
+        self._worker = worker
+        self._is_connected = is_connected
+
+    def dead(self) -> Sequence[str]:
+        return () if self._worker.renews_leases else ("the thread that renews leases has ended",)
+
+    async def missing(self) -> Sequence[str]:
+        return [*self._reasons_to_wait()]
+
+    def _reasons_to_wait(self) -> Iterator[str]:
+        worker = self._worker
+        if worker.is_draining:
+            yield "it drains: it finishes what it runs, and takes no more"
+        elif not worker.opened.is_set():
+            yield f"it is starting: no server has made the queue of pool {worker.pool!r} yet, or NATS does not answer"
+        elif not self._is_connected():
+            yield "it has lost the connection to NATS"
+        elif worker.silent_s > CONTACT_LOST_AFTER_S:
+            yield f"NATS has not answered for {worker.silent_s:.0f} s"
+
+    async def readings(self) -> Sequence[Reading]:
+        worker, counts = self._worker, self._worker.counts
+        return [
+            TASKS.each(counts.tasks),
+            RETRIES.each(counts.retries),
+            SLOTS.read(worker.slots, worker.pool),
+            RUNNING.read(worker.running, worker.pool),
+            COMMANDS.each(counts.commands),
+            RETRYING.read(worker.reports_retrying),
+            CONTACT_LOST.read(worker.contact_losses),
+            LOG_BYTES.read(worker.logs.bytes_published),
+            LOG_LINES_DROPPED.read(worker.logs.lines_dropped),
+            *memory_readings([worker.memory_use()]),
+            *(worker.tracing.readings() if worker.tracing is not None else ()),
+            *(reading for tool in worker.tools.values() if isinstance(tool, Measured) for reading in tool.readings()),
+        ]
