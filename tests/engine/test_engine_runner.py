@@ -268,6 +268,18 @@ READING = """
 - step: other
   tool: { kind: noop }
 """
+KEEPING = """
+- step: start
+  tool:
+    name: act
+    kind: noop
+    spec: { policy: { rules: [{ else: { then: { do: continue, set_ctx: { a: "{{ s0 }}", b: "{{ s1 }}" } } } }] } }
+  next: { spec: { mode: inclusive }, arcs: [{ step: s0 }, { step: s1 }] }
+- step: s0
+  tool: { kind: noop }
+- step: s1
+  tool: { kind: noop }
+"""
 OTHER = {"other": StepValue(Outcome("ok", Payload(reference=FAR)))}
 
 
@@ -295,7 +307,7 @@ def test_what_the_driver_evaluates_may_read_a_result_by_reference() -> None:
     watched = begun(HEAVY.replace("GUARD", "outcome.result.n == 1"))
     (evaluate,) = watched.complete(*watched.actions, Outcome("ok", Payload(reference=FAR)))
     needed = evaluate.work()
-    assert needed == FAR
+    assert needed == [FAR]
     (load,) = watched.complete(evaluate, needed)
     assert isinstance(load, LoadReference) and load.reference == FAR
     watched.references[FAR.key] = {"n": 2}
@@ -312,6 +324,18 @@ def test_a_result_by_reference_is_loaded_when_a_policy_reads_it() -> None:
     watched.references[FAR.key] = {"go": True}
     watched.complete(load)
     assert watched.facts[-1] == StepDone("run-1")
+
+
+def test_all_results_that_a_policy_reads_are_loaded_before_it_is_evaluated_again() -> None:
+    far = [Reference("nats", key, 9) for key in ("far/1", "far/2")]
+    steps = {f"s{n}": StepValue(Outcome("ok", Payload(reference=one))) for n, one in enumerate(far)}
+    watched = begun(KEEPING, steps=steps)
+    (first,) = watched.complete(*watched.actions, OK)
+    (second,) = watched.complete(first)
+    assert [load.reference for load in (first, second) if isinstance(load, LoadReference)] == far
+    watched.references.update({"far/1": 1, "far/2": 2})
+    watched.complete(second)
+    assert [fact.set_ctx for fact in watched.facts if isinstance(fact, TaskProcessed)] == [{"a": 1, "b": 2}]
 
 
 def test_a_result_that_is_lost_fails_the_task_that_reads_it() -> None:

@@ -19,6 +19,7 @@ from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.resources.executions import ExecutionsOf
 from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
+from noetl_stream.model.outcome import Outcome, Payload, Reference
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.operations.diff.value_differences import Likeness, differences
 from noetl_stream.operations.doctor import role_checks as roles
@@ -32,6 +33,7 @@ from noetl_stream.ports.stores.credentials import CredentialInfo
 from noetl_stream.ports.stores.identities import StoredToken
 from noetl_stream.ports.streams.command_queue import QueuedPool
 from noetl_stream.sealing.keys import Key, KeyRing
+from noetl_stream.template import ResultView, Scope, compile_template
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.http.request import HttpInputs, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body
@@ -40,7 +42,10 @@ from noetl_stream.tools.postgres.tool import read_statements
 from noetl_stream.tools.python.tool import PythonInputs
 from noetl_stream.tools.shell import ShellInputs
 from noetl_stream.tools.sql import Returned, result_of
-from noetl_stream.worker.secrets.run_secrets import RunSecrets
+from noetl_stream.worker.command.attempt import rendered_when_loaded
+from noetl_stream.worker.command.results import RunResults
+from noetl_stream.worker.secrets.keychain import Secret
+from noetl_stream.worker.secrets.run_secrets import RunSecrets, TaskSecrets
 from noetl_stream.worker.task_logs.lines import OutputLines
 from noetl_testkit.scenario.scenario import Scenario
 
@@ -174,6 +179,35 @@ def secrets_in_turn(count: int) -> Act:
     return run
 
 
+def values_to_load(source: Callable[[list[str]], Any]) -> Door:
+    """Inputs of a task that read so many secrets and as many results by reference, none of which is loaded."""
+
+    def loading(count: int) -> Act:
+        names = [*keyed(count)]
+        reads = [f"{{{{ {namespace}.{name} }}}}" for namespace in ("keychain", "steps") for name in names]
+        template = compile_template(source(reads), namespaces=frozenset({"keychain", "steps"}), bindings={})
+        steps = {name: ResultView(Outcome("ok", Payload(reference=Reference("nats", name, 2)))) for name in names}
+
+        async def resolve(name: str) -> tuple[Secret, None]:
+            return Secret(f"secret {name}"), None
+
+        def run() -> None:
+            loaded: dict[str, str] = {}
+
+            async def load(reference: Reference) -> None:
+                loaded[reference.key] = f"result {reference.key}"
+
+            secrets = TaskSecrets(cast(RunSecrets, SimpleNamespace(entries=steps, resolve=resolve)))
+            scope = Scope({"keychain": secrets, "steps": steps}, loaded)
+            rendering = rendered_when_loaded(template, scope, cast(RunResults, SimpleNamespace(load=load)))
+            with pytest.raises(StopIteration):
+                rendering.send(None)
+
+        return run
+
+    return loading
+
+
 def written_lines(count: int) -> Act:
     lines = OutputLines(cast(RunSecrets, SimpleNamespace(used=None)))
 
@@ -230,6 +264,10 @@ DOORS: Final[dict[str, Door]] = {
     "values with a secret": values_with_a_secret,
     "long results": long_results,
     "entries of a keychain": secrets_in_turn,
+    "values that inputs read": values_to_load(
+        lambda reads: {"args": keyed(len(reads), reads.__getitem__), "list": reads}
+    ),
+    "values that a text reads": values_to_load(lambda reads: {"text": " ".join(reads)}),
     "lines that a task writes": written_lines,
     "values of a diff": different_values,
     "args of code": lambda count: code(args=keyed(count)),

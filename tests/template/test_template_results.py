@@ -132,6 +132,44 @@ def test_reading_a_reference_asks_for_it(text: str) -> None:
     assert needed.value.reference.key == "k"
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"a": "{{ load.a }}", "b": ["{{ load }}", 1, "{{ other | length }}"]},
+        "{{ load }}, {{ other }}",
+        "{{ [load, other] }}",
+        "{{ {'a': load, 'b': {'c': other}} }}",
+        "{{ load.rows + other.rows }}",
+        "{{ steps }}",
+    ],
+)
+def test_all_references_that_a_rendering_needs_are_asked_for_at_once(source: Any) -> None:
+    assert asked_for(source) == ["k", "other"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ load.a or other.a }}",
+        "{{ load.a and other.a }}",
+        "{{ other.a if load.a else 1 }}",
+        "{{ load.a | default(other.a) }}",
+        {"a": "{{ load.a }}", "b": "{{ 1 / 0 }}", "c": "{{ other.a }}"},
+    ],
+)
+def test_a_reference_that_may_not_be_needed_is_not_asked_for(source: Any) -> None:
+    assert asked_for(source) == ["k"]
+
+
+def asked_for(source: Any) -> list[str]:
+    bindings = {"load": ("steps", "load"), "other": ("steps", "other")}
+    template = compile_template(source, namespaces=frozenset({"steps"}), bindings=bindings)
+    steps = {"load": ResultView(LARGE), "other": ResultView(Outcome("ok", referenced("other")))}
+    with pytest.raises(ReferenceNeeded) as needed:
+        render(template, Scope({"steps": steps}))
+    return [one.reference.key for one in needed.value.all if isinstance(one, ReferenceNeeded)]
+
+
 def test_a_reference_that_is_not_read_is_not_asked_for() -> None:
     steps = {"load": ResultView(LARGE), "other": ResultView(LISTED)}
     assert rendered("{{ steps.other.data if true else load.rows }}", steps=steps) == [10, 20]

@@ -25,7 +25,6 @@ from noetl_stream.template import ExpressionError, Scope
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Backoff, RulePlan, SharedPlan, StepPlan, TaskPlan
-    from noetl_stream.template import Template
 
 DEFAULT_RULE: Final = -1
 """The ``rule`` of a decision that no rule of the policy made."""
@@ -126,9 +125,9 @@ def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope
         do=rule.do,
         rule=index,
         to=rule.to if rule.do == "jump" else None,
-        set_ctx=_rendered(rule.set_ctx, scope),
-        set_iter=_rendered(rule.set_iter, scope),
-        set_vars=_rendered(rule.set_vars, scope),
+        set_ctx=template.render_each(rule.set_ctx, scope),
+        set_iter=template.render_each(rule.set_iter, scope),
+        set_vars=template.render_each(rule.set_vars, scope),
         set_shared=_contributions(rule.set_shared, scope),
     )
     if rule.do == "retry":
@@ -138,17 +137,12 @@ def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope
     return applied
 
 
-def _rendered(templates: Mapping[str, Template], scope: Scope) -> dict[str, Any]:
-    return {key: template.render(one, scope) for key, one in templates.items()}
-
-
 def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, SharedValue]:
     """What the rule shares, checked here: a value of the wrong type fails its task, never the fold."""
-    shared = {}
-    for key, plan in plans.items():
-        value = None if plan.value is None else template.render(plan.value, scope)
-        shared[key] = SharedValue(plan.op, value)
-        check_shared(shared[key])
+    values = template.render_each({key: plan.value for key, plan in plans.items() if plan.value is not None}, scope)
+    shared = {key: SharedValue(plan.op, values.get(key)) for key, plan in plans.items()}
+    for one in shared.values():
+        check_shared(one)
     return shared
 
 

@@ -6,20 +6,35 @@ What needs Jinja is imported when it is first used: reading a journal does not.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from noetl_stream.template.failures import ExpressionError, ReferenceNeeded, TemplateFinding, TemplateProblem
+from noetl_stream.template.failures import (
+    ExpressionError,
+    ReferenceNeeded,
+    TemplateFinding,
+    TemplateProblem,
+    ValueNeeded,
+)
 from noetl_stream.template.runtime.meter import Budget, OverBudget
 from noetl_stream.template.runtime.scope import ABSENT, ResultView, Scope
 
 if TYPE_CHECKING:
     from noetl_stream.template.compile.compiler import compile_guard, compile_template, compile_text
     from noetl_stream.template.compile.findings import Bindings
-    from noetl_stream.template.runtime.evaluation import Guard, Template, TemplateText, holds, render, render_number
+    from noetl_stream.template.runtime.evaluation import (
+        Guard,
+        Template,
+        TemplateText,
+        holds,
+        render,
+        render_each,
+        render_number,
+    )
 else:
     _LATER = {
         **dict.fromkeys(("compile_guard", "compile_template", "compile_text"), "compile.compiler"),
         "Bindings": "compile.findings",
         **dict.fromkeys(
-            ("Guard", "Template", "TemplateText", "holds", "render", "render_number"), "runtime.evaluation"
+            ("Guard", "Template", "TemplateText", "holds", "render", "render_each", "render_number"),
+            "runtime.evaluation",
         ),
     }
 
@@ -45,10 +60,12 @@ __all__ = [
     "TemplateFinding",
     "TemplateProblem",
     "TemplateText",
+    "ValueNeeded",
     "compile_guard",
     "compile_template",
     "compile_text",
     "holds",
     "render",
+    "render_each",
     "render_number",
 ]

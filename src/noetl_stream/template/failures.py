@@ -79,11 +79,29 @@ class ExpressionError(NoetlError):
         self.missing: Final = missing
 
 
-class ReferenceNeeded(Exception):
-    """A template read a value in the object store: load it, add it to the scope and render again."""
+class ValueNeeded(Exception):
+    """A template read a value that must be loaded first: load it, add it to the scope and render again.
+
+    Attributes:
+        more: Further values that the rendering is known to need, by name, in the order in which it reads them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"value {name} must be loaded first")
+        self.name: Final = name
+        self.more: Final[dict[str, ValueNeeded]] = {}
+
+    @property
+    def all(self) -> Sequence[ValueNeeded]:
+        """This and the further values."""
+        return (self, *self.more.values())
+
+
+class ReferenceNeeded(ValueNeeded):
+    """A template read a value in the object store."""
 
     def __init__(self, reference: Reference) -> None:
-        super().__init__(f"value {reference.key} must be loaded first")
+        super().__init__(reference.key)
         self.reference: Final = reference
 
 

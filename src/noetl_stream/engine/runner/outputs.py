@@ -70,9 +70,9 @@ class Worked(NamedTuple):
 class Evaluate(msgspec.Struct, frozen=True):
     """Do this work in templates where it holds up nothing else. It is bounded by the limits of a rendering."""
 
-    accepts: ClassVar[Accepted] = (Worked, Reference)
+    accepts: ClassVar[Accepted] = (Worked, list)
     id: int
-    work: Callable[[], Worked | Reference]
+    work: Callable[[], Worked | list[Reference]]
 
 
 class Sleep(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ The law
    :class:`LoadReference`  make a result readable              ``None``, or an ``ErrorInfo``
    :class:`LoadPage`       read a page of a loop's items       the items, or an ``ErrorInfo``
    :class:`StorePage`      store a page of a loop's items      its ``Reference``
-   :class:`Evaluate`       do heavy work in templates          ``Worked``, or the reference it reads
+   :class:`Evaluate`       do heavy work in templates          ``Worked``, or the references read
    :class:`Sleep`          wait                                ``None``
    :class:`Withdraw`       end actions that are under way      ``None``, when they have ended
    ======================  ==================================  =========================================
@@ -428,10 +428,10 @@ class CommandRunner:
             if isinstance(found, Worked):
                 value: T = found.value
                 return value
-            reference = found
-            lost: ErrorInfo | None = yield LoadReference(self._new_id(), reference)
-            if lost is not None:
-                return ErrorInfo(lost.kind, f"{reader}: {lost.message}", task=task)
+            for reference in found:
+                lost: ErrorInfo | None = yield LoadReference(self._new_id(), reference)
+                if lost is not None:
+                    return ErrorInfo(lost.kind, f"{reader}: {lost.message}", task=task)
 
     def _item(self, place: ItemPosition) -> Work[Any]:
         """The item at this position, or the error if its page cannot be read."""
@@ -439,12 +439,12 @@ class CommandRunner:
         return ErrorInfo(page.kind, f"loop: {page.message}") if isinstance(page, ErrorInfo) else page[place.index]
 
 
-def _worked(read: Callable[[Scope], Any], scope: Scope) -> Worked | Reference:
-    """What templates come to, or the reference that must be loaded first."""
+def _worked(read: Callable[[Scope], Any], scope: Scope) -> Worked | list[Reference]:
+    """What templates come to, or the references that must be loaded first."""
     try:
         return Worked(read(scope))
     except ReferenceNeeded as needed:
-        return needed.reference
+        return [one.reference for one in needed.all if isinstance(one, ReferenceNeeded)]
 
 
 def _too_much(task: TaskPlan) -> Outcome:

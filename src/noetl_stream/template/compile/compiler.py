@@ -22,6 +22,7 @@ from noetl_stream.template.runtime.evaluation import (
     Template,
     TemplateText,
     Tested,
+    values_of,
 )
 from noetl_stream.template.runtime.scope import JSON
 
@@ -161,14 +162,15 @@ class _Compiler:
             members = [(key, element, self.build(element, (*pointer, key))) for key, element in source.items()]
             if all(build is None for _, _, build in members):
                 return None
-            keyed = [(key, build or _constant(element)) for key, element, build in members]
-            return lambda scope, meter: {key: build(scope, meter) for key, build in keyed}
+            keys = [key for key, _, _ in members]
+            keyed = [build or _constant(element) for _, element, build in members]
+            return lambda scope, meter: dict(zip(keys, values_of(keyed, scope, meter), strict=True))
         if isinstance(source, list):
             builds = [self.build(element, (*pointer, index)) for index, element in enumerate(source)]
             if all(build is None for build in builds):
                 return None
             listed = [build or _constant(element) for build, element in zip(builds, source, strict=True)]
-            return lambda scope, meter: [build(scope, meter) for build in listed]
+            return lambda scope, meter: values_of(listed, scope, meter)
         return None
 
     def text(self, text: str, pointer: tuple[str | int, ...] = (), *, is_guard: bool = False) -> Expression | None:

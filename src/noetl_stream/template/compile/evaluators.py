@@ -19,7 +19,7 @@ from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import TOLERANT_FILTERS, or_default
 from noetl_stream.template.runtime import environment, operators
 from noetl_stream.template.runtime.attribute_access import Read, require, text_of
-from noetl_stream.template.runtime.evaluation import Evaluate
+from noetl_stream.template.runtime.evaluation import Evaluate, values_of
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import Scope
 
@@ -80,16 +80,16 @@ def direct_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
             first, second = direct_expression(left, reads), direct_expression(right, reads)
             return lambda scope, meter: first(scope, meter) or second(scope, meter)
         case nodes.Add(left=left, right=right):
-            first, second = direct_expression(left, reads), direct_expression(right, reads)
-            return lambda scope, meter: operators.add(meter, first(scope, meter), second(scope, meter))
+            both = direct_expression(left, reads), direct_expression(right, reads)
+            return lambda scope, meter: operators.add(meter, *values_of(both, scope, meter))
         case nodes.Not(node=negated):
             value = direct_expression(negated, reads)
             return lambda scope, meter: not value(scope, meter)
         case nodes.List(items=items):
             return _list(items, reads)
         case nodes.Dict(items=items):
-            pairs = [(direct_expression(pair.key, reads), direct_expression(pair.value, reads)) for pair in items]
-            return lambda scope, meter: {key(scope, meter): value(scope, meter) for key, value in pairs}
+            pairs = [direct_expression(part, reads) for pair in items for part in (pair.key, pair.value)]
+            return lambda scope, meter: _paired(values_of(pairs, scope, meter))
         case nodes.CondExpr(test=test, expr1=left, expr2=nodes.Expr() as right):
             chosen = direct_expression(test, reads)
             first, second = direct_expression(left, reads), direct_expression(right, reads)
@@ -108,7 +108,7 @@ def direct_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
         if not isinstance(statement, nodes.Output):
             raise NotSimple
         pieces += [_piece(node, reads) for node in statement.nodes]
-    return lambda scope, meter: "".join([piece(scope, meter) for piece in pieces])
+    return lambda scope, meter: "".join(values_of(pieces, scope, meter))
 
 
 def _piece(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
@@ -176,7 +176,12 @@ def _list(items: Sequence[nodes.Expr], reads: Sequence[Read]) -> Evaluate:
         constants = [item.value for item in items if isinstance(item, nodes.Const)]
         return lambda scope, meter: constants
     elements = [direct_expression(item, reads) for item in items]
-    return lambda scope, meter: [element(scope, meter) for element in elements]
+    return lambda scope, meter: values_of(elements, scope, meter)
+
+
+def _paired(values: Sequence[Any]) -> dict[Any, Any]:
+    """The dictionary of keys and values in turn."""
+    return dict(zip(values[::2], values[1::2], strict=True))
 
 
 def sandboxed_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:

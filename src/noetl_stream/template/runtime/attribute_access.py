@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 from jinja2 import StrictUndefined, Undefined
@@ -10,6 +11,7 @@ from jinja2 import StrictUndefined, Undefined
 from noetl_stream.model.json.nesting import MAX_DEPTH, TOO_DEEP
 from noetl_stream.model.outcome import Payload
 from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.runtime.gathering import gathered
 from noetl_stream.template.runtime.hints import missing_key_hint, written_path
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import (
@@ -91,7 +93,7 @@ def unwrap_members(value: Mapping[str, Any], references: References) -> dict[str
     Raises:
         ReferenceNeeded: A member is in the object store and not in ``references``.
     """
-    return {name: unwrap(member, references) for name, member in value.items()}
+    return dict(zip(value, gathered(map(unwrap, value.values(), repeat(references))), strict=True))
 
 
 def lookup(value: Any, key: Any, references: References) -> Any:

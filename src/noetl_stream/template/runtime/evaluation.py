@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+from operator import call
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -13,6 +15,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.template.failures import EvaluationFailure, ExpressionError
 from noetl_stream.template.runtime.attribute_access import make_read, plain
+from noetl_stream.template.runtime.gathering import gathered
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import ABSENT, JSON, Scope
 
@@ -43,6 +46,11 @@ _NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}((?:\.[0-9]{1,18})?(?:[eE][+-]?
 
 _WRONG_CALL: Final = re.compile(r"^(?:\w+\.)*_?(?:sync_)?(?:do_|test_|is_|or_)?(\w+)\(\) (?=missing|takes|got)")
 """Python's message for a call with wrong arguments; the group is the name that templates use."""
+
+
+def values_of(parts: Iterable[Evaluate], scope: Scope, meter: Meter) -> list[Any]:
+    """The values of all parts. Raises like :func:`.gathered`."""
+    return gathered(map(call, parts, repeat(scope), repeat(meter)))
 
 
 class Expression:
@@ -189,6 +197,11 @@ def render(template: Template, scope: Scope) -> JSON:
         OverBudget: It costs more than is left of ``scope.budget``.
     """
     return template.build(scope, _FREE if template.is_constant else Meter(scope.limits, scope.budget))
+
+
+def render_each(templates: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
+    """The value of each template. Raises like :func:`render`, with all that must be loaded first."""
+    return dict(zip(templates, gathered(map(render, templates.values(), repeat(scope))), strict=True))
 
 
 def render_number(template: Template, scope: Scope) -> JSON:

@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +25,7 @@ from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Meta, 
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.result_schema import ResultSchema
-from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, ValueNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
 from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.asker import Asker
@@ -177,15 +176,7 @@ class Attempts:
             ToolFailure: kind ``credential``: a secret cannot be resolved.
         """
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
-        while True:
-            load: Callable[[], Awaitable[None]]
-            try:
-                return await rendered(action.task.inputs, scope)
-            except ReferenceNeeded as needed:
-                load = partial(self._results.load, needed.reference)
-            except SecretNeeded as needed:
-                load = needed.load
-            await load()
+        return await rendered_when_loaded(action.task.inputs, scope, self._results)
 
     async def _called(
         self,
@@ -349,6 +340,20 @@ class Attempts:
             message = f"{over}; {bound} ({VARIABLE_PREFIX}MAX_INLINE_BYTES)"
             error = ErrorInfo("output_too_large", message)
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+
+
+async def rendered_when_loaded(template: Template, scope: Scope, results: RunResults) -> dict[str, Any]:
+    """What the template renders to once the results by reference and the secrets that it reads are loaded."""
+    while True:
+        try:
+            return await rendered(template, scope)
+        except ValueNeeded as needed:
+            missing = needed.all
+        for one in missing:
+            if isinstance(one, ReferenceNeeded):
+                await results.load(one.reference)
+            elif isinstance(one, SecretNeeded):
+                await one.load()
 
 
 async def rendered(template: Template, scope: Scope) -> dict[str, Any]:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.plan import KeychainPlan
+from noetl_stream.template import ValueNeeded
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
 from noetl_stream.worker.secrets.redaction import ToolRedactor
 
 
-class SecretNeeded(Exception):
+class SecretNeeded(ValueNeeded):
     """A template read a keychain entry: await ``load()``, then render again."""
 
-    def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
-        super().__init__("a secret must be loaded first")
+    def __init__(self, name: str, load: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(f"keychain.{name}")
         self.load = load
 
 
@@ -72,7 +74,7 @@ class TaskSecrets(Mapping[str, Any]):
         if name in self._loaded:
             return self._loaded[name]
         if name in self._run.entries or name in self._opened:
-            raise SecretNeeded(lambda: self._load(name))
+            raise SecretNeeded(name, partial(self._load, name))
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
