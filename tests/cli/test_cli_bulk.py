@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from typing import Any, cast
 
 import pytest
 
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.bulk import NotDone, Verb, act_on_all, confirm
+from noetl_stream.cli.execution.selection import Selection
 from noetl_stream.concurrency import AT_ONCE, each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 from noetl_stream.operations.executions.documents import execution_document
@@ -82,6 +83,15 @@ def test_a_no_changes_nothing_and_without_a_terminal_nothing_is_asked(
     with pytest.raises(NoetlError, match="nothing was done"):
         confirm("cancel", 2)
     confirm("cancel", 2)
+
+
+def test_ids_that_are_piped_are_read_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Selection(("-",), None, False, True)
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(f"{IDS[0]}\r\n\n{IDS[1]}".encode()), "latin-1"))
+    assert chosen.read_ids() == IDS[:2]
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\n\xe9"), "latin-1"))
+    with pytest.raises(UsageError, match="stdin:2: byte 0xe9 is not UTF-8"):
+        chosen.read_ids()
 
 
 async def test_an_error_that_concerns_all_ends_the_command() -> None:

@@ -39,7 +39,7 @@ class Person:
     def settings(self, **variables: str) -> Settings:
         return Settings.from_environment({"XDG_CONFIG_HOME": str(self.folder), **variables})
 
-    def run(self, *words: str, given: str = "") -> Result:
+    def run(self, *words: str, given: str | bytes = "") -> Result:
         return CliRunner().invoke(context, words, input=given, env={"XDG_CONFIG_HOME": str(self.folder)})
 
     def shown(self, *words: str) -> Any:
@@ -82,9 +82,10 @@ def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
         (("a", "--url", "http://u:p@x"), "", "contains a password"),
         (("a", "--url", "http://x", "--token-stdin", "--token-file", "f"), SECRET, "cannot be combined"),
         (("a", "--url", "http://x", "--token-stdin"), "", "standard input is empty"),
+        (("a", "--url", "http://x", "--token-stdin"), b"caf\xe9", "stdin:1: byte 0xe9 is not UTF-8"),
     ],
 )
-def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], given: str, message: str) -> None:
+def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], given: str | bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         raise_from(ann.run("add", *words, given=given))
     assert not ann.file.exists()
@@ -107,6 +108,13 @@ def test_a_file_that_says_something_else_is_named(ann: Person, content: str, mes
     assert str(ann.file) in str(refused.value)
 
 
+def test_a_file_that_is_not_utf_8_is_named_with_the_line(ann: Person) -> None:
+    ann.file.parent.mkdir(parents=True)
+    ann.file.write_bytes("current: a\ncontexts: {café: {url: http://x}}".encode("latin-1"))
+    with pytest.raises(UsageError, match=f"{ann.file}:2: byte 0xe9 is not UTF-8"):
+        read_contexts(ann.file)
+
+
 def test_a_token_is_read_from_where_it_is_kept(ann: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(SECRET + "\n")
     monkeypatch.setenv("SHOP_TOKEN", SECRET)
@@ -115,6 +123,9 @@ def test_a_token_is_read_from_where_it_is_kept(ann: Person, tmp_path: Path, monk
         assert SECRET not in Context("http://x", **kept).token_source
     with pytest.raises(UsageError, match="absent"):
         Context("http://x", token_file=str(tmp_path / "absent")).read_token()
+    (tmp_path / "token").write_bytes(b"caf\xe9")
+    with pytest.raises(UsageError, match="token:1: byte 0xe9 is not UTF-8"):
+        Context("http://x", token_file=str(tmp_path / "token")).read_token()
     with pytest.raises(UsageError, match="OTHER_TOKEN, which is not set"):
         Context("http://x", token_variable="OTHER_TOKEN").read_token()
 

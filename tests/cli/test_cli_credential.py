@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from cli_program import NOETL, environment, one_clear_line, only_json
+from noetl_stream.cli.credential import credential
+from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
 SECRET = "cli-s3cret-value"
+LATIN = "first line\ncafé".encode("latin-1")
 
 
 def fed(home: Path, value: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -102,6 +106,21 @@ def test_a_value_that_cannot_be_stored_is_refused(shared_home: Path, arguments: 
     assert found.returncode == 2
     assert problem in found.stderr
     assert "abc" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "refused"),
+    [
+        ("--value-stdin", "stdin:2: byte 0xe9 is not UTF-8"),
+        ("--file", "value:2: byte 0xe9 is not UTF-8"),
+    ],
+)
+def test_a_value_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path, where: str, refused: str) -> None:
+    (tmp_path / "value").write_bytes(LATIN)
+    file = [str(tmp_path / "value")] if where == "--file" else []
+    found = CliRunner().invoke(credential, ["set", "cli_wrong", where, *file], input=LATIN)
+    assert isinstance(found.exception, UsageError) and found.exception.message.endswith(refused)
+    assert "UTF-8" in (found.exception.hint or "")
 
 
 def test_a_json_value_that_is_broken_is_refused_without_being_shown(shared_home: Path) -> None:

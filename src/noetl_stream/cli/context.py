@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from noetl_stream.cli.base.target import (
     read_contexts,
     write_contexts,
 )
+from noetl_stream.cli.base.texts import stdin_text
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.sources.environment import Settings
 
@@ -56,7 +56,7 @@ def add(
     check_url(url, "--url")
     if sum((token_stdin, token_file is not None, token_variable is not None)) > 1:
         raise UsageError("--token-stdin, --token-file and --token-variable cannot be combined", hint="use one of them")
-    token = sys.stdin.read().strip() if token_stdin else None
+    token = stdin_text().strip() if token_stdin else None
     if token == "":
         raise UsageError("--token-stdin: standard input is empty", hint="pipe the token into the command")
     file, known = _known()

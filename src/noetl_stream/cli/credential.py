@@ -11,6 +11,7 @@ from noetl_stream.cli.base.options import form_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.texts import file_text, stdin_text
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.ports.operations.credentials import CredentialDocument
@@ -117,9 +118,9 @@ def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> Cr
         return dict(_member(text) for text in members)
     try:
         if file is not None:
-            return credential_value(file.read_text(encoding="utf-8"), str(file))
+            return credential_value(file_text(file), str(file))
         if value_stdin:
-            return credential_value(sys.stdin.read(), "standard input")
+            return credential_value(stdin_text(), "standard input")
         if not sys.stdin.isatty():
             raise UsageError("no value given", hint="use --file, --value-stdin or --set, or run it in a terminal")
         return credential_value(click.prompt("value", hide_input=True, confirmation_prompt=True), "the value")

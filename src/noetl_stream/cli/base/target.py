@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.cli.base.shipped import INSTALL, is_whole
+from noetl_stream.cli.base.texts import file_text
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.sources.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
@@ -120,8 +121,8 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         """
         if self.token_file is not None:
             try:
-                return Path(self.token_file).expanduser().read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError, RuntimeError) as error:
+                return file_text(Path(self.token_file).expanduser()).strip()
+            except (OSError, RuntimeError) as error:
                 raise UsageError(f"cannot read the token from {self.token_file}: {error}") from None
         if self.token_variable is not None:
             found = environment_variable(self.token_variable)
@@ -169,12 +170,12 @@ def read_contexts(file: Path | None) -> Contexts:
     from ruamel.yaml.error import YAMLError
 
     try:
-        found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8")) or {}
+        found = YAML(typ="safe", pure=True).load(file_text(file)) or {}
         named = {str(name): Context(**given) for name, given in (found.get("contexts") or {}).items()}
         current = found.get("current")
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
-    except (YAMLError, UnicodeDecodeError, AttributeError, TypeError):
+    except (YAMLError, AttributeError, TypeError):
         hint = f"expected `current: NAME`, and under `contexts` for each name any of {', '.join(KEYS)}"
         raise UsageError(f"{file}: not a valid list of contexts", hint=hint) from None
     for name, context in named.items():

@@ -24,7 +24,7 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.base.texts import utf8_text
+from noetl_stream.cli.base.texts import STDIN, utf8_text
 from noetl_stream.cli.execution.batch import Batch
 from noetl_stream.cli.execution.bulk import patiently
 from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S
@@ -205,7 +205,7 @@ class _Output:
 async def run_batch(session: Session, wanted: Start, batch: Batch) -> ExitCode:
     """Runs the rows of a file. Before the first starts, stderr says how to go on."""
     batch_id = batch.id or new_id()
-    name = "stdin" if _is_stdin(batch) else str(batch.rows)
+    name = STDIN if _is_stdin(batch) else str(batch.rows)
     with ExitStack() as closing:
         file = closing.enter_context(_opened(batch))
         count = sum(1 for _ in read_rows(file, name))  # a line that is wrong is found before anything starts

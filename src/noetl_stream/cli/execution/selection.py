@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -12,6 +11,7 @@ import msgspec
 
 from noetl_stream.cli.base.options import Command, bundled, moment_ms, seconds
 from noetl_stream.cli.base.session import Session, collect
+from noetl_stream.cli.base.texts import stdin_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
@@ -181,4 +181,4 @@ def check_id(execution_id: str) -> None:
 
 
 def _lines() -> list[str]:
-    return [line.strip() for line in sys.stdin if line.strip()]
+    return [line.strip() for line in stdin_text().split("\n") if line.strip()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from noetl_stream.cli.base.output import say
-from noetl_stream.cli.base.texts import utf8_text
+from noetl_stream.cli.base.texts import file_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.json.digits import as_double, digits_lost, digits_lost_text, pointers_lost
 from noetl_stream.model.json.merging import deep_merge
@@ -96,7 +96,7 @@ def _read(file: Path, named: str) -> dict[str, Any]:
     from ruamel.yaml.error import YAMLError  # most workloads are given without a file
 
     try:
-        text = utf8_text(file.read_bytes(), named).removeprefix("\ufeff")
+        text = file_text(file, named).removeprefix("\ufeff")
         found = _reader().load(text)
         plain = json.loads(json.dumps(found, allow_nan=False))
     except OSError as error:
