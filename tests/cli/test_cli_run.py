@@ -243,15 +243,18 @@ workflow:
 """
 
 
-@pytest.mark.parametrize("words", [("run",), ("execution", "start", "--wait")])
+@pytest.mark.parametrize(
+    "words", [("run",), ("execution", "start", "--wait"), ("execution", "start", "--each", "ROWS")]
+)
 @pytest.mark.parametrize("through", ["nothing", "a gateway"])
 def test_a_called_playbook_that_is_not_registered_is_named_before_the_run(
     shared_home: Path, tmp_path: Path, words: tuple[str, ...], through: str
 ) -> None:
-    file = tmp_path / "calling.yaml"
+    file, rows = tmp_path / "calling.yaml", tmp_path / "rows.jsonl"
     file.write_text(CALLING)
+    rows.write_text("{}\n{}\n")
     target = {"NOETL_HOME": str(shared_home)} | ({} if through == "nothing" else {"NOETL_URL": gateway_of(shared_home)})
-    found = noetl(*words, file, **target)
+    found = noetl(*[rows if word == "ROWS" else word for word in words], file, **target)
     assert found.returncode == 0, found.stderr
     warned = [line for line in found.stderr.splitlines() if "[unregistered_playbook]" in line]
     assert warned == [f"{file}:9:49: warning[unregistered_playbook]: no playbook `tests/not-there` is registered"]

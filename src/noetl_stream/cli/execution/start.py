@@ -236,6 +236,7 @@ def start(
 async def _all_of(session: Session, wanted: Start, playbook: str | None, batch: Batch) -> ExitCode:
     from noetl_stream.cli.execution.batch_run import run_batch  # a run of one starts without
 
+    await _warn_of_calls(session, wanted, playbook or "")
     with starting(wanted, playbook or ""):
         return await run_batch(session, wanted, batch)
 
@@ -272,20 +273,19 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
 
 async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:
     """The new execution, whose warnings go to stderr."""
-    if wanted.playbook is not None:
-        await _warn_of_calls(session, wanted.playbook, name)
+    await _warn_of_calls(session, wanted, name)
     with starting(wanted, name):
         begun = await session.operations.executions.start(wanted, session.by, ids)
     print_begun(begun)
     return begun
 
 
-async def _warn_of_calls(session: Session, text: str, name: str) -> None:
+async def _warn_of_calls(session: Session, wanted: Start, name: str) -> None:
     """Warns of the playbooks that a file calls and the catalog does not have, as far as their paths are constants."""
-    if _CALL.search(text) is None:
+    if wanted.playbook is None or _CALL.search(wanted.playbook) is None:
         return
     with contextlib.suppress(NoetlError):  # a start that fails for the same reason says so
-        checked = await session.operations.playbooks.check(text.encode(), name)
+        checked = await session.operations.playbooks.check(wanted.playbook.encode(), name)
         print_diagnostics([one for one in checked.diagnostics if one.code == "unregistered_playbook"], name)
 
 
