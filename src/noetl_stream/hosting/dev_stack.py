@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.gateway_client.sign_in import sign_in_link
@@ -18,6 +17,7 @@ from noetl_stream.hosting.processes import Supervised
 from noetl_stream.hosting.role_processes import local_token, on_termination
 from noetl_stream.local.gateway_address import announced
 from noetl_stream.local.processes import LOOPBACK, listen
+from noetl_stream.model.urls import without_login
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
@@ -171,17 +171,8 @@ def _address(stack: StackAccess) -> list[str]:
     lines = ["noetl-stream is running. Press Ctrl-C to stop."]
     if stack.home is not None:
         lines.append(f"  home      {stack.home}")
-    lines.append(f"  NATS      {_without_password(stack.endpoint.nats_url)}")
-    lines.append(f"  Postgres  {_without_password(stack.endpoint.postgres_dsn or '')}")
+    lines.append(f"  NATS      {without_login(stack.endpoint.nats_url)}")
+    lines.append(f"  Postgres  {without_login(stack.endpoint.postgres_dsn or '')}")
     home = f" --home {stack.home}" if stack.home is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines
-
-
-def _without_password(addresses: str) -> str:
-    """One address, or several separated by commas, without users and passwords."""
-    shown = []
-    for address in addresses.split(","):
-        parts = urlsplit(address.strip())
-        shown.append(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
-    return ",".join(shown)

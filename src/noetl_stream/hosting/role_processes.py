@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.local.processes import LOOPBACK
+from noetl_stream.model.urls import sayable
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.storage.availability import until_reached
@@ -82,11 +83,10 @@ def on_termination(act: Callable[[], object]) -> None:
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
     """Logs what runs here, with its settings; only once it runs, so that a user's mistake logs a single line."""
     from noetl_stream import __version__  # roles alone need these
-    from noetl_stream.adapters.nats.connections.connection import redacted
 
     about = {
         "version": __version__,
-        "nats": redacted(endpoint.nats_url),
+        "nats": sayable(endpoint.nats_url),
         "home": str(settings.home) if settings.nats_url is None else None,
         "status_address": settings.status_address and str(settings.status_address),
         **more,

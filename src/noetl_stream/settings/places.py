@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.urls import split_address
 
 SCHEMES: Final = ("s3", "gs", "az")
 ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -66,7 +66,7 @@ def read_endpoints(environ: Mapping[str, str]) -> list[str]:
     """
     found = {name: environ[name] for name in ENDPOINT_VARIABLES if environ.get(name)}
     for name, text in found.items():
-        url = urlsplit(text)
-        if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+        url = split_address(text)
+        if url is None or url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
             raise UsageError(f"{name} is not the address of a server", hint="write https://HOST:PORT")
     return list(found.values())

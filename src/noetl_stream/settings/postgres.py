@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.urls import split_url
 
 POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_DSN"
 SERVER_POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_SERVER_DSN"
@@ -24,7 +25,8 @@ def read_address(variable: str, given: Mapping[str, str]) -> str | None:
         UsageError: it is not a Postgres URL.
     """
     value = given.get(variable)
-    if value is not None and urlsplit(value).scheme not in _SCHEMES:
+    parts = None if value is None else split_url(value)
+    if value is not None and (parts is None or parts.scheme not in _SCHEMES):
         raise UsageError(f"invalid address in {variable}", hint="it must start with postgres://")
     return value
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.urls import split_address
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules
 
@@ -88,12 +88,12 @@ def _read_object(variable: str, text: str) -> dict[str, Any]:
 def check_proxy(text: str) -> None:
     """
     Raises:
-        ValueError: This is not the URL of a proxy.
+        ValueError: This is not the URL of a proxy. The message shows no part of it, which may hold a password.
     """
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+    parts = split_address(text)
+    is_address = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+    if parts is None or not is_address or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError("must be http:// or https://, a host and a port")
-    _ = parts.port  # raises if it is not a number
 
 
 def read_proxy(variable: str, given: Mapping[str, str]) -> str | None:

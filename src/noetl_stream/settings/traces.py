@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.urls import split_address
 
 PREFIX: Final = "OTEL_"
 TRACES_VARIABLE: Final = "OTEL_<NAME>"
@@ -63,7 +63,8 @@ def _endpoint(given: Mapping[str, str]) -> str | None:
     for variable, path in (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""), ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces")):
         if (url := given.get(variable)) is None:
             continue
-        if urlsplit(url).scheme not in ("http", "https"):
+        parts = split_address(url)
+        if parts is None or parts.scheme not in ("http", "https"):
             raise UsageError(
                 f"invalid address in {variable}", hint="use http://HOST:4318, where a collector takes OTLP"
             )

@@ -8,7 +8,6 @@ import os
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -18,6 +17,7 @@ from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.cli.base.shipped import INSTALL, is_whole
 from noetl_stream.cli.base.texts import file_text
 from noetl_stream.errors import UsageError
+from noetl_stream.model.urls import split_url
 from noetl_stream.settings.sources.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
 DIRECT: Final = "direct"
@@ -219,8 +219,8 @@ def check_name(name: str) -> None:
 
 def check_url(url: object, what: str) -> None:
     """Raises UsageError for an invalid URL of a gateway."""
-    parts = urlsplit(url) if isinstance(url, str) else None
+    parts = split_url(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in GATEWAY_SCHEMES or not parts.netloc:
         raise UsageError(f"{what} is not the URL of a gateway", hint="it must begin with http:// or https://")
-    if "@" in parts.netloc:
+    if "@" in parts.geturl():
         raise UsageError(f"{what} contains a password", hint="gateways take tokens: set NOETL_TOKEN")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.urls import split_address
 
 Given = Mapping[str, str]
 """The variables that are set and not empty."""
@@ -66,7 +66,8 @@ def address(schemes: tuple[str, ...], *, several: bool = False) -> Read:
     def read(variable: str, given: Given) -> str | None:
         value = given.get(variable)
         parts = [] if value is None else value.split(",") if several else [value]
-        if any(urlsplit(part.strip()).scheme not in schemes for part in parts):
+        found = [split_address(part.strip()) for part in parts]
+        if any(one is None or one.scheme not in schemes for one in found):
             raise UsageError(f"invalid address in {variable}", hint=f"it must start with {schemes[0]}://")
         return value
 

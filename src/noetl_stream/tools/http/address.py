@@ -41,9 +41,10 @@ def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
     return f"{parts.scheme}://{parts.netloc}{path or '/'}{'?' if query else ''}{query}"
 
 
-def without_query(url: str) -> str:
-    """The URL in messages: its query may contain a key."""
-    return url.partition("?")[0]
+def shown(url: str) -> str:
+    """A URL of :func:`written` in messages, without user and password, and without its query, which may hold a key."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def has_user(url: str) -> bool:

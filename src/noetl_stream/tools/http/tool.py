@@ -13,12 +13,13 @@ from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
 from noetl_stream.model.json.texts import header_text
+from noetl_stream.model.urls import without_login
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
-from noetl_stream.tools.http.address import has_user, parsed, redirected, without_query
+from noetl_stream.tools.http.address import has_user, parsed, redirected, shown
 from noetl_stream.tools.http.content import BrokenBody, unpacker
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body, status_failure
@@ -122,7 +123,7 @@ class HttpTool:
         helper = {"status": status, "headers": headers}
         result = {**helper, **read.fields}
         if not 200 <= status < 400:
-            raise status_failure(request.method, without_query(request.url), result, read.warnings)
+            raise status_failure(request.method, shown(request.url), result, read.warnings)
         if read.error:
             raise ToolFailure.of("result_not_json", read.error, result=result, helper=helper)
         return ToolResult(result, helper=helper, warnings=read.warnings)
@@ -243,7 +244,7 @@ def _redirected(request: HttpRequest, status: int, location: bytes) -> HttpReque
         target = redirected(request.url, location)
         is_same = parsed(target).origin() == parsed(request.url).origin()
     except ValueError:
-        reason = f"redirected to {header_text(location):.100}, which is not an http URL"
+        reason = f"redirected to {without_login(header_text(location)):.100}, which is not an http URL"
         raise _failed("connection", request, reason, retryable=False) from None
     headers, secret, tls = request.headers, request.secret_headers, request.tls
     if not is_same:
@@ -300,4 +301,4 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
 
 
 def _failed(kind: str, request: HttpRequest, reason: str, *, retryable: bool) -> ToolFailure:
-    return ToolFailure.of(kind, f"{request.method} {without_query(request.url)}: {reason}", retryable=retryable)
+    return ToolFailure.of(kind, f"{request.method} {shown(request.url)}: {reason}", retryable=retryable)

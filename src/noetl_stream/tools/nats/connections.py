@@ -17,6 +17,7 @@ from nats.errors import AuthorizationError, ConnectionClosedError
 from nats.errors import Error as NatsError
 
 from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.model.urls import split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.settings.egress import NATS_PORT
 from noetl_stream.tools.contract import ToolCall, ToolFailure
@@ -48,7 +49,8 @@ def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
         raise bad_credential(auth, f"cannot be used by nats; {_SHAPES}")
     options = {key: text_entry(auth, credential, key) or "" for key in credential}
     for part in options["url"].split(","):
-        if urlsplit(part.strip()).scheme not in _SCHEMES:
+        parts = split_address(part.strip())
+        if parts is None or parts.scheme not in _SCHEMES:
             raise bad_credential(auth, f"url must start with nats:// or tls://; {_SHAPES}")
     return options
 

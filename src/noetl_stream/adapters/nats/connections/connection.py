@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from nats.aio.msg import Msg
@@ -24,6 +23,7 @@ from noetl_stream.adapters.nats.connections.wire import PlainWire
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, WITHOUT_LEADER, ApiError
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
+from noetl_stream.model.urls import sayable, split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.protocol.nats_permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 API_TIMEOUT_S = 5.0
+_URL_HINT = "nats://host:port"
 RECONNECT_WAIT_S = 0.2
 PING_INTERVAL_S = 10
 ASK_AGAIN_S = 1.0
@@ -78,7 +79,7 @@ class NatsConnection:
         self._restored: list[Hook] = []
         self._ended: list[Hook] = []
         self.client = PatientClient()
-        self.shown_url = redacted(url)
+        self.shown_url = sayable(url)
         self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
     @classmethod
@@ -108,8 +109,10 @@ class NatsConnection:
             LoginRefused: the server does not know this user.
             UsageError: the url is invalid.
         """
+        if any(split_address(one.strip()) is None for one in url.split(",")):
+            raise UsageError(f"{sayable(url)!r} is not a NATS url", hint=_URL_HINT)
         if any(one.strip().startswith(("ws:", "wss:")) for one in url.split(",")):
-            raise UsageError(f"{redacted(url)!r} is a WebSocket url, which is not supported", hint="nats://host:port")
+            raise UsageError(f"{sayable(url)!r} is a WebSocket url, which is not supported", hint=_URL_HINT)
         connection = cls(url, name, nkey, identity if nkey is not None else "")
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)
@@ -359,9 +362,7 @@ class NatsConnection:
             self._closing = True
             failure = attempt.exception() if ended else None
             if failure is not None:
-                raise UsageError(
-                    f"{self.shown_url!r} is not a NATS url: {failure}", hint="nats://host:port"
-                ) from failure
+                raise UsageError(f"{self.shown_url!r} is not a NATS url: {failure}", hint=_URL_HINT) from failure
             await self.client.close()
             found = self.unreachable(self._why())
             raise (LoginRefused(found.message) if self._refused.is_set() else found) from self._error
@@ -417,21 +418,3 @@ class NatsConnection:
         log.error("the connection to NATS at %s has ended: %s", self.shown_url, self.client.last_error or self._error)
         for hook in list(self._ended):
             hook()
-
-
-def redacted(url: str) -> str:
-    """The URL without its password or token, safe to show."""
-    return ",".join(_redacted_one(one) for one in url.split(","))
-
-
-def _redacted_one(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        if "@" not in parts.netloc:
-            return url
-        credentials, _, host = parts.netloc.rpartition("@")
-        user, has_password, _ = credentials.partition(":")
-        shown = f"{user}:***@{host}" if has_password else f"***@{host}"
-        return urlunsplit(parts._replace(netloc=shown))
-    except ValueError:
-        return "(unreadable url)"

@@ -40,6 +40,11 @@ def shown_address(dsn: str) -> str:
         raise UsageError("the Postgres address is not a URL", hint=hint) from None
     if parts.scheme not in ("postgres", "postgresql"):
         raise UsageError("the Postgres address does not begin with postgresql://", hint=hint)
+    if any("@" in part for part in (parts.path, parts.query.partition("=")[0], parts.fragment)):
+        raise UsageError(
+            "the Postgres address has signs in its user or password that must be encoded",
+            hint="write / as %2F, ? as %3F, # as %23, @ as %40",
+        )
     if not host:
         options = parse_qs(parts.query)
         host = ":".join(options.get("host", []) + options.get("port", [])) or "localhost"

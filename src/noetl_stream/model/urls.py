@@ -1,0 +1,61 @@
+"""URLs and DSNs from outside: whether they can be split, and how messages show them, without their secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+_BETWEEN_URLS: Final = re.compile(r",(?=\s*[A-Za-z][A-Za-z0-9+.-]*://)")
+_QUERY: Final = re.compile("[?#].*", re.DOTALL)
+
+
+def split_url(text: str) -> SplitResult | None:
+    """The parts of a URL, which may name several hosts; ``None`` if it is none.
+
+    The errors of the library quote what is wrong, which may be a part of the password.
+    """
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return None
+
+
+def split_address(text: str) -> SplitResult | None:
+    """The parts of the URL of one server; ``None`` if it is none, or its port is not a number."""
+    parts = split_url(text)
+    try:
+        _ = parts and parts.port
+    except ValueError:
+        return None
+    return parts
+
+
+def sayable(urls: str) -> str:
+    """A URL, or several with commas between, without passwords and tokens: ``nats://ann:***@host``.
+
+    Everything before the last ``@`` counts as user and password: a password that is not encoded may hold any character.
+    """
+    return ",".join(map(_without_secrets, _BETWEEN_URLS.split(urls)))
+
+
+def without_login(urls: str) -> str:
+    """A URL, or several with commas between, without users, passwords, queries and fragments. Like :func:`sayable`."""
+    return ",".join(f"{scheme}{place}" for scheme, _, place in map(_login_of, _BETWEEN_URLS.split(urls)))
+
+
+def _without_secrets(url: str) -> str:
+    scheme, login, place = _login_of(url)
+    if login is None:
+        return f"{scheme}{place}"
+    user, colon, _ = login.partition(":")
+    return f"{scheme}{user}:***@{place}" if colon else f"{scheme}***@{place}"
+
+
+def _login_of(url: str) -> tuple[str, str | None, str]:
+    """The scheme, user and password if there are any, and the place, without query and fragment."""
+    scheme, separator, rest = url.strip().partition("://")
+    if not separator:
+        scheme, rest = "", scheme
+    login, at, place = rest.rpartition("@")
+    return scheme + separator, login if at else None, _QUERY.sub("", place)
