@@ -15,9 +15,11 @@ from worker_stage import EXECUTION, Stage
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.playbook.kinds.keychain import installed_kinds
+from noetl_stream.playbook.kinds.keychain import OauthSettings, installed_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.oauth2 import fetch_token
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.keychain import Keychain, Secret, find_stored
 from noetl_stream.worker.worker_limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
@@ -505,6 +507,7 @@ async def test_a_secrets_task_returns_a_tokens_expiry(vault: Vault, tokens: Toke
         (lambda: web.json_response({"token": "x"}), "the response (200) has no access_token", False),
         (lambda: web.Response(status=302, headers={"Location": "/token"}), "the response (302) has no", False),
         (lambda: web.Response(text="[1]"), "has no access_token", False),
+        (lambda: web.Response(body=b" " * 300_000), "exceeds 262,144 bytes, which no setting changes", False),
     ],
 )
 async def test_a_token_that_cannot_be_had_is_an_error_of_the_credential(
@@ -515,6 +518,19 @@ async def test_a_token_that_cannot_be_had_is_an_error_of_the_credential(
     error = failure_of(processed)
     assert (error.kind, error.retryable) == ("credential", retryable)
     assert error.message.startswith("keychain.api: no token") and problem in error.message
+    assert "spec." not in error.message and "timeout." not in error.message
+
+
+async def test_a_token_server_that_is_silent_is_named_with_the_bound_of_a_request_for_a_token() -> None:
+    class Silent(NoopTool):
+        async def run(self, call: ToolCall) -> ToolResult:
+            raise ToolFailure.of("timeout", "no connection in time (timeout.connect)", retryable=True)
+
+    settings = OauthSettings(token_url="https://login.example/token?key=1", client_id="me", client_secret="hush-hush")
+    with pytest.raises(ToolFailure) as failed:
+        await fetch_token(Silent(), settings, "me", "hush-hush")
+    message = "no token from https://login.example/token: no connection within 10 s"
+    assert failed.value.error == ErrorInfo("credential", message, retryable=True)
 
 
 async def test_a_replaced_client_is_used_after_its_old_secret_was_refused(vault: Vault, tokens: TokenServer) -> None:

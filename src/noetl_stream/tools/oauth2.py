@@ -16,6 +16,7 @@ from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
 
 FETCH_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 10.0
 MAX_RESPONSE_BYTES: Final = 256 * 1024
 
 
@@ -45,6 +46,8 @@ async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, clien
         raise _failed(url, f"no response within {FETCH_TIMEOUT_S:g} s", retryable=True) from None
     except ToolFailure as failure:
         error = failure.error
+        if (reason := _bound_exceeded(failure)) is not None:
+            raise _failed(url, reason, retryable=error.retryable) from None
         raise ToolFailure(
             msgspec.structs.replace(error, kind="credential", message=f"no token: {error.message}")
         ) from None
@@ -55,6 +58,16 @@ async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, clien
     lives_s = str(data.get("expires_in"))  # some servers send the number as text
     is_number = lives_s.replace(".", "", 1).isdecimal()
     return AccessToken(value, str(data.get("token_type", "Bearer")), float(lives_s) if is_number else None)
+
+
+def _bound_exceeded(failure: ToolFailure) -> str | None:
+    """The bound of a request for a token that was exceeded, if any: the tool names the settings of a task."""
+    match failure.error.kind:
+        case "timeout":
+            return f"no connection within {CONNECT_TIMEOUT_S:g} s"
+        case "output_too_large" if failure.helper:  # a body; that of headers is the tool's own
+            return f"the response exceeds {MAX_RESPONSE_BYTES:,} bytes, which no setting changes"
+    return None
 
 
 def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCall:
@@ -72,7 +85,7 @@ def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCa
         inputs={**inputs, "form": form},
         # No redirects: the client's secret is for this address only.
         knobs={"follow_redirects": False, "max_response_bytes": MAX_RESPONSE_BYTES},
-        timeouts=Timeouts(),
+        timeouts=Timeouts(connect=CONNECT_TIMEOUT_S, read=2 * FETCH_TIMEOUT_S),
         idempotency_key=secrets.token_hex(),
         execution_id="",
         step="",
