@@ -1,4 +1,4 @@
-"""What a server is made of: its ports, its intervals, and the parts that its tasks share."""
+"""The parts of a server: its ports, its intervals, and the objects that its tasks share."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
-    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``,
-    whoever registered a schedule may start everything. Triggers may read ``open_streams``.
+    """The ports of a server. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
+    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``, every
+    schedule may start every playbook. Triggers may read ``open_streams``.
     """
 
     log: EventLog
@@ -76,10 +76,9 @@ class ServerTimes:
     """Intervals in seconds. Reconcile also runs after every takeover.
 
     ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
-    ``compare_s``: how often what was folded is compared with EVENTS.
-    ``mark_s``: how often published ticks and the cursors of idle partitions are written.
-    ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
-    ``slots_s``: how often slots of limits that nobody will give back are looked for.
+    ``compare_s``: how often cursors are compared with EVENTS. ``mark_s``: how often published ticks and the cursors of
+    idle partitions are written. ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
+    ``slots_s``: how often slots of limits held by ended executions are looked for.
     """
 
     lease_s: float = 6.0
@@ -95,10 +94,10 @@ class ServerTimes:
 
 @dataclass(frozen=True, slots=True)
 class StateBounds:
-    """How states are kept.
+    """Bounds on the states in memory.
 
-    ``max_bytes``: how much memory the states of living executions may take; those that wait longest are loaded again
-    when something comes for them. ``snapshot_every``: how many facts a journal grows between two snapshots.
+    ``max_bytes``: how much memory the states of living executions may take; evicted ones are loaded again when an input
+    of theirs comes. ``snapshot_every``: how many facts a journal grows by between two snapshots.
     """
 
     max_bytes: int = DEFAULT_STATE_BYTES
@@ -148,11 +147,11 @@ class ServerParts:
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
 
     def new_fold(self) -> Fold:
-        """An empty fold of the executions in memory."""
+        """Returns an empty fold of the executions in memory."""
         return Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
 
     def memory_use(self) -> MemoryUse:
-        """How much it holds of what is bounded."""
+        """Returns how much memory the bounded parts of the server use."""
         return MemoryUse(
             "server",
             self.owner,

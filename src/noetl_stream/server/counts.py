@@ -1,4 +1,4 @@
-"""What a server has done since it started: plain numbers, which its tasks count and :mod:`status` reads."""
+"""Counts what a server has done since it started: plain numbers, which its tasks count and :mod:`status` reads."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ def _zero(*labels: str) -> Counter[str]:
 
 @dataclass(slots=True)
 class ServerCounts:
-    """
+    """Counters of a server since its start.
+
     Attributes:
         inputs: Inputs folded, by origin: ``events``, ``inbox``, ``own`` (timers, results, evaluations).
         turns: Turns of the loop that committed something.
         commits: Transactions.
         rows: Rows written, by table.
-        dead_letters: By source.
+        dead_letters: Dead letters, by source.
         occurrences: Entries of histories of schedules and triggers, by status.
         trigger_faults: Events with which a trigger could not do what it says.
-        started: Executions that began.
-        ended: Those that ended, by status.
-        quarantined: Those that were set aside.
+        started: Executions that started.
+        ended: Executions that ended, by status.
+        quarantined: Executions that were quarantined.
         issued: Commands published.
-        reissued: Of these, those published before.
-        reconciled: Of these, those that the queue had lost.
-        taken_over, lost, released: Partitions.
+        reissued: Commands published again.
+        reconciled: Commands published again because the queue had lost them.
+        taken_over, lost, released: Partitions taken over, lost and released.
     """
 
     inputs: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "own"))
@@ -52,7 +53,7 @@ class ServerCounts:
     released: int = 0
 
     def committed(self, tick: Tick, took_s: float) -> None:
-        """Counts a transaction."""
+        """Counts a committed transaction, with its rows by table."""
         self.commits.add(took_s)
         for table, rows in (
             ("event", tick.entries),

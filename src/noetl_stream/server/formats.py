@@ -1,4 +1,4 @@
-"""Which formats the servers of an installation read, and which one is written (PROTOCOL §5 *Poison*)."""
+"""Tracks which formats the servers of an installation read, and which one is written (PROTOCOL §5 *Poison*)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ LOWEST_WRITTEN: Final = 2
 
 
 class Formats:
-    """
+    """The formats that servers of this installation read and write.
+
     Attributes:
         reads: The newest format that this server reads.
         writes: The format in which it writes: the lowest that all living servers read.
@@ -35,10 +36,10 @@ class Formats:
         self._newest = reads
 
     def learn(self, servers: Collection[KnownServer]) -> None:
-        """Notes all servers, past and present, this one included.
+        """Notes the formats of all servers, past and present, this one included.
 
         Raises:
-            NotReady: one lives that cannot read what this one writes.
+            NotReady: a living server cannot read the formats that this one writes.
         """
         self._newest = max([self.reads, *(one.reads for one in servers)])
         living = [one for one in servers if one.live]
@@ -58,8 +59,8 @@ class Formats:
             self.writes = writes
 
     def written(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
-        """``plan`` with the format its execution is written in; or why it cannot run while a server lives that does not
-        read that.
+        """Returns ``plan`` with the format that its execution is written in; or why it cannot run while a server lives
+        that does not read that format.
         """
         if isinstance(plan, InvalidPlan) or not plan.has_limits:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
@@ -69,5 +70,5 @@ class Formats:
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:
-        """Whether this format is too new for this server, but not for another known one."""
+        """Returns whether this format is too new for this server, but not for another known one."""
         return self.reads < written <= self._newest

@@ -16,7 +16,7 @@ from noetl_stream.server.journal.lost_stream import StreamExtent, accept_head, l
 from noetl_stream.server.server import Server
 
 ATTEMPTS: Final = 100
-"""COMMANDS may have fences of later epochs than EVENTS has records of: each attempt adds one."""
+"""How often to try to take all partitions: each attempt raises the epochs, and COMMANDS may have later fences."""
 
 
 class Rebuilt(NamedTuple):
@@ -28,7 +28,7 @@ class Rebuilt(NamedTuple):
 
 
 async def rebuild(server: Server) -> Rebuilt:
-    """Takes all partitions over, restores what EVENTS holds of them, and releases them. The server does not run.
+    """Takes all partitions over, restores them from EVENTS, and releases them. The server does not run.
 
     What no record holds is folded when servers run: inputs that were not folded, and all beyond a hole in a journal.
 

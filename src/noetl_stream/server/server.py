@@ -41,7 +41,7 @@ from noetl_stream.storage.availability import until_reached
 log = logging.getLogger(__name__)
 
 SLOW_TURN_S: Final = 1.0
-"""A turn that took longer is logged."""
+"""The duration from which a turn of the loop is logged as slow."""
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Server(ServerParts):
     """Owns partitions and folds their executions. All state changes happen in one task.
 
     Attributes:
-        lasting: What runs beside the loop as long as it does, by name; empty before that.
+        lasting: The tasks that run beside the loop, by name; empty before it runs.
         turned_s: When the loop began its last turn, by the monotonic clock.
         waits_for: The store that the start waits for, if any.
     """
@@ -92,7 +92,7 @@ class Server(ServerParts):
         self.turned_s = 0.0
 
     def stop(self) -> None:
-        """Ends :meth:`run` after the current tick; leases are released."""
+        """Makes :meth:`run` end after the current tick; leases are released."""
         self._stopping.set()
 
     @property
@@ -100,7 +100,7 @@ class Server(ServerParts):
         return self._stopping.is_set()
 
     async def run(self) -> None:
-        """Runs until :meth:`stop`.
+        """Runs the server until :meth:`stop`.
 
         Raises:
             StreamLost, NotReady, LoginRefused: errors no waiting repairs; leases are released.
@@ -152,7 +152,7 @@ class Server(ServerParts):
                 await self.traces.close()
 
     async def _look_at_stores(self) -> bool:
-        """Whether they are as they should be; raises otherwise, also if they can only be read."""
+        """Verifies the stores and that they can be written."""
         await self.ports.store.verify()
         await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
         for warning in await self.ports.store.durability_warnings():
@@ -200,14 +200,14 @@ class Server(ServerParts):
             await self._reload()
 
     def _measure(self, took_s: float, messages: int) -> None:
-        """Counts a turn that committed something."""
+        """Measures a turn that committed a tick, and logs a slow one."""
         self.counts.turns.add(took_s)
         if took_s >= SLOW_TURN_S:
             about = {"seconds": round(took_s, 3), "messages": messages, "behind": self.reader.held_bytes}
             log.warning("slow tick: folding, committing and publishing took %.1f s", took_s, extra=about)
 
     async def _fold(self, source: InputSource[T], inputs: Sequence[T]) -> None:
-        """Folds inputs of one kind, in as many ticks as it takes."""
+        """Folds inputs of one kind, in as many ticks as needed."""
         if not inputs:
             return
         if source.origin:

@@ -1,4 +1,4 @@
-"""What a server tells probes and Prometheus."""
+"""The status of a server for probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
 
 STUCK_S: Final = 900.0
-"""The longest turn of a server that lives: one that takes over a partition may read EVENTS for minutes."""
+"""The longest turn of a healthy server: one that takes over a partition may read EVENTS for minutes."""
 
 INPUTS: Final = Metric("counter", "noetl_server_inputs", "Inputs folded, by where they came from.", ("source",))
 TICKS: Final = Metric("counter", "noetl_server_ticks", "Ticks committed: transactions that added to a journal.")
@@ -60,7 +60,7 @@ class ServerStatus:
     """The :class:`~noetl_stream.telemetry.measures.Role` of a server.
 
     Args:
-        is_connected: Whether it reaches NATS.
+        is_connected: Returns whether the server is connected to NATS.
     """
 
     def __init__(self, server: Server, is_connected: Callable[[], bool]) -> None:

@@ -1,5 +1,5 @@
-"""What holders of the server key vouch for (PROTOCOL §7 *Capabilities*): what a command allows, made when it is issued
-and checked whenever a worker shows it; that a server is one of this installation.
+"""Signatures of the server key (PROTOCOL §7 *Capabilities*): of a command, made when it is issued and checked whenever
+a worker shows it; and of a server of this installation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Capabilities:
         self._objects = DerivedKeys(access_keys)
 
     def encode(self, command: StepCommand) -> bytes:
-        """The command as it goes to its worker."""
+        """Encodes a command for its worker, with its capability and the keys of its objects."""
         parts = _parts(command, command.pool)
         capability = f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}"
         keys = {command.execution_id: self._objects.ring(command.execution_id).all}
@@ -41,30 +41,30 @@ class Capabilities:
         return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys))
 
     def pool_of(self, shown: Report | ShownCommand) -> str | None:
-        """The pool this issue of the command was given to; ``None`` if the capability is not one of this command."""
+        """Returns the pool that this issue of the command was given to; ``None`` if the capability is for another."""
         pool, _, signature = shown.capability.partition(SEPARATOR)
         return pool if self._signer.holds(signature, *_parts(shown, pool)) else None
 
     def presence(self, server: str) -> bytes:
-        """The notice that this server is alive: its name and a signature."""
+        """Returns the notice that this server is alive: its name and a signature."""
         return f"{server} {self._servers.sign(server)}".encode()
 
     def server_in(self, presence: bytes) -> str | None:
-        """The server that sent this presence; ``None`` if it is not one of this installation."""
+        """Returns the server that sent this presence; ``None`` if it is not one of this installation."""
         server, _, signature = presence.decode(errors="replace").rpartition(" ")
         return server if self._servers.holds(signature, server) else None
 
     def farewell(self, server: str) -> bytes:
-        """The notice that this server has released its leases and is ending. Older servers do not know it."""
+        """Returns the notice that this server has released its leases and is ending. Older servers do not know it."""
         return f"{server} {self._servers.sign(server, LEFT)}".encode()
 
     def server_left(self, farewell: bytes) -> str | None:
-        """The server that sent this farewell; ``None`` if it is not one of this installation."""
+        """Returns the server that sent this farewell; ``None`` if it is not one of this installation."""
         server, _, signature = farewell.decode(errors="replace").rpartition(" ")
         return server if self._servers.holds(signature, server, LEFT) else None
 
     def pin(self, execution_id: str, digest: str, path: str) -> str:
-        """Allows the execution to call this playbook."""
+        """Signs that the execution may call this playbook."""
         return self._pins.sign(execution_id, digest, path)
 
     def is_pinned(self, execution_id: str, call: ChildCall) -> bool:

@@ -1,4 +1,4 @@
-"""Answers to what workers ask, each on behalf of a command that they show (PROTOCOL §7 *Capabilities*)."""
+"""Answers to the questions of workers, each on behalf of a command that it shows (PROTOCOL §7 *Capabilities*)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Asked = TypeVar("Asked", bound=WorkerQuestion)
 
 
 class LiveCommand(NamedTuple):
-    """A command that is owed an end, and the pool it was given to."""
+    """A command that has not ended, and the pool that it was given to."""
 
     state: Execution
     plan: Plan
@@ -51,11 +51,11 @@ class LiveCommand(NamedTuple):
 
 
 class NotAllowed(NoetlError):
-    """The command does not allow what was asked."""
+    """The command does not allow its worker the question."""
 
 
 class CommandQuestions:
-    """Every server hears every question; the owner of the execution answers, since it knows which commands are live."""
+    """Answers questions of workers. Every server hears each; the owner of the execution answers."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._ports = parts.ports
@@ -66,7 +66,7 @@ class CommandQuestions:
         self._stored: dict[int, tuple[int, int]] = {}
 
     def handlers(self) -> Mapping[str, Handler]:
-        """By the subject to listen on; its last token is the pool of the worker that asks."""
+        """Returns the handlers by subject; its last token is the pool of the worker that asks."""
         return {
             f"{subjects.ASK_PLAYBOOK}.*": self._answering(codec.decode_playbook_question, self._playbook),
             f"{subjects.ASK_RESULT}.*": self._answering(codec.decode_result_question, self._result),
@@ -83,7 +83,7 @@ class CommandQuestions:
         answer: Callable[[Asked, LiveCommand], Awaitable[Any]],
         record: Callable[[Asked, str, str], Awaitable[None]] | None = None,
     ) -> Handler:
-        """Replies with the JSON of ``answer``, with ``{"refused": reason}``, or with ``null``: ask again.
+        """Replies with the JSON of ``answer``, with ``{"refused": reason}``, or with ``null`` (the worker asks again).
 
         Args:
             record: Called with a refused question, the pool and the reason.
@@ -117,10 +117,10 @@ class CommandQuestions:
         return is_valid_id(execution_id) and self._ownership.get(partition_of(execution_id)) is not None
 
     async def _live(self, shown: ShownCommand, pool: str) -> LiveCommand | None:
-        """The command; ``None`` while its execution is being loaded, or may be behind.
+        """Returns the live command; ``None`` while its execution is being loaded, or may be behind EVENTS.
 
         Raises:
-            NotAllowed: it was not given to this pool, or has ended.
+            NotAllowed: the command was not given to this pool, or has ended.
             Unreachable: a store does not answer.
         """
         if self._ports.capabilities.pool_of(shown) != pool:
@@ -145,8 +145,8 @@ class CommandQuestions:
         raise NotAllowed(reason)
 
     async def _is_up_to_date(self, partition: int) -> bool:
-        """Whether everything stored when this was first asked of its lease is folded: a Postgres that was restored to
-        an older state does not know yet which commands are live.
+        """Returns whether all of the partition that was stored at the first question of its lease is folded: a Postgres
+        that was restored to an older state does not know yet which commands are live.
         """
         lease = self._ownership.get(partition)
         if lease is None or not self._reader.reads(partition):  # what Postgres lacks is being restored

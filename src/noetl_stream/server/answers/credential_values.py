@@ -29,20 +29,20 @@ from noetl_stream.storage.refusal_audit import Refusal, RefusalAudit
 log = logging.getLogger(__name__)
 
 OFFERED_VERSION: Final = 1
-"""The version of what the installation offers; the version 0 means that nothing is stored."""
+"""The version of credentials that the installation offers; version 0 means that nothing is stored."""
 
 
 class SecretsResponder:
-    """Hands out stored credentials, sealed to the worker that asks, and hides what workers read themselves: all with
-    an entry in the audit.
+    """Sends stored credentials, sealed to the worker that asks, and hides secrets that workers read themselves; each is
+    recorded in the audit.
 
     Attributes:
-        refusals: The sample of refused questions.
+        refusals: A sample of the refused questions, for the audit.
 
     Args:
-        keys: The keys they are encrypted with; ``None`` if this server has no key.
-        offered: What the installation itself offers, as text by lower-case name (``local_postgres``), where no such
-            credential is stored.
+        keys: The keys that encrypt credentials; ``None`` if this server has no key.
+        offered: Credentials that the installation itself offers, as text by lower-case name (``local_postgres``), where
+            no such credential is stored.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SecretsResponder:
         self.refusals = RefusalAudit(audit, clock)
 
     async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
-        """The sealed value, or why it is refused.
+        """Returns the sealed credential, or why it is refused.
 
         Args:
             question: Of a command that is live and was given to this ``pool``.
@@ -81,23 +81,23 @@ class SecretsResponder:
         return answer
 
     async def hide(self, question: HideQuestion, pool: str) -> HideAnswer | None:
-        """See :meth:`HiddenValues.answer`. What is hidden is in the audit before the worker may use it."""
+        """Hides a secret that a worker has read; the audit has it first. See :meth:`HiddenValues.answer`."""
         answer = await self._hidden.answer(question, pool)
         if answer == HideAnswer():
             await self._audit.add(_reading(question, pool, self._clock.now_ms()), AuditedAnswer(200))
         return answer
 
     async def refuse(self, question: SecretQuestion | HideQuestion, pool: str, reason: str, status: int = 403) -> None:
-        """Records in the audit that a worker of this ``pool`` asked and got nothing."""
+        """Records in the audit that a worker of this ``pool`` asked for a secret and got nothing."""
         attempt = _reading(question, pool, self._clock.now_ms())
         await self.refusals.add(Refusal(attempt.principal, attempt, AuditedAnswer(status, audit_text(reason))))
 
     async def names(self) -> frozenset[str]:
-        """Every credential a playbook can name: stored, or offered by the installation."""
+        """Returns every credential name that a playbook can use: stored, or offered by the installation."""
         return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
 
     async def value(self, name: str) -> CredentialValue | None:
-        """A stored value, for this server alone; ``None`` if the name is not stored.
+        """Returns a stored credential, for this server alone; ``None`` if the name is not stored.
 
         Raises:
             NoetlError: it cannot be decrypted.
@@ -108,7 +108,7 @@ class SecretsResponder:
         return value
 
     async def _stored(self, question: SecretQuestion) -> SecretAnswer | None:
-        """The stored value, recorded as used by the execution; ``None`` if the name is not stored."""
+        """Returns the stored credential, sealed, and records its use; ``None`` if the name is not stored."""
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return None
         while (stored := await self._credentials.get(question.name)) is not None:
@@ -118,7 +118,7 @@ class SecretsResponder:
         return None
 
     async def _installations(self, question: SecretQuestion) -> SecretAnswer | None:
-        """What the installation offers by this name, if anything; hidden like what a worker reads itself."""
+        """Returns the credential that the installation offers by this name, if any, and hides it."""
         offered = self._offered.get(question.name.lower())
         if offered is None:
             return None
@@ -133,7 +133,7 @@ class SecretsResponder:
         return nearest(name, await self.names()) or "" if CREDENTIAL_NAME.fullmatch(name) else ""
 
     def _decrypted(self, stored: StoredCredential) -> bytes:
-        """The value as JSON."""
+        """Decrypts a stored credential to JSON."""
         if self._keys is None:
             raise NoetlError(f"no key is configured: set NOETL_CREDENTIAL_KEY for the servers; {KEY_HINT}")
         info = stored.info
@@ -141,7 +141,7 @@ class SecretsResponder:
 
 
 def _reading(question: SecretQuestion | HideQuestion, pool: str, at_ms: int) -> AuditedCall:
-    """A secret that a worker gets from the store or reads itself, as the audit records it: never its value."""
+    """Describes for the audit that a worker gets a secret from the store or reads one itself; never its value."""
     command = question.command
     return AuditedCall(
         at_ms=at_ms,
@@ -163,7 +163,7 @@ def _read(answer: SecretAnswer) -> AuditedAnswer:
 def _sealed(
     question: SecretQuestion, version: int, value: Callable[[], bytes], *, is_operators: bool = False
 ) -> SecretAnswer:
-    """The value for the one who asks, or why there is none."""
+    """Seals the credential to the worker that asks, or says why it is refused."""
     try:
         sealed = seal(value(), question.public_key, subject_of(question, version))
     except NoetlError as error:
@@ -179,7 +179,7 @@ def _refused(question: SecretQuestion, error: NoetlError) -> SecretAnswer:
 async def with_credentials(
     plan: Plan | InvalidPlan, secrets: SecretsResponder | None, grants: Grants | None = None
 ) -> Plan | InvalidPlan:
-    """``plan``, or why it cannot run: its keychain names a credential that does not exist.
+    """Returns ``plan``, or why it cannot run: its keychain names a credential that does not exist.
 
     The database is queried only if the keychain names any. Names that the playbook was not granted are not suggested.
 
@@ -202,7 +202,7 @@ async def with_credentials(
 def missing_credentials(
     keychain: Mapping[str, KeychainPlan], known: Collection[str], file: str = ""
 ) -> list[Diagnostic]:
-    """An error for each entry whose credential is not ``known``. Entries of other kinds are resolved on the worker."""
+    """Returns an error for each keychain entry whose credential is not ``known``; workers resolve other kinds."""
     found = []
     for entry in keychain.values():
         name = _needed_credential(entry)

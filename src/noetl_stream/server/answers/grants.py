@@ -1,4 +1,4 @@
-"""The operator's grants, enforced: before an execution starts, and when a credential or a playbook is asked for."""
+"""Enforces the operator's grants before an execution starts, and when it asks for a credential or a playbook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.settings.grants import EVERYTHING, Grants, Sort
 
 UNGRANTED_KINDS: Final = frozenset({"noop", "wait", "playbook", SECRETS_KIND})
-"""Kinds that reach nothing by themselves; calls and credentials are granted by name."""
+"""Kinds without a grant, since they reach nothing by themselves; calls and credentials are granted by name."""
 
 _WORDS: Final[dict[Sort, str]] = {
     "credentials": "use the credential",
@@ -23,14 +23,14 @@ _WORDS: Final[dict[Sort, str]] = {
 
 
 def refusal(grants: Grants | None, path: str, sort: Sort, name: str) -> str:
-    """Why the playbook at ``path`` may not use ``name``; empty if it may."""
+    """Returns why the playbook at ``path`` may not use ``name``; empty if it may."""
     if grants is None or grants.allows(path, sort, name):
         return ""
     return f"playbook {path} may not {_WORDS[sort]} `{name}`: the operator's grants do not give it that"
 
 
 def granted(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | None) -> Plan | InvalidPlan:
-    """``plan``, or why it may not run: it names what it was not granted.
+    """Returns ``plan``, or why it may not run: it names what it was not granted.
 
     Args:
         caller: The path of the playbook that called it, if any.
@@ -53,7 +53,7 @@ def _problems(plan: Plan, grants: Grants) -> Iterator[Diagnostic]:
 
 
 def _uses(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
-    """What a plan says it uses, with the line. What templates make of names is checked when it is asked for."""
+    """Yields what a plan names that needs a grant, with the line. Names made by templates are checked when used."""
     for entry in plan.keychain.values():
         credential = credential_name(entry.name, entry.kind, entry.settings)
         if credential is not None:

@@ -1,7 +1,7 @@
-"""Values that executions get from outside the credential store: kept, encrypted, so as to be hidden (LANGUAGE §11).
+"""Keeps secrets that executions get from outside the credential store, encrypted, so as to hide them (LANGUAGE §11).
 
-Workers say what they read themselves: their variables and files, tokens, what plugins return, what they keep for a
-whole playbook. Servers add what the installation offers.
+Workers report what they read themselves: their variables and files, tokens, results of plugins, secrets kept for a
+whole playbook. Servers add the credentials that the installation offers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from noetl_stream.sealing.keys import KeyRing, encrypt
 from noetl_stream.sealing.signing import Signer
 
 MAX_HIDDEN_BYTES: Final = 128 * 1024
-"""Of one value, as JSON."""
+"""The most bytes of one hidden value, as JSON."""
 
 MAX_HIDDEN_A_MINUTE: Final = 100
 MINUTE_S: Final = 60.0
 """The period in which a command may have :data:`MAX_HIDDEN_A_MINUTE` values hidden. Further questions wait."""
 
 COMMANDS_COUNTED: Final = 10_000
-"""Questions are counted for this many commands, the last to ask."""
+"""How many commands have their questions counted, the last to ask."""
 
 GIVEN_VERSION: Final = 1
 SERVER: Final = "server"
@@ -42,10 +42,10 @@ class _Asked(NamedTuple):
 
 
 class HiddenValues:
-    """Keeps values with the executions that were given them.
+    """Keeps secrets with the executions that read them.
 
     Args:
-        keys: Encrypt the values. Without a key none is kept, since gateways then hide none.
+        keys: The keys that encrypt values. Without a key none is kept, since gateways then hide none.
     """
 
     def __init__(self, credentials: Credentials, clock: Clock, keys: KeyRing | None) -> None:
@@ -57,11 +57,11 @@ class HiddenValues:
 
     @cached_property
     def _key(self) -> HandoverKey:
-        """What values are sealed to. Most servers never need one."""
+        """The key that workers seal values to. Most servers never need one."""
         return HandoverKey()
 
     async def answer(self, question: HideQuestion, pool: str) -> HideAnswer | None:
-        """Hides what a worker of this ``pool`` has read for a live command; ``None`` if it must ask again later.
+        """Hides a secret that a worker of this ``pool`` has read for a live command; ``None`` if it must ask later.
 
         Raises:
             PayloadRefused: the value is too large, or has a secret that is too short to be hidden.
@@ -82,7 +82,7 @@ class HiddenValues:
         return HideAnswer()
 
     async def hide_offered(self, execution_id: str, name: str, plain: bytes) -> None:
-        """Hides what the installation offers by this name, as JSON. Raises like :meth:`answer`."""
+        """Hides a credential that the installation offers by this name, as JSON. Raises like :meth:`answer`."""
         await self._keep(execution_id, SERVER, name, plain)
 
     async def _keep(self, execution_id: str, giver: str, name: str, plain: bytes) -> None:

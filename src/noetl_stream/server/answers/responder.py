@@ -1,6 +1,6 @@
-"""Answers over NATS: whether a server is alive, whether a request was folded, what workers ask (PROTOCOL §4).
+"""Answers requests over NATS: whether a server is alive or a request was folded, questions of workers (PROTOCOL §4).
 
-It also does for others what only a server may do on NATS: making the queue of a pool, deleting objects.
+On request it also makes the queue of a pool and deletes objects, which only servers may do on NATS.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ANSWERS_AT_ONCE: Final = 64
 """How many questions a server answers at once. More wait."""
 
 Answer = Callable[[list[str], bytes], Awaitable[Any]]
-"""Called with the names in the subject after ``noetl.ask.<what>``, and the body."""
+"""An answering function, called with the names in the subject after ``noetl.ask.<what>``, and the body."""
 
 
 def answering(bus: Bus, answer: Answer) -> Handler:
-    """Replies with the JSON of ``answer``; with ``null`` if a store is unreachable: asked again, another server may
-    answer.
+    """Makes a handler that replies with the JSON of ``answer``; with ``null`` if a store is unreachable: the client
+    asks again, and another server may answer.
     """
 
     async def handle(subject: str, body: bytes, reply: str) -> None:
@@ -51,14 +51,14 @@ def answering(bus: Bus, answer: Answer) -> Handler:
 
 
 class AnswersUnderWay:
-    """Questions that are being answered: one that waits for a store holds up no other."""
+    """The questions that a server is answering: one that waits for a store delays no other."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def each(self, handler: Handler) -> Handler:
-        """Begins ``handler`` with each message, and waits only while too many are under way."""
+        """Wraps ``handler`` so that it runs in a task for each message, and waits only while too many run."""
 
         async def begin(subject: str, body: bytes, reply: str) -> None:
             await self._free.acquire()
@@ -69,7 +69,7 @@ class AnswersUnderWay:
         return begin
 
     async def close(self) -> None:
-        """Ends those that are under way."""
+        """Cancels the running handlers."""
         await end_tasks(list(self._tasks))
 
     async def _handle(self, handler: Handler, subject: str, body: bytes, reply: str) -> None:
@@ -96,7 +96,7 @@ class RequestResponder:
         self._begun = AnswersUnderWay()
 
     async def open(self) -> None:
-        """Starts answering."""
+        """Subscribes to the subjects of requests and questions."""
         bus = self._ports.bus
         answers: dict[str, Answer] = {
             subjects.PING: self._ping,
@@ -120,7 +120,7 @@ class RequestResponder:
         self._subscriptions += await asyncio.gather(*listening)
 
     async def close(self) -> None:
-        """Stops answering, until it is opened again."""
+        """Unsubscribes, and cancels the running handlers, until :meth:`open`."""
         subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             await subscription.close()

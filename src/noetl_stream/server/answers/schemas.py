@@ -16,7 +16,7 @@ from noetl_stream.settings.grants import Grants
 
 
 async def with_schemas(plan: Plan | InvalidPlan, catalog: Catalog, grants: Grants | None) -> Plan | InvalidPlan:
-    """``plan`` with the digests of the schemas it names, or why it cannot run: one is not registered or not granted.
+    """Returns ``plan`` with the digests of its schemas, or why it cannot run: one is not registered or not granted.
 
     The database is queried only if it names any.
 
@@ -42,10 +42,11 @@ def _named(plan: Plan) -> Iterator[tuple[str, int]]:
 
 
 async def _digest_of(text: str, plan: Plan, catalog: Catalog, grants: Grants | None) -> str:
-    """
+    """Looks up the digest of a schema.
+
     Raises:
-        NotFound: it is not registered, or not for this playbook; what is elsewhere is not suggested.
-        UsageError: it is not an address, or an ambiguous one.
+        NotFound: the schema is not registered, or not granted; schemas that are not granted are not suggested.
+        UsageError: the text is no address of a schema, or an ambiguous one.
     """
     address = read_address(text)
     if address is None:

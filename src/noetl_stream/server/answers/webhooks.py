@@ -1,6 +1,7 @@
-"""Verifies deliveries to webhooks: gateways see no secret, they ask a server (LANGUAGE §15 *Trigger*).
+"""Verifies deliveries to webhooks: gateways see no secret and ask a server (LANGUAGE §15 *Trigger*).
 
-To a stranger an unknown webhook and a wrong signature look alike, in words and in time: the same work is done for both.
+An unknown webhook and a wrong signature get the same answer after the same work, so that strangers cannot tell them
+apart.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_
 log = logging.getLogger(__name__)
 
 NOBODYS: Final = Verification(form="hmac", credential="no-such-webhook", header="x-signature")
-"""How a delivery to an unknown webhook is verified: in vain."""
+"""The verification of a delivery to an unknown webhook, which always fails."""
 
 
 class Webhooks:
-    """Verifies deliveries. Without ``secrets``, only those that need none are believed."""
+    """Verifies deliveries to webhooks. Without ``secrets``, only those that need none are accepted."""
 
     def __init__(self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock) -> None:
         self._store = store

@@ -1,1 +1,1 @@
-"""Takes the inputs of executions, kind by kind, and sets aside those that cannot be folded."""
+"""Takes the inputs of executions, kind by kind, and quarantines executions whose inputs cannot be folded."""

@@ -1,4 +1,4 @@
-"""Inputs of schedules, triggers and limits: timers, messages of streams, slots left behind."""
+"""Inputs of schedules, triggers and limits: timers, messages of streams, slots of ended executions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from noetl_stream.server.ticks.tick import inbox_letter
 log = logging.getLogger(__name__)
 
 LEFT_MS: Final = 60_000
-"""A slot of an execution that ended this long ago was left behind."""
+"""How long ago an execution must have ended for a slot that it still holds to be given back."""
 
 
 class DueTimers(InputSource[DueTimer]):
@@ -48,7 +48,7 @@ class DueTimers(InputSource[DueTimer]):
         return ()
 
     async def refuse(self, fold: Fold, one: DueTimer, reason: str) -> None:
-        """Keeps a dead letter that names the aggregate. Its timer stays for the next owner."""
+        """Keeps a dead letter that names the aggregate. Its timer stays for the next owner of the partition."""
         partition = self.partition_of(one)
         item = InboxItem(one.due_ms, partition, one.aggregate_id, codec.encode(one))
         letter = inbox_letter(item, self._parts.waits.now_ms(), reason)
@@ -62,12 +62,12 @@ class DueTimers(InputSource[DueTimer]):
 
 
 class StreamInputs(InputSource[StreamInput]):
-    """What was read of streams for triggers. The readers offer it again until it is folded."""
+    """Messages read from streams for triggers. The readers offer them again until they are folded."""
 
     origin: ClassVar[str] = "own"
 
     async def take(self) -> Sequence[StreamInput]:
-        """The messages that wait. What was found out about a stream is folded at once: nothing in it can be refused."""
+        """Returns the waiting messages of streams. News about a stream is folded at once, since none can be refused."""
         offered = self._parts.streams.offered() if self._parts.streams is not None else []
         seen = [one for one in offered if isinstance(one.fact, StreamSeen)]
         if seen:
@@ -85,9 +85,7 @@ class StreamInputs(InputSource[StreamInput]):
         return ()
 
     async def refuse(self, fold: Fold, one: StreamInput, reason: str) -> None:
-        """Keeps a message as a dead letter; its trigger goes on with the next. Requeued, the letter is an event that is
-        sent again.
-        """
+        """Keeps a message as a dead letter; its trigger goes on. Requeueing the letter sends the event again."""
         partition, at_ms = self.partition_of(one), self._parts.waits.now_ms()
         if isinstance(one.fact, StreamEventRead):
             place = one.fact.place
@@ -131,7 +129,7 @@ class LeftSlots(InputSource[LimitSlotRow]):
         return ()
 
     async def refuse(self, fold: Fold, one: LimitSlotRow, reason: str) -> None:
-        """Keeps nothing: the row of the slot is found again."""
+        """Keeps no dead letter: the row of the slot is found again."""
 
     def execution_of(self, one: LimitSlotRow) -> str:
         return one.limit_id

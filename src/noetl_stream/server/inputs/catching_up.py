@@ -1,5 +1,5 @@
-"""Holds limits back until they know all who hold their slots (ADR 30). After Postgres was restored they do not: first
-every partition has to catch up with EVENTS, and the limit to fold what it is told then.
+"""Holds limits back until they know all holders of their slots (ADR 30): after Postgres was restored, every partition
+first has to catch up with EVENTS, and the limit to fold the messages about its slots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 LOOKS_EVERY_S: Final = 0.5
 
 AT_MOST_S: Final = 600.0
-"""A partition that no server can read stops limits for so long."""
+"""How long a partition that no server can read stops limits, in seconds."""
 
 HELD: Final = str(SlotHeld.__struct_config__.tag)
 
@@ -30,8 +30,8 @@ HELD: Final = str(SlotHeld.__struct_config__.tag)
 class CatchingUp:
     """The partitions whose limits are held back.
 
-    A partition is looked into when the first of its limits is folded after it was taken over or read again. Where
-    there are no limits, this costs nothing.
+    A partition is checked when the first of its limits is folded after it was taken over or read again. Without limits,
+    this costs nothing.
     """
 
     def __init__(self, store: Store, log: EventLog, clock: Clock) -> None:
@@ -40,19 +40,19 @@ class CatchingUp:
         self._clock = clock
         self._caught_up: set[int] = set()
         self._told_by: dict[int, int] = {}
-        """By partition, the last message of the inbox that its limits have to fold first."""
+        """By partition, the last inbox message that its limits have to fold before they give out slots."""
         self._behind_since_s: float | None = None
         self._looks_again_s = float("-inf")
 
     def holds_back(self, aggregate_id: str) -> bool:
-        """Whether this is a limit that may give out nothing yet."""
+        """Returns whether the aggregate is a limit that may give out no slots yet."""
         return is_limit(aggregate_id) and partition_of(aggregate_id) not in self._caught_up
 
     async def look(self, ids: Iterable[str]) -> bool:
-        """Compares Postgres with EVENTS if one of these aggregates is a limit of a partition not looked into yet.
+        """Compares Postgres with EVENTS if one of these aggregates is a limit of a partition that was not checked yet.
 
         Returns:
-            Whether every partition has caught up. The inbox then has all that limits are told: read it again.
+            Whether every partition has caught up. The inbox then has all messages about slots: read it again.
 
         Raises:
             Unreachable: a store is away.
@@ -71,7 +71,7 @@ class CatchingUp:
         return True
 
     def note_read(self, items: Sequence[InboxItem]) -> None:
-        """Notes what was read of the inbox and is folded next."""
+        """Notes the messages that were read of the inbox and are folded next."""
         if not self._told_by:
             return
         is_all = len(items) < MOST_AT_ONCE

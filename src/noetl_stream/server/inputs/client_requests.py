@@ -1,4 +1,4 @@
-"""Client requests the fold does not answer: repeated ones, and those for executions that do not exist (PROTOCOL §1)."""
+"""Client requests that the fold does not answer: repeated ones, and those for unknown executions (PROTOCOL §1)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Bodies = Sequence[tuple[ReportedMessage, ReportedBody]]
 
 
 def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
-    """``bodies`` without those of ``rest``, which a later tick folds."""
+    """Returns ``bodies`` without the messages in ``rest``, which a later tick folds."""
     left = {message.sequence for message in rest}
     return [one for one in bodies if one[0].sequence not in left]
 
 
 def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
-    """``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
+    """Returns ``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
     return [one for one in bodies if not isinstance(one[1], ClientMessage) or signer.is_signed(one[0].body)]
 
 
 async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool = False) -> Bodies:
-    """``bodies`` without requests received before, in this batch or earlier: no request is evaluated twice.
+    """Returns ``bodies`` without requests received before, in this batch or earlier: no request is evaluated twice.
 
     Args:
-        starts_may_repeat: Whether a start may come under the id of an earlier request.
+        starts_may_repeat: Whether a start may have the id of an earlier request.
     """
     if not starts_may_repeat and not any(_is_request(body) for _, body in bodies):
         return bodies
@@ -58,7 +58,7 @@ async def reject_unanswered(
 ) -> None:
     """Answers each request the fold has not answered with a rejection; an existing answer is kept.
 
-    Call it after the fold: by then the first request has begun its execution.
+    Call this after the fold, when the first request has begun its execution.
 
     Args:
         bodies: All requests that were received.
@@ -82,8 +82,8 @@ async def reject_unanswered(
 
 
 async def reject_unreadable(own: Sequence[ReportedMessage], store: Store, tick: PendingTick) -> None:
-    """Answers each request that became a dead letter in this tick, if it can be identified: its client would publish it
-    for ever. An existing answer is kept.
+    """Rejects each request that became a dead letter in this tick, if its ids can be read: else its client would
+    publish it for ever. An existing answer is kept.
     """
     reasons = {letter.source_seq: letter.reason for letter in tick.dead_letters if letter.source == "events"}
     answered = {(row.execution_id, row.request_id) for row in tick.requests}
@@ -98,7 +98,7 @@ async def reject_unreadable(own: Sequence[ReportedMessage], store: Store, tick: 
 
 
 def _key_of(message: ReportedMessage) -> tuple[str, str] | None:
-    """The execution and the id of a request, if it is one to this execution."""
+    """Returns the execution and the id of a request; ``None`` for a message that is no request to its execution."""
     try:
         request = codec.decode_signed_request(message.body)
     except PayloadRefused:
@@ -127,7 +127,7 @@ async def _rejection(body: ClientMessage, cached: CachedExecution | None, store:
 
 
 async def _has_begun(body: Request, cached: CachedExecution, store: Store) -> bool:
-    """Whether this start has begun its execution, which answers it once its playbook is evaluated."""
+    """Returns whether this start has begun its execution, which answers it once its playbook is evaluated."""
     if not cached.is_stub:
         return cached.state is not None and cached.state.request_id == body.request_id
     first = [] if _is_request(body) else await store.events_named(body.execution_id, ["execution.requested"], limit=1)
@@ -136,5 +136,5 @@ async def _has_begun(body: Request, cached: CachedExecution, store: Store) -> bo
 
 
 def _is_request(body: ReportedBody) -> TypeGuard[ClientMessage]:
-    """Whether it may be repeated: it begins no execution."""
+    """Returns whether the message is a request that begins no execution, which may be repeated."""
     return isinstance(body, AggregateRequest) or (isinstance(body, Request) and isinstance(body.fact, ClientRequest))

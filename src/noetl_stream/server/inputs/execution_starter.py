@@ -1,4 +1,4 @@
-"""Starts of executions: the playbook of a request, with all that it needs to run."""
+"""Starts executions: finds the playbook of a request, and all that it needs to run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from noetl_stream.server.ticks.tick import PendingTick
 
 
 class ExecutionStarter:
-    """Adds requested executions to the server's memory."""
+    """Adds requested executions to the memory of the server."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts
         self._executions = parts.executions
 
     async def begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
-        """Adds a requested execution with its playbook; returns the source to store, if any."""
+        """Adds a requested execution with its playbook; returns the playbook to store, if any."""
         known = await self._parts.plans.at_hand(request.digest)
         if known is None:
             self._executions.begin(execution_id, UNLOADED)
@@ -32,7 +32,7 @@ class ExecutionStarter:
         return known.row
 
     async def take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
-        """Gives an execution that was parked for its playbook the loaded one."""
+        """Gives an execution that was parked until its playbook is loaded that playbook."""
         cached, known = self._executions.get(execution_id), recorded.value
         if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
             return
@@ -42,7 +42,7 @@ class ExecutionStarter:
                 tick.playbooks[known.row.digest] = known.row
 
     async def _checked(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
-        """The playbook of a request with everything else it needs; or why it may not run."""
+        """Returns the playbook of a request with everything it needs to run; or why it may not run."""
         ports = self._parts.ports
         grants = ports.grants.current() if ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
@@ -52,7 +52,7 @@ class ExecutionStarter:
         return self._parts.formats.written(await with_credentials(plan, ports.secrets, grants))
 
     async def _caller_of(self, request: ExecutionRequested) -> str | None:
-        """The path of the playbook that called this one; ``None`` if none did."""
+        """Returns the path of the calling playbook; ``None`` if the execution was not called."""
         if request.parent is None:
             return None
         row = await self._parts.ports.store.execution(request.parent.execution_id)

@@ -11,11 +11,11 @@ from noetl_stream.ports.streams.bus import Bus, Subscription
 from noetl_stream.protocol import subjects
 
 MOST_AT_ONCE = 500
-"""How many messages one tick folds."""
+"""How many inbox messages one tick folds."""
 
 
 class Inbox:
-    """Fetches messages. ``nudge`` is called when one has arrived for partitions that ``owns`` accepts."""
+    """Fetches inbox messages. ``nudge`` is called when one has arrived for partitions that ``owns`` accepts."""
 
     def __init__(self, store: Store, bus: Bus, owns: Callable[[int], bool], nudge: Callable[[], None]) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class Inbox:
         self._expected = True
 
     async def open(self) -> None:
-        """Subscribes to nudges."""
+        """Subscribes to notices of new inbox messages."""
         self._subscription = await self._bus.listen(subjects.INBOX, self._on_nudge)
 
     async def close(self) -> None:
@@ -34,11 +34,11 @@ class Inbox:
             await self._subscription.close()
 
     def expect_messages(self) -> None:
-        """Makes the next :meth:`take` query Postgres, nudged or not."""
+        """Makes the next :meth:`take` query Postgres for messages, nudged or not."""
         self._expected = True
 
     async def take(self, partitions: Collection[int]) -> list[InboxItem]:
-        """The messages waiting for these partitions, oldest first; queries Postgres only if some are expected."""
+        """Returns the messages waiting for these partitions, oldest first; queries Postgres only if it expects any."""
         if not (self._expected and partitions):
             return []
         self._expected = False  # before the query: a nudge during it counts for the next
@@ -47,7 +47,7 @@ class Inbox:
         return items
 
     def notify(self, rows: Iterable[InboxRow]) -> None:
-        """Notifies all servers, this one included, of committed messages."""
+        """Notifies all servers, this one included, of committed inbox messages."""
         partitions = sorted({row.partition for row in rows})
         if any(map(self._owns, partitions)):
             self._expected = True

@@ -22,7 +22,7 @@ from noetl_stream.server.ticks.tick import PendingTick, inbox_letter
 
 
 class InboxMessages(InputSource[InboxItem]):
-    """Messages that wait in Postgres, to executions and to aggregates."""
+    """Inbox messages that wait in Postgres, to executions and to aggregates."""
 
     origin: ClassVar[str] = "inbox"
 
@@ -61,7 +61,7 @@ class InboxMessages(InputSource[InboxItem]):
         return rest
 
     async def refuse(self, fold: Fold, one: InboxItem, reason: str) -> None:
-        """Keeps a message as a dead letter; tells whoever waits for an execution that cannot start."""
+        """Keeps a message as a dead letter; notifies the caller or starter of an execution that cannot start."""
         at_ms = self._parts.waits.now_ms()
         if is_aggregate(one.execution_id):
             fold.tick.inbox_folded.append(one.seq)
@@ -87,7 +87,7 @@ class InboxMessages(InputSource[InboxItem]):
             fold.tick.collect(one.execution_id, one.partition, [told])
 
     def restore(self, inputs: Sequence[InboxItem]) -> None:
-        """They are in Postgres still: has them read again soon."""
+        """Makes the inbox read its messages, which are still in Postgres, again soon."""
         self._parts.inbox.expect_messages()
         self._parts.reader.nudge()
 
@@ -108,7 +108,7 @@ class InboxMessages(InputSource[InboxItem]):
             await self._executions.load_freed(message.execution_id)
 
     async def _end_again(self, item: InboxItem, origin: Origin, tick: PendingTick) -> None:
-        """Repeats an execution's end, if any, to an aggregate that started it twice, since Postgres was restored."""
+        """Sends an execution's end again to an aggregate that started it twice, since Postgres was restored."""
         row = await self._parts.ports.store.execution(item.execution_id)
         for status in ENDED:
             if row is not None and row.status == status:

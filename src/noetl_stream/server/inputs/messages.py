@@ -1,4 +1,4 @@
-"""Messages of EVENTS as inputs: what workers report and clients request (PROTOCOL §1, §3)."""
+"""Messages of EVENTS as inputs: reports of workers and requests of clients (PROTOCOL §1, §3)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Messages(InputSource[ReportedMessage]):
         self._starter = ExecutionStarter(parts)
 
     async def take(self) -> Sequence[ReportedMessage]:
-        """The messages that have arrived and are not folded yet; waits for one until a timer is due."""
+        """Returns the messages that have arrived and are not folded yet; waits for one until a timer is due."""
         parts = self._parts
         wait_s = parts.waits.next_in_s(parts.times.housekeeping_s)
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
@@ -56,7 +56,7 @@ class Messages(InputSource[ReportedMessage]):
             return await self._fold(inputs, starts_may_repeat=True)
 
     async def refuse(self, fold: Fold, one: ReportedMessage, reason: str) -> None:
-        """Keeps a message as a dead letter; answers a request."""
+        """Keeps a message as a dead letter; answers a request with a rejection."""
         body = fold.decode(one)
         if body is not None:
             fold.tick.dead_letters.append(message_letter(one, reason))
@@ -72,7 +72,7 @@ class Messages(InputSource[ReportedMessage]):
         return one.execution_id
 
     def partition_of(self, one: ReportedMessage) -> int:
-        """The partition that the subject of a message names, which may differ from its execution's."""
+        """Returns the partition that the subject of a message names, which may differ from its execution's."""
         return one.partition
 
     def _is_next(self, message: ReportedMessage) -> bool:
@@ -80,7 +80,7 @@ class Messages(InputSource[ReportedMessage]):
         return lease is not None and message.sequence > lease.last_seq
 
     def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
-        """How many of these a turn takes: their executions are loaded, and together in memory."""
+        """Returns how many of these messages a turn takes: their executions are loaded, and are in memory together."""
         evicted: set[str] = set()
         for number, message in enumerate(messages):
             if self._executions.is_evicted(message.execution_id):
@@ -115,7 +115,7 @@ class Messages(InputSource[ReportedMessage]):
         return rest
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
-        """Loads what the fold needs: executions, and the playbooks of new ones."""
+        """Loads what the fold of these messages needs: executions, and the playbooks of new ones."""
         executions = self._executions
         ids = {
             message.execution_id

@@ -1,4 +1,4 @@
-"""Inputs that a server finds itself: what states wait for, and commands that the queue has lost."""
+"""Inputs that a server finds itself: timers and values that states wait for, and commands that the queue has lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnInputs(InputSource[Input]):
-    """Timers that are due, and values that were loaded or evaluated."""
+    """Due timers of executions, and values that were loaded or evaluated for them."""
 
     origin: ClassVar[str] = "own"
 
@@ -44,7 +44,7 @@ class OwnInputs(InputSource[Input]):
         return rest
 
     async def refuse(self, fold: Fold, one: Input, reason: str) -> None:
-        """Keeps nothing: the state still waits for the timer or the value, and finds it again when it is resumed."""
+        """Keeps no dead letter: the state still waits for the timer or value, and finds it when it is resumed."""
 
     def restore(self, inputs: Sequence[Input]) -> None:
         self._parts.waits.restore(inputs)
@@ -74,13 +74,13 @@ class LostCommands(InputSource[OwedCommand]):
         return ()
 
     async def refuse(self, fold: Fold, one: OwedCommand, reason: str) -> None:
-        """Keeps nothing: the state still owes the command."""
+        """Keeps no dead letter: the state still owes the command."""
 
     def execution_of(self, one: OwedCommand) -> str:
         return one.execution_id
 
     def _folded(self) -> int:
-        """The sequence up to which all owned partitions are folded."""
+        """Returns the sequence up to which all owned partitions are folded."""
         through = self._parts.reader.folded_through()
         leases = self._parts.ownership
         return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in leases), default=0)

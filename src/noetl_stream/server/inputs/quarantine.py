@@ -1,9 +1,9 @@
-"""Quarantine: one execution is set aside, so that no input of it stops the rest (PROTOCOL §5 *Poison*).
+"""Quarantine: sets aside an execution that cannot be folded, so that its inputs do not stop others (PROTOCOL §5).
 
 A tick that Postgres refuses for its data, or whose values cannot be walked, is folded again in halves, until one input
 is alone. An execution whose journal or playbook cannot be read is set aside when it is loaded. After two crashes of a
-partition its inputs are folded one at a time, and the execution is committed first: the next owner finds the suspect.
-One that is found again and again, while no input of it is folded, is quarantined.
+partition its inputs are folded one at a time, and the name of the execution is committed first: the next owner finds
+the suspect. An execution that is found repeatedly, while no input of it is folded, is quarantined.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ SUSPECTED: Final = f"{SUSPICIONS} servers in a row ended while they folded an in
 UNLOADABLE: Final = f"{SUSPICIONS} servers in a row ended while they loaded it"
 
 CARE_SHARE: Final = 12
-"""A kind of input is folded with care for this part of a lease: all kinds together leave time to renew it."""
+"""The part of a lease for which inputs of one kind are folded one at a time: the rest is for renewing it."""
 
 _Input = TypeVar("_Input")
 
 
 class Quarantine:
-    """Folds inputs so that one execution that cannot be folded is found, and sets it aside."""
+    """Folds inputs so that an execution that cannot be folded is found, and quarantines it."""
 
     def __init__(self, parts: ServerParts, committer: Committer) -> None:
         self._parts = parts
         self._committer = committer
 
     async def fold(self, inputs: Sequence[_Input], source: InputSource[_Input]) -> Sequence[_Input]:
-        """Folds ``inputs``, in as many ticks as it takes; returns those left to a later tick.
+        """Folds ``inputs``, in as many ticks as needed; returns those left to a later tick.
 
         Raises:
             TickRefused: Postgres refuses to write even that an execution is quarantined.
@@ -59,7 +59,7 @@ class Quarantine:
         return await self._with_care(alone, source)
 
     async def _with_care(self, inputs: Sequence[_Input], source: InputSource[_Input]) -> Sequence[_Input]:
-        """Folds each input in a tick of its own, for as long as the leases allow; returns those that are left."""
+        """Folds each input in a tick of its own, for as long as the leases allow; returns the inputs that are left."""
         ownership, clock = self._parts.ownership, self._parts.ports.clock
         until_s = clock.monotonic_s() + self._parts.times.lease_s / CARE_SHARE
         for number, one in enumerate(inputs, start=1):
@@ -79,7 +79,7 @@ class Quarantine:
         return ()
 
     async def set_condemned_aside(self) -> None:
-        """Quarantines executions that owners have died of. One that has not begun is left to :meth:`fold`."""
+        """Quarantines executions that crashed their owners. One that has not begun is left to :meth:`fold`."""
         ownership, executions = self._parts.ownership, self._parts.executions
         for partition, named in list(ownership.condemned.items()):
             execution_id = named.removeprefix(LOADING)
@@ -95,7 +95,7 @@ class Quarantine:
                 ownership.acquit(execution_id)
 
     async def set_unloadable_aside(self) -> None:
-        """Quarantines executions that were found unloadable. Those of other owners are theirs to find."""
+        """Quarantines executions that were found unloadable. Those of other partitions are left to their owners."""
         ownership, executions = self._parts.ownership, self._parts.executions
         found, executions.unloadable = list(executions.unloadable.items()), {}
         for at in range(0, len(found), LOADED_AT_ONCE):
@@ -108,7 +108,7 @@ class Quarantine:
                 await self._committer.commit(fold.tick)
 
     async def _set_deadly_aside(self, partition: int, execution_id: str) -> None:
-        """Quarantines an execution from its row alone: servers have died reading its journal."""
+        """Quarantines an execution by its row alone: servers have crashed reading its journal."""
         ownership, executions = self._parts.ownership, self._parts.executions
         fold = self._parts.new_fold()
         if await executions.load_stub(execution_id):

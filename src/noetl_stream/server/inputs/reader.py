@@ -1,7 +1,8 @@
 """Reads EVENTS for the owned partitions: consumers that feed one queue.
 
-A partition taken over far behind the rest catches up on a reader of its own and delays no other (PROTOCOL §2). A
-partition that returns is read by its new consumer alone: the old one has skipped messages owned by another server.
+A partition that is far behind the rest when it is taken over catches up on a reader of its own and delays no other
+(PROTOCOL §2). A partition that returns is read by its new consumer alone: the old one has skipped messages owned by
+another server.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BATCH_MESSAGES = 512
 MAX_READERS = 4
 
 TAKE_BYTES = 8 * 1024 * 1024
-"""A take ends with the batch that exceeds this: its messages are in memory several times while they are folded."""
+"""The bytes at which :meth:`PartitionReader.take` ends: a fold has its messages in memory several times."""
 
 RESTORED_MESSAGES = 64
 """How many restored messages are returned at once: more of them are probably as costly to fold."""
@@ -26,7 +27,7 @@ RESTORED_MESSAGES = 64
 
 @dataclass(slots=True, eq=False)
 class PartitionConsumer:
-    """One reader, and how many of its batches are still queued."""
+    """A reader of EVENTS, and how many of its batches are still queued."""
 
     reader: EventReader
     task: asyncio.Task[None] | None = None
@@ -35,11 +36,11 @@ class PartitionConsumer:
 
 
 Arrived = tuple[PartitionConsumer, list[ReportedMessage]] | Exception | None
-"""A batch, a reader's error, or ``None`` for a nudge."""
+"""A batch of messages, a reader's error, or ``None`` for a nudge."""
 
 
 class PartitionReader:
-    """All consumers of a server. They fail together: a broken reader surfaces in :meth:`take`."""
+    """Reads the owned partitions with one or more consumers. A broken one surfaces in :meth:`take`."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self._log = log
@@ -53,16 +54,16 @@ class PartitionReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether it reads any partition."""
+        """Whether any partition is read."""
         return bool(self._consumers)
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many consumers as it may have."""
+        """Whether there are as many consumers as allowed."""
         return len(self._consumers) >= MAX_READERS
 
     async def add(self, partitions: Collection[int], after: int) -> None:
-        """Also reads these partitions, from the first message above ``after``."""
+        """Starts reading these partitions too, from the first message above ``after``."""
         consumer = PartitionConsumer(await self._log.open_reader(sorted(partitions), after))
         consumer.task = asyncio.create_task(self._run(consumer))
         self._consumers.append(consumer)
@@ -77,20 +78,20 @@ class PartitionReader:
         await self._close_idle()
 
     def reads(self, partition: int) -> bool:
-        """Whether messages of this partition are returned."""
+        """Returns whether messages of this partition are read."""
         return partition in self._consumer_of
 
     def nudge(self) -> None:
-        """Makes :meth:`take` return early: there is work other than messages."""
+        """Makes :meth:`take` return early, for work that is no message."""
         if self._arrived.empty():
             self._arrived.put_nowait(None)
 
     def restore(self, messages: Sequence[ReportedMessage]) -> None:
-        """Makes :meth:`take` return these again, before all others: the last messages that it returned."""
+        """Makes :meth:`take` return these messages again, before all others. They must be the last that it returned."""
         self._restored = [*messages, *self._restored]
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """The messages that have arrived, fewer if they are large; empty after ``timeout_s`` or earlier.
+        """Returns the messages that have arrived, fewer if they are large; empty after ``timeout_s`` or earlier.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
@@ -116,7 +117,7 @@ class PartitionReader:
         return messages
 
     def folded_through(self) -> dict[int, int]:
-        """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued.
+        """Returns, by partition, the sequence up to which all was returned; only of consumers with nothing queued.
 
         A partition with restored messages is left out.
         """
@@ -129,16 +130,16 @@ class PartitionReader:
 
     @property
     def held_bytes(self) -> int:
-        """The size of the messages that were read and not taken, or restored."""
+        """The bytes of the messages that were read and not taken, or restored."""
         queued = sum(consumer.reader.held_bytes + consumer.queued_bytes for consumer in self._consumers)
         return queued + _size_of(self._restored)
 
     def silent_s(self, now_s: float) -> float:
-        """Seconds since the longest silent reader last received anything."""
+        """Returns the seconds since the longest silent reader last received anything."""
         return max((now_s - consumer.reader.contact_s for consumer in self._consumers), default=0.0)
 
     async def close(self) -> None:
-        """Closes all consumers and drops what they had read."""
+        """Closes all consumers and drops the messages that they had read."""
         consumers, self._consumers = self._consumers, []
         self._consumer_of.clear()
         self._restored = []
@@ -156,7 +157,7 @@ class PartitionReader:
             await _end(idle)
 
     def _set_alarm(self, timeout_s: float) -> None:
-        """Nudges after ``timeout_s`` or earlier. An alarm that is set stays: one for each message would cost more."""
+        """Nudges :meth:`take` after ``timeout_s`` or earlier. A set alarm stays: one for each message would cost more."""
         due_s = self._clock.monotonic_s() + timeout_s
         if self._alarm is not None and not self._alarm.done():
             if self._alarm_s <= due_s:

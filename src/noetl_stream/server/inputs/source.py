@@ -1,4 +1,4 @@
-"""A kind of input of executions: where it comes from, how it is folded, and what is kept of one that cannot be."""
+"""A kind of input of executions: its source, its fold, and the dead letter of one that cannot be folded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InputSource(ABC, Generic[T]):
     """The inputs of one kind.
 
     Attributes:
-        origin: Its label in the metric of folded inputs; ``""`` if they are not counted.
+        origin: The label of the kind in the metric of folded inputs; ``""`` if they are not counted.
     """
 
     origin: ClassVar[str] = ""
@@ -33,37 +33,37 @@ class InputSource(ABC, Generic[T]):
 
     @abstractmethod
     async def take(self) -> Sequence[T]:
-        """The inputs that one turn of the loop folds."""
+        """Returns the inputs that one turn of the loop folds."""
 
     @abstractmethod
     async def fold(self, inputs: Sequence[T]) -> Sequence[T]:
-        """Folds inputs in one tick and commits it; returns those left to a later tick."""
+        """Folds inputs in one tick and commits it; returns the inputs left to a later tick."""
 
     @abstractmethod
     async def refuse(self, fold: Fold, one: T, reason: str) -> None:
-        """Adds to a fold what is kept of an input that cannot be folded."""
+        """Adds the dead letter of an input that cannot be folded, if it has one, to a fold."""
 
     def restore(self, inputs: Sequence[T]) -> None:
-        """Makes :meth:`take` return these again, where it would not do so anyway."""
+        """Makes :meth:`take` return these inputs again, unless it would anyway."""
 
     @abstractmethod
     def execution_of(self, one: T) -> str:
-        """The execution or the aggregate that an input is for."""
+        """Returns the execution or the aggregate that an input is for."""
 
     def partition_of(self, one: T) -> int:
-        """The partition whose cursor an input moves."""
+        """Returns the partition whose cursor an input moves."""
         return partition_of(self.execution_of(one))
 
     def is_misdirected(self, one: T) -> bool:
-        """Whether an input came to another partition than its execution's: that execution is not suspect."""
+        """Returns whether an input came to another partition than its execution's: that execution is not suspect."""
         return self.partition_of(one) != partition_of(self.execution_of(one))
 
     async def commit(self, fold: Fold, partitions: Collection[int] = ()) -> None:
-        """Commits a fold, which fences ``partitions`` in addition to those that it touches.
+        """Commits a fold, which fences ``partitions`` in addition to those of its executions.
 
         Raises:
             PayloadRefused, RequestAnswered: Postgres refuses the tick for its data.
-            JournalConflict: it cannot be committed, and no input is to blame.
+            JournalConflict: the tick cannot be committed, and no input is to blame.
         """
         fold.refuse_oversized()
         try:

@@ -45,7 +45,7 @@ MOST_AT_ONCE = 500
 LOAD_AGAIN_S = 1.0
 
 FEW = 1024
-"""Up to this many stale timers are not worth removing."""
+"""The number of stale timers that are not worth removing."""
 
 _Value = TypeVar("_Value")
 
@@ -147,13 +147,13 @@ class Waits:
         return ready
 
     def restore(self, inputs: Sequence[Input]) -> None:
-        """Makes :meth:`ready` return these again, before all others."""
+        """Makes :meth:`ready` return these inputs again, before all others."""
         if inputs:
             self._loaded = [*inputs, *self._loaded]
             self._nudge()
 
     def __len__(self) -> int:
-        """How many timers are tracked."""
+        """Returns how many timers are tracked."""
         return len(self._due)
 
     def _remove_stale(self, executions: ExecutionCache) -> None:
@@ -172,7 +172,7 @@ class Waits:
         self._prune_above = max(FEW, 2 * len(self._due))
 
     def forget(self) -> None:
-        """Forgets everything; states still owned are tracked again when they are loaded."""
+        """Forgets all timers and values; states still owned are tracked again when they are loaded."""
         self._due.clear()
         self._tracked.clear()
         self._loaded.clear()

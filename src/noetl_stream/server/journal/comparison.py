@@ -1,4 +1,4 @@
-"""Compares what Postgres has committed with what EVENTS holds (PROTOCOL §5)."""
+"""Compares the ticks that Postgres has committed with the records in EVENTS (PROTOCOL §5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STUCK_SHOWN: Final = 20
 
 
 async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[str]:
-    """What is wrong, a line each; empty if nothing is. Servers may run meanwhile.
+    """Returns the disagreements between Postgres and EVENTS, a line each. Servers may run meanwhile.
 
     Raises:
         NotReady: the stream does not exist.

@@ -1,7 +1,7 @@
-"""EVENTS that no longer holds what was folded: noticing it, and reading on from where it still does (PROTOCOL §5).
+"""Notices that EVENTS has lost messages that were folded, and where to read on (PROTOCOL §5).
 
-A cursor may be set too low, because what was folded before is known again: requests by their rows, reports by their
-numbers. It must not be too high, or messages would be passed over. So it is set by the stored times, with a margin.
+A cursor may be set too low, because what was folded before is recognized: requests by their rows, reports by their
+numbers. It must not be too high, or messages would be skipped. So it is set by the stored times, with a margin.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal.records import read_record
 
 MARGIN_MS: Final = 60_000
-"""How much the clocks of two leaders of the stream may differ."""
+"""How much the clocks of two leaders of the stream may differ, in milliseconds."""
 
 FIRST_PIECE: Final = 64
-"""How many messages are searched first, back from a record that cannot be read."""
+"""How many messages are searched first, backwards from a record that cannot be read."""
 
 
 class StreamExtent(NamedTuple):
-    """The sequences that EVENTS holds."""
+    """The first and last sequence in EVENTS."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class StreamExtent(NamedTuple):
         return cls(first, await log.last_sequence())
 
     async def still_holds(self, log: EventLog, last_seq: int, last_ms: int) -> bool:
-        """Whether the message at a cursor is the one that was folded, and none after it is gone."""
+        """Returns whether the message at a cursor is the one that was folded, and none after it is gone."""
         if last_seq > self.last or self.first > last_seq + 1:
             return False
         found = await log.stored_at(last_seq) if last_seq >= self.first else None
@@ -45,7 +45,7 @@ class StreamExtent(NamedTuple):
 
 
 async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamExtent) -> list[Cursor]:
-    """Those of the cursors that EVENTS no longer holds.
+    """Returns the cursors whose messages EVENTS no longer holds.
 
     Raises:
         NotReady: the stream does not exist.
@@ -62,10 +62,9 @@ def _place(cursor: Cursor) -> tuple[int, int]:
 
 
 async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
-    """Sets each lost cursor back to the last message that its partition has certainly folded, and says which records
-    may be lost with those above it. Records under way at once are stored in any order: a tick is certainly recorded if
-    it or a later one has a record stored a minute before anything that may be lost. Errors: as for
-    :func:`lost_cursors`.
+    """Returns, for each lost cursor, the last message that its partition has certainly folded, and which records may be
+    lost with those above it. Records published at once are stored in any order: a tick is certainly recorded if it or a
+    later one has a record stored a minute before anything that may be lost. Errors: as for :func:`lost_cursors`.
     """
     kept: dict[tuple[int, int], tuple[int, int, int]] = {}
     for cursor in lost:
@@ -88,7 +87,8 @@ async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent
 
 
 async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
-    """
+    """Checks that EVENTS belongs to this Postgres.
+
     Raises:
         StreamLost: EVENTS has journal records, and the newest of each partition are all of executions unknown to this
             Postgres. A new stream has none.
@@ -104,7 +104,7 @@ async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
 
 
 async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
-    """Repairs all partitions whose cursor EVENTS no longer holds, whosever stream it is.
+    """Repairs all partitions whose cursor EVENTS no longer holds, even if the stream belongs to another database.
 
     Returns:
         The repairs that were made.
@@ -127,8 +127,8 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
 async def behind_events(
     log: EventLog, store: Store, partitions: Collection[int] | None = None
 ) -> list[tuple[PartitionView, int]]:
-    """The partitions, by default among all, for which EVENTS holds a record of a tick that Postgres has not committed,
-    each with that tick. Servers may run meanwhile. Errors: as for :func:`last_record`.
+    """Returns the partitions, by default among all, for which EVENTS holds a record of a tick that Postgres has not
+    committed, each with that tick. Servers may run meanwhile. Errors: as for :func:`last_record`.
     """
     partitions = range(partition_count()) if partitions is None else partitions
     # A record is published after its commit, so Postgres must be at least as far as records read before it.
@@ -138,7 +138,7 @@ async def behind_events(
 
 
 async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
-    """The newest journal record of the partition that can be read."""
+    """Returns the newest readable journal record of the partition."""
     body = await log.last_decided(partition)
     if body is None or (record := read_record(body)) is not None:
         return None if body is None else record
@@ -146,7 +146,7 @@ async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
 
 
 async def _last_record_through(log: EventLog, partition: int, last: int) -> JournalRecord | None:
-    """The newest journal record of the partition, at or below the sequence ``last``, that can be read."""
+    """Returns the newest readable journal record of the partition, at or below the sequence ``last``."""
     low, high = 1, last
     newest: tuple[int, bytes] | None = None
     while low <= high:
@@ -162,7 +162,7 @@ async def _last_record_through(log: EventLog, partition: int, last: int) -> Jour
 
 
 async def _newest_readable(log: EventLog, partition: int, last: int) -> JournalRecord | None:
-    """The newest record at or below ``last`` that can be read, looked for in ever longer pieces of the stream."""
+    """Returns the newest readable record at or below ``last``, searched in ever longer pieces of the stream."""
     piece = FIRST_PIECE
     while last > 0:
         record, sequence = None, max(0, last - piece)
@@ -177,15 +177,16 @@ async def _newest_readable(log: EventLog, partition: int, last: int) -> JournalR
 
 
 async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:
-    """Treats what is missing at the stream's head as trimmed: nothing can be done about it."""
+    """Treats messages missing at the stream's head as trimmed: they cannot be restored."""
     floor = await cursors.floor()
     if extent.first > floor + 1 or extent.last < floor:
         await cursors.move_floor(floor, max(0, extent.first - 1))
 
 
 async def newest_before(log: EventLog, first: int, last: int, before_ms: int) -> tuple[int, int]:
-    """Sequence and stored time of the newest of these messages stored before then; if none was, the place before the
-    first, and 0. Stored times grow with sequences, give or take :data:`MARGIN_MS`.
+    """Returns sequence and stored time of the newest message from ``first`` to ``last`` that was stored before
+    ``before_ms``; if there is none, the sequence before ``first``, and 0. Stored times grow with sequences, give or
+    take :data:`MARGIN_MS`.
     """
     low, low_ms = max(0, first - 1), 0
     high = last

@@ -1,4 +1,4 @@
-"""Journal records: entries of a journal as messages of EVENTS, and as they are read again (PROTOCOL §1 *Journal*)."""
+"""Journal records: entries of a journal as messages of EVENTS (PROTOCOL §1 *Journal*)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from noetl_stream.ports.streams.event_log import DecidedMessage
 log = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES: Final = 512 * 1024
-"""Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
+"""The size above which journal records are split; a single entry may be larger, up to a few limits of an execution."""
 
 Part = tuple[int, RecordEntry]
-"""An entry, or a part of one, with its position."""
+"""A journal entry, or a part of one, with its position."""
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
     """The tick that records are published for, and their format.
 
-    ``again``: published before, or by an owner that ended before it did.
+    ``again``: the records were published before, or by an owner that ended before it did.
     """
 
     partition: int
@@ -39,7 +39,7 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
 
 
 def parts_of(position: int, entry: RecordEntry, decided_at: int) -> Iterator[Part]:
-    """The entry in several parts if its decisions, the first at ``decided_at``, are too many for one record."""
+    """Yields the entry, in several parts if its decisions, the first at ``decided_at``, are too many for one record."""
     if len(entry.decisions) <= MAX_RECORD_BYTES:
         yield position, entry
         return
@@ -50,7 +50,7 @@ def parts_of(position: int, entry: RecordEntry, decided_at: int) -> Iterator[Par
 
 
 def in_full(row: StoredEntry) -> Iterator[Part]:
-    """A stored entry with its input in full, which may be lost in EVENTS."""
+    """Yields a stored entry with its input in full, which EVENTS may have lost."""
     data = row.data if row.name is None else codec.encode_facts([row.data])
     facts = [fact for fact, _ in codec.decode_facts(data)]
     if row.cause is not None:  # a decision that has a row of its own, in format 1
@@ -71,7 +71,7 @@ def in_full(row: StoredEntry) -> Iterator[Part]:
 
 
 def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: Stamp) -> Iterator[DecidedMessage]:
-    """The records of one execution for one tick, split where they would grow too large."""
+    """Yields the records of one execution for one tick, split where they would grow too large."""
     for first, entries in _cut(parts):
         # An owner may publish a tick again more than once, with what was committed since: the content differs.
         ending = f".{len(entries)}.{through}.again" if stamp.again else ""
@@ -90,7 +90,7 @@ def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: S
 
 
 def _cut(parts: Iterable[Part]) -> list[tuple[int, list[msgspec.Raw]]]:
-    """The entries of each record, with the position of the first."""
+    """Distributes entries over records, each with the position of its first entry."""
     pieces: list[tuple[int, list[msgspec.Raw]]] = []
     size = 0
     for position, entry in parts:
@@ -104,7 +104,7 @@ def _cut(parts: Iterable[Part]) -> list[tuple[int, list[msgspec.Raw]]]:
 
 
 def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
-    """An array of facts as several, each with the positions that it takes."""
+    """Splits an array of facts into several, each with the number of positions that it takes."""
     pieces: list[tuple[int, list[bytes]]] = []
     size = 0
     for fact, raw in codec.decode_facts(facts):
@@ -119,7 +119,7 @@ def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
 
 
 def read_record(body: bytes) -> JournalRecord | None:
-    """The record; ``None`` if it cannot be read: no owner wrote it, and it must stop none."""
+    """Decodes a journal record; ``None`` if it cannot be read: no owner wrote it, and it must stop none."""
     try:
         return codec.decode_record(body)
     except PayloadRefused as refused:

@@ -1,8 +1,8 @@
 """The executions in a server's memory: loaded when first needed, evicted when they have waited longest, dropped when
 ended.
 
-Eviction changes no decision: it happens between ticks, when everything folded is committed, and whoever has an input
-for an execution loads it first. What a server must know of every living execution stays: its timers
+Eviction changes no decision: it happens between ticks, when everything folded is committed, and an execution is loaded
+before an input of it is folded. What a server must know of every living execution stays: its timers
 (:class:`~noetl_stream.server.inputs.waits.Waits`) and the commands that it is owed.
 """
 
@@ -33,15 +33,14 @@ ENDED_KEPT = 20_000
 NO_LABELS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 LOADED_AT_ONCE: Final = 256
-"""How many executions a takeover or a turn loads before memory is trimmed again."""
+"""How many executions a takeover or a turn loads before memory is trimmed."""
 
 MEASURED_FROM: Final = 256 * 1024
-"""Above this, a state that has doubled is measured before others are evicted for it: it may keep little of its journal.
-"""
+"""The bytes above which a state that has doubled is measured before others are evicted for it."""
 
 
 class OwedCommand(NamedTuple):
-    """A command whose end an execution is owed."""
+    """A command whose end an execution is waiting for."""
 
     execution_id: str
     command_id: str
@@ -52,9 +51,9 @@ class OwedCommand(NamedTuple):
 class CachedExecution:
     """One execution in memory. ``at_ms`` is the time of its last fact.
 
-    ``through``: its reported messages up to this sequence are folded, those without effect included. ``values`` are the
-    estimated bytes of memory that its values take: ``measured`` ones, and what its journal has grown by since. At the
-    position ``snapshot_due`` a tick writes a snapshot. ``is_stub``: it is quarantined, and its journal was not read.
+    ``through``: reports up to this sequence are folded, those without effect included. ``values`` are the estimated
+    bytes of memory that its values take: the ``measured`` ones, and the growth of its journal since. At the position
+    ``snapshot_due`` a tick writes a snapshot. ``is_stub``: the execution is quarantined, and its journal was not read.
     ``unloadable``: why its journal cannot be read.
     """
 
@@ -71,7 +70,7 @@ class CachedExecution:
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        """Those of its playbook; none if that cannot be used."""
+        """The labels of the playbook; none if it cannot be used."""
         return self.plan.labels if isinstance(self.plan, Plan) else NO_LABELS
 
     @property
@@ -80,16 +79,16 @@ class CachedExecution:
 
 
 class ExecutionCache:
-    """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch).
+    """Caches executions by id; drops those of a partition when its lease is lost (PROTOCOL §2: memory is per epoch).
 
     Args:
         loaded: Called with every state that is loaded.
-        max_bytes: :meth:`trim` evicts what is above.
+        max_bytes: The bound above which :meth:`trim` evicts.
 
     Attributes:
         size: Estimated bytes of all that is in memory; at most ``max_bytes`` after :meth:`trim`.
         evictions: How many executions were evicted so far.
-        has_stubs: Whether there were any of quarantined executions.
+        has_stubs: Whether there were stubs of quarantined executions.
         unloadable: Why executions cannot be loaded, until they are quarantined for it.
     """
 
@@ -123,12 +122,12 @@ class ExecutionCache:
         return cached.state if cached is not None else None
 
     def assignment(self, execution_id: str, command_id: str) -> Assignment | None:
-        """The owed command, if the execution is in memory and has it."""
+        """Returns the assignment of an owed command, if the execution is in memory and owes it."""
         state = self.state(execution_id)
         return state.assignments.get(command_id) if state is not None else None
 
     def owed(self) -> Iterator[OwedCommand]:
-        """The commands that all executions are owed, in memory or not."""
+        """Yields the commands that all executions are owed, in memory or not."""
         for cached in self._executions.values():
             if cached.state is not None:
                 yield from _owed(cached.state)
@@ -136,15 +135,15 @@ class ExecutionCache:
             yield from commands
 
     def has_ended(self, execution_id: str) -> bool:
-        """Whether it is known to have ended, as far as the cache remembers."""
+        """Returns whether the execution has ended, as far as the cache remembers."""
         return execution_id in self._ended
 
     def is_known(self, execution_id: str) -> bool:
-        """Whether it is in memory or known to have ended."""
+        """Returns whether the execution is in memory or known to have ended."""
         return execution_id in self._executions or execution_id in self._ended
 
     def is_evicted(self, execution_id: str) -> bool:
-        """Whether it lives, and must be loaded before anything is folded into it."""
+        """Returns whether the execution lives and is not in memory: it must be loaded before an input is folded."""
         return execution_id in self._evicted
 
     @property
@@ -153,7 +152,7 @@ class ExecutionCache:
         return len(self._evicted)
 
     def begin(self, execution_id: str, plan: Plan | InvalidPlan | Unloaded) -> CachedExecution:
-        """Adds an execution whose request is about to be folded."""
+        """Adds an execution whose start is about to be folded."""
         cached = CachedExecution(None, plan, snapshot_due=self._snapshots.every)
         self._put(execution_id, cached)
         if self._newest is not None:
@@ -166,14 +165,14 @@ class ExecutionCache:
         self._ended.put(execution_id, True)
 
     def grow(self, execution_id: str, size: int) -> None:
-        """Counts what a tick has added to a journal, in bytes of memory."""
+        """Counts the growth of a journal in a tick, in bytes of memory."""
         cached = self._executions.get(execution_id)
         if cached is not None:
             cached.values += size
             self.size += size
 
     def snapshots_due(self, states: Iterable[Execution]) -> list[SnapshotRow]:
-        """The snapshots that the tick of these states writes."""
+        """Returns the snapshots that the tick of these states writes."""
         rows = []
         for state in states:
             cached = self._executions.get(state.execution_id)
@@ -185,9 +184,9 @@ class ExecutionCache:
         return rows
 
     def trim(self) -> None:
-        """Evicts what has waited longest since its last fact, until nine tenths of the bound are left.
+        """Evicts executions, the longest without a fact first, until nine tenths of the bound are left.
 
-        Call it between ticks. An execution that looks into something stays: its value is on the way.
+        Call this between ticks. An execution that looks into a value stays: the value is being loaded.
         """
         if self.size <= self.max_bytes:
             return
@@ -207,7 +206,7 @@ class ExecutionCache:
             self.evictions += 1
 
     async def reload(self, execution_ids: Collection[str]) -> None:
-        """Reads these executions again: their tick was refused."""
+        """Reads these executions again, since their tick was refused."""
         for execution_id in execution_ids:
             self._drop(execution_id)
         await self.load(execution_ids)
@@ -232,7 +231,7 @@ class ExecutionCache:
         return len(self._executions)
 
     async def load(self, execution_ids: Iterable[str]) -> None:
-        """Loads those executions from Postgres that are not in memory; of quarantined ones only a stub."""
+        """Loads executions from Postgres that are not in memory; of quarantined ones only a stub."""
         unknown = [key for key in execution_ids if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
@@ -260,8 +259,8 @@ class ExecutionCache:
         return execution_id in self._executions
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
-        """Loads the executions of these partitions that are owed a command or look into something, after a takeover.
-        The others are loaded when something comes for them, as if they had been evicted.
+        """Loads the executions of these partitions that are owed a command or look into a value, after a takeover. The
+        others are loaded when an input of theirs comes, as if they had been evicted.
         """
         newest, live, resting = await asyncio.gather(
             self._store.newest_execution(),
@@ -278,8 +277,8 @@ class ExecutionCache:
             self.trim()
 
     async def look_at(self, execution_id: str) -> CachedExecution | None:
-        """The execution, for reading only: an evicted one as it was committed, without keeping it. ``None`` for an
-        evicted one that is quarantined.
+        """Returns the execution, for reading only: an evicted one as it was committed, without keeping it in memory.
+        ``None`` for an evicted one that is quarantined.
         """
         found: list[CachedExecution] = []
         if execution_id in self._evicted:
@@ -293,8 +292,8 @@ class ExecutionCache:
         return self._executions.get(execution_id) or (found[0] if found else None)
 
     def _is_new(self, execution_id: str) -> bool:
-        """Whether it cannot have a row: its id is above all that existed at the last takeover, and only this owner has
-        begun executions of its partitions since.
+        """Returns whether the execution cannot have a row: its id is above all that existed at the last takeover, and
+        only this owner has begun executions of its partitions since.
         """
         return self._newest is not None and execution_id > self._newest
 
@@ -309,8 +308,8 @@ class ExecutionCache:
                 self._loaded(loaded.state)
 
     async def _set_aside(self, row: ExecutionRow, found: Unloadable) -> None:
-        """Adds what takes nothing: the server quarantines it in its next turn. One that is quarantined already can be
-        cancelled, and tells whoever waits for it.
+        """Adds a stub for an execution that cannot be loaded: the server quarantines it in its next turn. One that is
+        quarantined already can be cancelled, which notifies its caller.
         """
         if row.status != "quarantined":
             self.unloadable[row.execution_id] = found.reason

@@ -1,4 +1,4 @@
-"""What a rerun reuses of its original (LANGUAGE §9 *Rerun*)."""
+"""Reads the inputs that a rerun reuses of its original (LANGUAGE §9 *Rerun*)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE: Final = 4
 
 
 class Originals:
-    """Reads the journals of originals, which may belong to partitions of other servers."""
+    """Reads the journals of originals of reruns, which may belong to partitions of other servers."""
 
     def __init__(self, store: Store, log: EventLog, plans: PlanCache) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Originals:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def inputs_of(self, execution_id: str, rerun: ExecutionRequested) -> tuple[Sequence[Fact], KnownPlaybook]:
-        """The inputs that start a rerun, and its playbook: see :func:`~noetl_stream.engine.rerun.reuse`.
+        """Returns the inputs that start a rerun, and its playbook: see :func:`~noetl_stream.engine.rerun.reuse`.
 
         Raises:
             Unreachable: a store is unreachable, or Postgres has yet to catch up with EVENTS.

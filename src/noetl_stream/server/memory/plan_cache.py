@@ -33,14 +33,14 @@ class KnownPlaybook(NamedTuple):
 
 
 def bounded(plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
-    """``plan`` for a new execution, unless its path fits no index: its sender has not checked it."""
+    """Returns ``plan`` for a new execution, unless its path is too long for an index: clients may not check it."""
     if isinstance(plan, InvalidPlan) or len(plan.path) <= MAX_PATH_CHARS:
         return plan
     return InvalidPlan(f"`metadata.path` has {len(plan.path)} characters; the limit is {MAX_PATH_CHARS}", [])
 
 
 class PlanCache:
-    """Looks a digest up in memory, then in Postgres, then in the object store, where clients upload it.
+    """Caches playbooks by digest. Misses are read from Postgres, then from the object store, where clients upload.
 
     Args:
         limits: The operator's limits, which a playbook may lower.
@@ -58,11 +58,11 @@ class PlanCache:
         self._loads: SharedLoads[str, KnownPlaybook] = SharedLoads()
 
     def get(self, digest: str) -> KnownPlaybook | None:
-        """The cached playbook, if any."""
+        """Returns the cached playbook, if any."""
         return self._known.get(digest)
 
     async def at_hand(self, digest: str) -> KnownPlaybook | None:
-        """As :meth:`load`; ``None`` if that takes long, or a store is unreachable."""
+        """Loads a playbook like :meth:`load`; ``None`` if that takes long, or a store is unreachable."""
         known = self._known.get(digest)
         if known is not None:
             return known
@@ -74,7 +74,7 @@ class PlanCache:
             return None
 
     async def load(self, digest: str) -> KnownPlaybook:
-        """The playbook, or why it cannot run. An unknown digest is not cached: it may be uploaded later.
+        """Loads a playbook, or returns why it cannot run. An unknown digest is not cached: it may be uploaded later.
 
         Raises:
             Unreachable: a store is unreachable.
@@ -83,7 +83,7 @@ class PlanCache:
         return known or await self._loads.get(digest, lambda: self._load(digest))
 
     async def close(self) -> None:
-        """Ends what is still being loaded."""
+        """Cancels the loading of playbooks."""
         await self._loads.close()
 
     async def _load(self, digest: str) -> KnownPlaybook:

@@ -1,6 +1,6 @@
-"""Loads states from Postgres: the last snapshot, and the journal after it. Says which snapshots a tick writes.
+"""Loads states from Postgres: the last snapshot, and the journal after it. Decides which snapshots a tick writes.
 
-A snapshot is a cache (PROTOCOL §5 *Snapshots*): one that is unusable is deleted, and the whole journal is replayed.
+A snapshot is a cache (PROTOCOL §5 *Snapshots*): an unusable one is deleted, and the whole journal is replayed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ ENTRIES_AT_ONCE: Final = 5_000
 """How many journal entries are in memory during a replay, of all executions together."""
 
 SNAPSHOT_EVERY: Final = 1_000
-"""A snapshot is due when a journal has this many more facts than at the last one."""
+"""How many facts a journal grows by until the next snapshot is due."""
 
 BYTES_PER_FACT: Final = 100
-"""A large state is kept less often, so that snapshots take no more space than the journal."""
+"""The bytes of a snapshot per fact until the next: snapshots take no more space than the journal."""
 
 
 class LoadedState(NamedTuple):
-    """A state as of the end of its journal.
+    """An execution's state as of the end of its journal.
 
     Attributes:
-        size: About how much memory its values take.
+        size: The estimated bytes of memory that its values take.
         snapshot_due: The position from which a tick writes a snapshot.
     """
 
@@ -56,7 +56,7 @@ class LoadedState(NamedTuple):
 
 
 class Unloadable(NamedTuple):
-    """Why an execution cannot go on, on no server. ``state`` is as of the end of its journal, if that can be read."""
+    """Why no server can go on with an execution. ``state`` is as of the end of its journal, if that can be read."""
 
     reason: str
     state: Execution | None = None
@@ -64,7 +64,7 @@ class Unloadable(NamedTuple):
 
 @dataclass(slots=True)
 class _Base:
-    """A state on its way to the end of its journal."""
+    """A state that is being replayed to the end of its journal."""
 
     row: ExecutionRow
     state: Execution | None = None
@@ -81,7 +81,8 @@ class _Base:
 
 
 class Snapshots:
-    """
+    """Reads and writes snapshots of states.
+
     Args:
         every: How many facts a journal grows between two snapshots.
 
@@ -98,7 +99,7 @@ class Snapshots:
         self.thrown_away = 0
 
     async def load(self, rows: Sequence[ExecutionRow]) -> AsyncIterator[tuple[ExecutionRow, LoadedState | Unloadable]]:
-        """The states of living executions, in no particular order.
+        """Loads the states of living executions, in no particular order.
 
         Raises:
             NotReady: a newer version has written a journal, or a playbook does not compile here.
@@ -121,7 +122,7 @@ class Snapshots:
                         yield base.row, await self._loaded(base)
 
     def take(self, state: Execution) -> tuple[SnapshotRow | None, int]:
-        """A snapshot, or ``None`` if it has none; and the position from which the next is due."""
+        """Takes a snapshot of a state, or ``None`` if it cannot be stored; and the position where the next is due."""
         try:
             body = encode_state(state)
         except PayloadRefused as error:
@@ -143,7 +144,7 @@ class Snapshots:
         return max(self.every, size // BYTES_PER_FACT)
 
     async def _bases(self, rows: Sequence[ExecutionRow]) -> dict[str, _Base]:
-        """What each state is replayed from: its snapshot, or nothing."""
+        """Returns what each state is replayed from: its snapshot, or nothing."""
         bases = {row.execution_id: _Base(row, snapshot_due=self.every) for row in rows}
         long = [row.execution_id for row in rows if row.position >= self.every]
         found: Mapping[str, SnapshotRow] = await self._store.snapshots(long) if long else {}
@@ -160,9 +161,10 @@ class Snapshots:
         return bases
 
     async def _read(self, row: SnapshotRow, execution: ExecutionRow) -> Execution:
-        """
+        """Decodes a snapshot and compares it with the journal, by sample.
+
         Raises:
-            SnapshotUnusable: it is damaged, or disagrees with the journal.
+            SnapshotUnusable: the snapshot is damaged, or disagrees with the journal.
         """
         if row.position > execution.position:
             raise SnapshotUnusable(f"it is at {row.position}, and the journal ends at {execution.position}")

@@ -1,4 +1,4 @@
-"""The stub of an execution whose journal is not read: servers may have died reading it (PROTOCOL §5)."""
+"""The stub of an execution whose journal is not read: servers may have crashed reading it (PROTOCOL §5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 
 async def stub_of(row: ExecutionRow, store: Store) -> Execution:
-    """What the row says of the state. It owes nothing and waits for nothing: it is quarantined, or about to be."""
+    """Returns a state made of the execution's row alone. It owes and awaits nothing."""
     is_set_aside = row.status == "quarantined"
     return Execution(
         row.execution_id,

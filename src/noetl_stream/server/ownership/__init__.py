@@ -1,1 +1,1 @@
-"""Leases partitions and brings what a new owner needs into memory."""
+"""Leases partitions and loads their executions into memory."""

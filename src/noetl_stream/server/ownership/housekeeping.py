@@ -1,4 +1,4 @@
-"""Periodic work between ticks: leases and what they bring into memory, idle cursors, fair share, reconcile."""
+"""Periodic work between ticks: leases and the memory of their partitions, idle cursors, fair share, reconcile."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from noetl_stream.server.ticks.reconcile import Reconciler
 log = logging.getLogger(__name__)
 
 UPKEEP: Final = 0
-"""The owner of this partition does what one server does for all."""
+"""The partition whose owner does the upkeep of the stores for all servers."""
 
 LOOK_AFTER: Final = 5
-"""Round trips to wait after finding no free partition, so that looking does not hold up folding."""
+"""Round trips to wait after finding no free partition, so that taking partitions does not delay folding."""
 
 
 class PartitionAssignment:
@@ -46,7 +46,7 @@ class PartitionAssignment:
         self.changed = False
 
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
-        """Loads newly leased partitions, makes good what is lost of them, and reads them from their cursors."""
+        """Loads newly leased partitions, repairs what they have lost, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
         await self.forget({lease.id for lease in taken})  # they may have been lost, unnoticed, since they were loaded
         self._parts.publications.forget({lease.id for lease in taken})
@@ -62,7 +62,7 @@ class PartitionAssignment:
         self.changed = True
 
     async def _load(self, partitions: Collection[int]) -> None:
-        """Loads the executions of these partitions: where owners have died, one at a time, each recorded first, and
+        """Loads the executions of these partitions: where owners have crashed, one at a time, each recorded first, and
         none that is condemned (PROTOCOL §5 *Poison*).
         """
         ownership, executions = self._parts.ownership, self._parts.executions
@@ -83,7 +83,7 @@ class PartitionAssignment:
         self._parts.waits.track_timers([row for row in timers if not is_aggregate(row.execution_id)])
 
     async def release(self, partitions: Collection[int]) -> None:
-        """Releases these leases once everything published for them is acknowledged."""
+        """Releases these leases once all their publications are acknowledged."""
         await self._parts.publications.drain(self._parts.times.lease_s / 3)
         await self._parts.ownership.release(partitions, self._committer.published(partitions))
         self._parts.counts.released += len(partitions)
@@ -103,10 +103,11 @@ class PartitionAssignment:
         self._parts.ownership.leave(found.partition, self._clock.monotonic_s())
 
     async def give_up_lost(self) -> None:
-        """Gives up partitions whose last folded message EVENTS has lost; they are repaired, and taken over again.
+        """Gives up partitions whose last folded message EVENTS has lost: they are repaired, and may be taken over
+        again.
 
         Raises:
-            StreamLost: EVENTS is another database's.
+            StreamLost: EVENTS belongs to another database.
         """
         lost = await self._parts.ownership.give_up_lost()
         if lost:
@@ -114,7 +115,7 @@ class PartitionAssignment:
             await self.forget(lost)
 
     async def look_into_refused(self) -> None:
-        """Finds out why the queue has refused commands: partitions are lost, or the queue has lost what it held."""
+        """Finds out why the queue has refused commands: partitions are lost, or the queue has lost its fences."""
         refused = self._parts.publications.fenced_off
         lost = await self._parts.ownership.fence_again(refused)
         if lost:
@@ -130,7 +131,7 @@ class PartitionAssignment:
         """Opens one reader for all owned partitions, from the committed cursors.
 
         Raises:
-            StreamLost: EVENTS is another database's.
+            StreamLost: EVENTS belongs to another database.
         """
         await self._parts.reader.close()
         self.read_since_s = self._clock.monotonic_s()
@@ -143,7 +144,7 @@ class PartitionAssignment:
             self.changed = True
 
     async def reconnect(self) -> None:
-        """Reopens the reader, and publishes what EVENTS may have lost meanwhile."""
+        """Reopens the reader, and publishes records that EVENTS may have lost meanwhile."""
         await self.reopen()
         await self._recovery.publish_owed(list(self._parts.ownership))
 
@@ -193,14 +194,14 @@ class PartitionAssignment:
         await self.reopen()
 
     async def _made_good(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
-        """Makes good what is lost; returns the leases that are left."""
+        """Repairs what the partitions of these leases have lost; returns the leases that are left."""
         behind = await self._recovery.make_good(leases)
         self._parts.executions.forget_partitions(behind)
         return [lease for lease in leases if lease.id not in behind]
 
 
 class Housekeeping:
-    """Runs jobs at intervals; :meth:`run` does those that are due."""
+    """Runs the periodic jobs of a server; :meth:`run` does those that are due."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Keeps a server's leases, in tasks of their own: a slow tick costs none (PROTOCOL §7 *Renewal apart from work*)."""
+"""Renews a server's leases in tasks of their own: a slow tick loses none (PROTOCOL §7 *Renewal apart from work*)."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from noetl_stream.server.assembly import ServerParts
 log = logging.getLogger(__name__)
 
 ROUND_TRIPS: Final = 20
-"""A lease lasts at least this many round trips."""
+"""The length of a lease, in round trips at least."""
 
 MEASUREMENTS: Final = 5
-"""A round trip is the median of this many, so that a single slow answer changes nothing."""
+"""How many measurements a round trip is the median of, so that a single slow answer changes nothing."""
 
 RENEWALS: Final = 3
 """How often a lease is renewed while it lasts."""
 
 ATTEMPTS: Final = 12
-"""How often it is tried after a failure."""
+"""How often a renewal is tried while a lease lasts, after a failure."""
 
 PATIENCE: Final = 1 / 2
 """The part of a lease that its renewal may take: ten round trips, if the lease is as short as possible."""
 
 GIVE_BACK_AFTER: Final = 2 / 3
-"""A lease that could not be renewed for this part of its length is given back."""
+"""The part of a lease after which it is given back, if it could not be renewed."""
 
 SAID_ABOVE: Final = 1.25
-"""A lease that becomes longer or shorter by this factor or more is logged."""
+"""The factor by which a lease must become longer or shorter to be logged."""
 
 
 class RoundTrips:
-    """What a round trip to each store takes, in seconds."""
+    """Round-trip times to each store, in seconds."""
 
     def __init__(self) -> None:
         self._taken: dict[str, deque[float]] = {}
@@ -52,12 +52,12 @@ class RoundTrips:
 
     @property
     def longest_s(self) -> float:
-        """The slowest store's; 0 before the first measurement."""
+        """The round-trip time of the slowest store; 0 before the first measurement."""
         return max(self.medians_s.values(), default=0.0)
 
     @property
     def medians_s(self) -> dict[str, float]:
-        """By store."""
+        """The median round-trip times by store."""
         return {store: median(taken) for store, taken in self._taken.items()}
 
     def __str__(self) -> str:
@@ -65,13 +65,13 @@ class RoundTrips:
 
 
 class PartitionLeaseKeeper:
-    """Says that this server is alive, measures round trips, renews the leases, and gives them back if that fails.
+    """Announces this server, measures round trips, renews the leases, and gives them back if that fails.
 
-    Only the server's loop changes what it owns: it drops what :meth:`take_lost` returns.
+    Only the server's loop changes which partitions it owns: it drops those that :meth:`take_lost` returns.
 
     Attributes:
-        is_restoring: Whether the loop is getting its stores back. Other servers do not count on it meanwhile.
-        abstains_until_s: Until then (monotonic) it takes over nothing, as it hears nothing from EVENTS.
+        is_restoring: Whether the loop is reconnecting to its stores. Other servers do not count on it meanwhile.
+        abstains_until_s: Until then (monotonic) the server takes over no partition, since nothing comes from EVENTS.
     """
 
     def __init__(self, parts: ServerParts) -> None:
@@ -90,7 +90,7 @@ class PartitionLeaseKeeper:
 
     @property
     def lease_s(self) -> float:
-        """How long a lease lasts."""
+        """The length of a lease, in seconds."""
         return min(max(self._parts.times.lease_s, ROUND_TRIPS * self.round_trips.longest_s), LONGEST_LEASE_S)
 
     @property
@@ -99,11 +99,11 @@ class PartitionLeaseKeeper:
         return self._clock.monotonic_s() - self._renewed_s > self.lease_s
 
     async def open(self) -> None:
-        """Measures for the first time.
+        """Measures the first round trips, and learns the formats of other servers.
 
         Raises:
             Unreachable: a store does not answer.
-            NotReady: a server lives that cannot read what this one writes.
+            NotReady: a living server cannot read the formats that this one writes.
         """
         await self._learn_formats()
         for _ in range(2):  # connects, and prepares the statements, which takes longer
@@ -112,7 +112,7 @@ class PartitionLeaseKeeper:
         await asyncio.gather(self._ask_clock(), self._reach_nats())
 
     async def run(self) -> None:
-        """Keeps leases until it is cancelled."""
+        """Renews leases until cancelled."""
         tasks = [asyncio.create_task(self._appear()), asyncio.create_task(self._renew_in_time())]
         try:
             await asyncio.gather(*tasks)
@@ -120,17 +120,17 @@ class PartitionLeaseKeeper:
             await end_tasks(tasks)
 
     async def leave(self) -> None:
-        """Tells the others that this server has released its leases and ends."""
+        """Tells other servers that this one has released its leases and ends."""
         self._parts.ports.bus.send(subjects.SERVERS, self._parts.ports.capabilities.farewell(self._parts.owner))
         with contextlib.suppress(NoetlError):  # then it counts until its time has run out
             await self._store.appear(self._parts.owner, __version__, self._parts.formats.reads, 0)
 
     def note_contact(self) -> None:
-        """Notes that the server's loop is reading EVENTS, though not with a reader of its partitions."""
+        """Notes that the server's loop is reading EVENTS, though not with the reader of its partitions."""
         self._heard_s = self._clock.monotonic_s()
 
     def take_lost(self) -> set[int]:
-        """The partitions that this server has lost or given back since the last call; it owns them no longer."""
+        """Returns the partitions that this server has lost or given back since the last call, and owns no longer."""
         lost, self._lost = self._lost, []
         ownership = self._parts.ownership
         gone = {id for id, epoch in lost if (lease := ownership.get(id)) is not None and lease.epoch == epoch}
@@ -139,7 +139,7 @@ class PartitionLeaseKeeper:
         return gone
 
     async def _appear(self) -> None:
-        """Lets other servers know that this one is alive, and measures how far NATS is."""
+        """Tells other servers regularly that this one is alive, and measures the round trip to NATS."""
         measured_s = self._clock.monotonic_s()
         while True:
             now_s = self._clock.monotonic_s()
@@ -167,7 +167,7 @@ class PartitionLeaseKeeper:
         """Renews the leases, but only while their partitions are read (PROTOCOL §2 *Reading*).
 
         Returns:
-            ``False``: try again soon.
+            Whether the leases need no earlier renewal; ``False``: try again soon.
         """
         held = self._parts.ownership.epochs()
         if held and self._is_silent(now_s):
@@ -199,7 +199,7 @@ class PartitionLeaseKeeper:
         return True
 
     async def _give_back(self, held: Sequence[tuple[int, int]]) -> bool:
-        """Returns whether Postgres recorded it: any server that reaches it may then take them, this one included."""
+        """Gives leases back; returns whether Postgres recorded it. Any server may then take them, this one included."""
         self._silences = 0
 
         async def give_back() -> bool:
@@ -217,7 +217,7 @@ class PartitionLeaseKeeper:
         return False
 
     def _complain(self, text: str) -> None:
-        """Logs it, unless it was the last complaint since a renewal."""
+        """Logs a warning, unless it was the last one since a renewal."""
         if text != self._complaint:
             log.warning("%s", text)
             self._complaint = text
@@ -232,7 +232,7 @@ class PartitionLeaseKeeper:
         return now_s - self._heard_s > self._parts.times.silence_s + ROUND_TRIPS * self.round_trips.longest_s
 
     def _note_contact(self, now_s: float) -> None:
-        """Nothing is heard between two readers; before the first, nothing need be."""
+        """Notes when EVENTS was last heard. Between two readers nothing is heard; before the first, nothing need be."""
         if not len(self._parts.ownership):
             self._heard_s = now_s
         elif self._parts.reader.is_open:
@@ -244,7 +244,7 @@ class PartitionLeaseKeeper:
         self.round_trips.add("Postgres", self._clock.monotonic_s() - asked_s)
 
     async def _learn_formats(self) -> None:
-        """Says which formats this server reads, and asks which the others do."""
+        """Records which formats this server reads, and learns those of the other servers."""
         formats = self._parts.formats
         formats.learn(await self._store.appear(self._parts.owner, __version__, formats.reads, self.lease_s))
 

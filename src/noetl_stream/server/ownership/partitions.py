@@ -28,37 +28,37 @@ from noetl_stream.server.journal.lost_stream import (
 log = logging.getLogger(__name__)
 
 PRESENCE_S = 1.5
-"""A server silent for this long no longer counts for the fair share. Others take no partition that it still leases."""
+"""How long a server may be silent and still count for the fair share. Others take no partition that it still leases."""
 
 ALIVE_S = 3.0
-"""A server heard of within this time has not died. One that died and lost its lease was silent for longer: a lease
-lasts 6 s or more, renewed every third of it.
+"""How long ago a server must have been heard of to count as alive. One that crashed and lost its lease was silent for
+longer: a lease lasts 6 s or more, renewed every third of it.
 """
 
 LEFT_S = 30.0
-"""How long a server does not take back a partition that it has left to a newer one."""
+"""How long a server does not take a partition again that it has left to a newer server."""
 
 CAREFUL_FROM = 2
-"""After this many crashes of a partition its inputs are folded one at a time."""
+"""The number of crashes of a partition after which its inputs are folded one at a time."""
 
 SOUND_AFTER = 16
-"""After this many turns that fold something of it without a crash a partition is sound again."""
+"""The number of turns that fold inputs of a partition without a crash, after which it is sound again."""
 
 LOADING: Final = "load "
 """Prefixes the id of an execution that is being loaded; once condemned, it is not loaded again."""
 
 SUSPICIONS = 3
-"""How many crashes in a row must find an execution suspect before it is quarantined."""
+"""How many crashes in a row must suspect an execution before it is quarantined."""
 
 
 class PartitionOwnership:
     """The leases of one owner, kept up to date with the ticks it commits.
 
     Attributes:
-        unsound: The partitions whose owners have died, with the turns until they count as sound again.
-        fences: By partition, the fence of the queue that its commands are issued under.
-        condemned: By partition, the execution to quarantine: owners have died repeatedly while folding it, or loading
-            it, marked by :data:`LOADING`.
+        unsound: The partitions whose owners have crashed, with the turns until they count as sound again.
+        fences: By partition, the queue's fence under which its commands are issued.
+        condemned: By partition, the execution to quarantine: owners have crashed repeatedly while folding it, or
+            loading it, marked by :data:`LOADING`.
     """
 
     def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue) -> None:
@@ -92,23 +92,23 @@ class PartitionOwnership:
         self._peers[owner] = now_s
 
     def record_departure(self, owner: str) -> None:
-        """Records that a server has ended, so that nobody waits for its silence to share out what it has released."""
+        """Records that a server has ended, so that its released partitions are shared out at once."""
         self._peers.pop(owner, None)
 
     def fair_share(self, now_s: float) -> int:
-        """How many partitions each live server should own, rounded up."""
+        """Returns how many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
         self._peers = {name: at_s for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S}
         return -(-partition_count() // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
 
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
-        """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
+        """Takes over up to ``limit`` free partitions. Those that a frozen owner holds locked are free soon afterwards.
 
-        Those whose last folded message EVENTS no longer holds are repaired instead (PROTOCOL §5 *A lost tail*): they
-        can be taken over again.
+        Partitions whose last folded message EVENTS no longer holds are repaired instead (PROTOCOL §5 *A lost tail*):
+        they can be taken over again.
 
         Raises:
-            StreamLost: EVENTS is another database's; the leases are released first.
+            StreamLost: EVENTS belongs to another database; the leases are released first.
         """
         if limit <= 0:
             return []
@@ -121,7 +121,7 @@ class PartitionOwnership:
         return await self._adopt(taken)
 
     def is_careful(self, partition: int) -> bool:
-        """Whether inputs of this partition are folded one at a time."""
+        """Returns whether inputs of this partition are folded one at a time."""
         lease = self._owned.get(partition)
         return lease is not None and lease.crashes >= CAREFUL_FROM
 
@@ -139,7 +139,7 @@ class PartitionOwnership:
             await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
 
     async def note_loading(self, execution_id: str) -> None:
-        """Records that this execution is being loaded, alone. What was loaded before it is not suspect.
+        """Records that this execution is being loaded, alone. Executions loaded before it are not suspect.
 
         Raises:
             Fenced: the lease is lost.
@@ -149,7 +149,7 @@ class PartitionOwnership:
         await self._store.set_folding(self.owner, lease.id, lease.epoch, marked, True)
 
     async def note_loaded(self, partition: int) -> None:
-        """Records that all is loaded.
+        """Records that all executions of the partition are loaded.
 
         Raises:
             Fenced: the lease is lost.
@@ -161,11 +161,11 @@ class PartitionOwnership:
         return self.condemned.get(partition_of(execution_id)) in (name, f"{LOADING}{name}")
 
     def acquit(self, execution_id: str) -> None:
-        """Forgets that it is condemned: it is quarantined, or what it was asked is refused."""
+        """Removes an execution from the condemned ones: it is quarantined, or its request is refused."""
         self.condemned.pop(partition_of(execution_id), None)
 
     async def reload(self) -> Sequence[PartitionLease]:
-        """Forgets everything and reads this owner's leases again, after a failed tick. Until then they are renewed."""
+        """Reads this owner's leases again, after a failed tick. Until then they are renewed."""
         owned = await self._store.owned(self.owner)
         if left := [lease for lease in owned if lease.id in self._left]:
             await self._give_back(left)
@@ -177,7 +177,7 @@ class PartitionOwnership:
         return leases
 
     def epochs(self) -> list[tuple[int, int]]:
-        """The leases, as ``(partition, epoch)``."""
+        """Returns the leases, as ``(partition, epoch)``."""
         return _epochs(self._owned.values())
 
     def forget(self, partition: int) -> None:
@@ -201,7 +201,7 @@ class PartitionOwnership:
             await self._store.give_back(self.owner, _epochs(gone), ticks)
 
     def advance(self, moved: Mapping[int, tuple[int, int]], published: Mapping[int, int]) -> list[PartitionAdvance]:
-        """The fence of a tick that moves these partitions' cursors to ``(sequence, stored ms)``, in id order."""
+        """Returns the fence of a tick that moves these partitions' cursors to ``(sequence, stored ms)``, by id."""
         leases = [self._owned[partition] for partition in sorted(moved)]
         return [
             PartitionAdvance(
@@ -217,7 +217,7 @@ class PartitionOwnership:
         ]
 
     def lower_published(self, ticks: Mapping[int, int]) -> None:
-        """Notes that EVENTS has records of these partitions only up to these ticks; their next tick commits it."""
+        """Notes that EVENTS has records of these partitions only up to these ticks; their next tick commits that."""
         for partition, tick in ticks.items():
             self._owned[partition] = replace(self._owned[partition], published_tick=tick)
 
@@ -243,17 +243,17 @@ class PartitionOwnership:
             self.condemned.pop(sound, None)
 
     def turn_ended(self) -> None:
-        """Counts a turn of the partitions that folded something in it."""
+        """Counts a turn for the unsound partitions that folded an input in it."""
         if self._grown:
             self.unsound = {id: left - (id in self._grown and left > 0) for id, left in self.unsound.items()}
             self._grown.clear()
 
     async def give_up_lost(self) -> set[int]:
-        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them, along
-        with partitions that turn out to be lost to another server.
+        """Repairs the partitions whose last folded message EVENTS no longer holds, and forgets them. Returns them, with
+        partitions that turn out to be lost to another server.
 
         Raises:
-            StreamLost: EVENTS is another database's.
+            StreamLost: EVENTS belongs to another database.
         """
         lost = await self._repair_lost(self._owned.values())
         for partition in lost:
@@ -261,8 +261,8 @@ class PartitionOwnership:
         return lost
 
     async def fence_again(self, partitions: Collection[int]) -> set[int]:
-        """Looks at Postgres after the queue has refused commands of these partitions. Those that have another owner are
-        forgotten and returned; for the others the queue has lost the fence, and gets it again.
+        """Renews fences after the queue has refused commands of these partitions. Those that have another owner are
+        forgotten and returned; for the others the queue had lost the fence.
         """
         owned = set(_epochs(await self._store.owned(self.owner)))
         looked_at = [lease for partition in partitions if (lease := self._owned.get(partition)) is not None]
@@ -273,8 +273,8 @@ class PartitionOwnership:
         return lost
 
     async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
-        """Fences the queue for these partitions. Returns them, except those with a later fence there: they are given
-        back, since Postgres must have lost an epoch, and takeovers count up to a later one.
+        """Fences the queue for these partitions. Returns their leases, except those with a later fence there: they are
+        given back, since Postgres must have lost an epoch, and takeovers count up to a later one.
         """
         fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
         behind = [lease for lease in leases if lease.id not in fences]
@@ -325,7 +325,7 @@ class PartitionOwnership:
         return {cursor.partition for cursor in lost}
 
     async def _still_owned(self, partitions: Collection[int]) -> set[int]:
-        """Those that no other server took unnoticed: it may have moved on, and EVENTS may be trimmed up to there."""
+        """Returns the partitions that no other server took: it may have moved on, and EVENTS be trimmed up to there."""
         views = await self._store.read_partitions(partitions)
         return {view.id for view in views if view.owner == self.owner}
 

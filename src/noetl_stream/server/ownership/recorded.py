@@ -1,6 +1,6 @@
-"""What EVENTS holds of executions: their inputs, and the entries of their journals by position (PROTOCOL §1 *Journal*).
+"""Reads executions from EVENTS: their inputs, and the entries of their journals by position (PROTOCOL §1 *Journal*).
 
-At a hole in the positions the rest is left to the fold, which advances over the inputs not yet used.
+After a hole in the positions the rest is left to the fold, which advances over the inputs not yet used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_AT_ONCE: Final = 512
 
 
 class RecordedEntry(NamedTuple):
-    """An entry with its inputs, the facts of one message; or further decisions of the entry before, without inputs."""
+    """A journal entry with its inputs, the facts of one message; without inputs, decisions of the entry before."""
 
     inputs: list[Input]
     decisions: list[Fact]
@@ -45,11 +45,11 @@ class RecordedEntry(NamedTuple):
 
 
 class RecordedExecution:
-    """One execution.
+    """The inputs and journal records of one execution.
 
     Attributes:
-        inputs: Its requests and reports by id, each with the messages that brought it.
-        through: Its inputs up to this sequence are folded into the entries that were read.
+        inputs: Requests and reports by id, each with the messages that brought it.
+        through: Inputs up to this sequence are folded into the entries that were read.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class RecordedExecution:
         self._used: set[str] = set()
 
     def add_input(self, message: ReportedMessage, body: Request | Report | UnreadableCommand) -> None:
-        """Adds an input, which may have come before."""
+        """Adds an input, which may have been added before."""
         if isinstance(body, UnreadableCommand):
             self._unreadable.append(message.sequence)
             return
@@ -71,7 +71,7 @@ class RecordedExecution:
         self._records.append(record)
 
     def entries(self, after: int) -> Iterator[RecordedEntry]:
-        """The entries of the journal above this position, in order, up to the first hole."""
+        """Yields the journal entries above this position, in order, up to the first hole."""
         found, ends = self._by_position()
         position = after + 1
         while (entry := found.get(position)) is not None and entry.inputs:
@@ -84,21 +84,21 @@ class RecordedExecution:
         self.through = max((through for last, through in ends if last < position), default=0)
 
     def unfolded(self) -> Iterator[int]:
-        """The sequences of its inputs that the entries so far do not show to be folded."""
+        """Yields the sequences of the inputs that no entry so far shows to be folded."""
         for identity, (messages, _) in self.inputs.items():
             if messages[0].sequence > self.through and identity not in self._used:
                 yield messages[0].sequence
         yield from (sequence for sequence in self._unreadable if sequence > self.through)
 
     def passed_over(self) -> list[Request]:
-        """Its requests that were folded and are in no entry: they were refused or redundant."""
+        """Returns the requests that were folded and are in no entry: they were refused or redundant."""
         bodies = ((one, body) for identity, ((one, *_), body) in self.inputs.items() if identity not in self._used)
         return [body for one, body in bodies if isinstance(body, Request) and one.sequence <= self.through]
 
     def _by_position(self) -> tuple[dict[int, RecordedEntry], list[tuple[int, int]]]:
-        """Each entry by its position, and last position and ``through`` of each record.
+        """Returns each entry by its position, and last position and ``through`` of each record.
 
-        Where histories diverge, because Postgres lost what was published late, the later owner's wins.
+        Where histories diverge, because Postgres lost ticks that were published late, the later owner's wins.
         """
         found: dict[int, RecordedEntry] = {}
         ends: list[tuple[int, int]] = []
@@ -120,7 +120,7 @@ class RecordedExecution:
         return found, ends
 
     def _resolved(self, raw: msgspec.Raw, through: int) -> RecordedEntry | None:
-        """The entry with its inputs; ``None`` if they are in a message not among :attr:`inputs`, or cannot be read."""
+        """Returns the entry with its inputs; ``None`` if they are not among :attr:`inputs`, or cannot be read."""
         try:
             return self._read(codec.decode_entry(raw), through)
         except (PayloadRefused, ValueError):
@@ -147,17 +147,18 @@ class RecordedPartition:
     """The executions of one partition.
 
     Attributes:
-        tick, epoch: The highest of its records.
-        asked: The requests to aggregates, which no journal has.
+        tick, epoch: The highest of the partition's records.
+        asked: The requests to aggregates, which are in no journal.
     """
 
     def __init__(self, messages: Iterable[ReportedMessage], after_tick: int) -> None:
-        """
+        """Reads the messages of a partition.
+
         Args:
             after_tick: Records of ticks up to this one are left out.
 
         Raises:
-            NotReady: a newer server has written some.
+            NotReady: a newer server has written some of the records.
         """
         self.executions: dict[str, RecordedExecution] = {}
         self.tick = self.epoch = 0
@@ -170,7 +171,7 @@ class RecordedPartition:
                 self._add_input(message)
 
     def unfolded(self, *, asked: bool) -> int | None:
-        """The sequence of the first input that still has to be folded; ``None`` if there is none.
+        """Returns the sequence of the first input that still has to be folded; ``None`` if there is none.
 
         Args:
             asked: Whether requests to aggregates are to be folded again, and answered once.
@@ -205,11 +206,11 @@ class RecordedPartition:
 
 
 async def read_partition(log: EventLog, partition: int, after: int) -> list[ReportedMessage]:
-    """The messages of a partition above this sequence, inputs and records, up to the last there is now.
+    """Reads the messages of a partition above this sequence, inputs and records, up to the present end.
 
     Raises:
         Unreachable: NATS is away, or the stream missing.
-        ReaderBroken: it may have missed messages.
+        ReaderBroken: the reader may have missed messages.
     """
     last = await log.last_of(partition)
     if last <= after:

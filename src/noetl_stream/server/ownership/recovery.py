@@ -1,5 +1,5 @@
-"""What a new owner makes good before it folds (PROTOCOL §5): records that were not published, or lost with a tail of
-EVENTS, are published again; a Postgres that is behind EVENTS catches up from its records.
+"""Repairs partitions before a new owner folds them (PROTOCOL §5): records that were not published, or lost with a tail
+of EVENTS, are published again; a Postgres that is behind EVENTS catches up from its records.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from noetl_stream.server.ticks.tick import Input, PendingTick, refused
 log = logging.getLogger(__name__)
 
 TICK_BYTES: Final = 2 * 1024 * 1024
-"""A restoring tick ends with the entry that exceeds this, while enough ticks are left."""
+"""The bytes at which a restoring tick ends, while enough ticks are left."""
 
 JOURNALS_AT_ONCE: Final = 50
 """How many executions' entries are read at once, to be published again."""
@@ -57,8 +57,8 @@ UNKNOWN_ANSWER: Final = Rejection(
 class Restored(NamedTuple):
     """What a partition got from EVENTS: how many executions and entries.
 
-    ``starters`` are the schedules and triggers that EVENTS mentions but that were not restored, by path, ``None`` for
-    those that were deleted; ``origins`` the kinds of what has started executions, by path.
+    ``starters`` are the schedules and triggers in EVENTS that were not restored, by path, ``None`` for deleted ones;
+    ``origins`` the kinds of the starters of executions, by path.
     """
 
     executions: int = 0
@@ -68,7 +68,7 @@ class Restored(NamedTuple):
 
 
 class Recovery:
-    """Works on partitions whose lease was just taken; nothing of them is read or folded yet."""
+    """Repairs partitions whose lease was just taken, before they are read or folded."""
 
     def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
         self._parts = parts
@@ -78,15 +78,15 @@ class Recovery:
         self._log = parts.ports.log
 
     async def publish_owed(self, leases: Collection[PartitionLease]) -> None:
-        """Publishes the records of ticks that are committed and that EVENTS may lack, with their inputs in full.
+        """Publishes the records of committed ticks that EVENTS may lack, with their inputs in full.
 
-        Their commands are not published: those that are still owed are issued by reconcile.
+        Their commands are not published: reconcile issues those that are still owed.
         """
         await self._publish_owed(leases, await self._last_records(leases))
 
     async def make_good(self, leases: Collection[PartitionLease]) -> dict[int, Restored]:
-        """Publishes what is owed. Restores what was published but Postgres lacks, entry by entry, and adopts the ticks
-        of EVENTS: this releases the partitions concerned, which can be taken over again.
+        """Publishes owed records. Restores published entries that Postgres lacks, and adopts the ticks of EVENTS: this
+        releases the partitions concerned, which can be taken over again.
 
         Returns:
             What was restored, by partition.
@@ -107,7 +107,7 @@ class Recovery:
 
     async def restore(self, leases: Collection[PartitionLease]) -> list[Restored]:
         """Fills partitions of an empty Postgres. Schedules and triggers are lost with the old one. Requests to them are
-        not folded again: they would start what was due since then, if what it needs happens to exist.
+        not folded again: they would start executions that were due since then.
         """
         return [await self._catch_up(lease, anew=True) for lease in leases if await self._log.last_of(lease.id)]
 
@@ -143,9 +143,7 @@ class Recovery:
     async def _recorded_ticks(
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
     ) -> dict[int, int]:
-        """Per partition, the tick up to which EVENTS has the records: all that is published, unless records stored
-        below the cursor are lost.
-        """
+        """Returns, by partition, the tick up to which EVENTS has the records, unless stored ones are lost."""
         published = self._committer.published({lease.id for lease in leases})
         ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
         if bare := [id for id, tick in published.items() if tick and last[id] is None]:
@@ -156,8 +154,8 @@ class Recovery:
         return {id: min(tick, ticks[id]) for id, tick in published.items()}
 
     async def _lower(self, recorded: Mapping[int, int]) -> None:
-        """Commits that EVENTS lacks records, before a record of a later tick is published: that would hide the rest
-        from the next owner, should this one not get to it.
+        """Commits that EVENTS lacks records, before a record of a later tick is published: that would hide the gap from
+        the next owner, if this one ends before it is filled.
         """
         published = self._committer.published(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
@@ -208,7 +206,7 @@ class _Restoring:
     """Writes the entries of one partition's executions unchanged, in ticks of its owner.
 
     Args:
-        ticks: How many ticks it may take: before the last, the partition is still behind EVENTS for a successor.
+        ticks: How many ticks restoring may take: before the last, the partition is still behind EVENTS for a successor.
     """
 
     def __init__(self, parts: ServerParts, committer: Committer, lease: PartitionLease, ticks: int) -> None:
@@ -245,7 +243,7 @@ class _Restoring:
         self.restored = Restored(self.restored.executions + bool(count), self.restored.entries + count)
 
     async def flush(self) -> None:
-        """Commits what was added."""
+        """Commits the restored entries."""
         tick, self._tick, self._bytes = self._tick, PendingTick(), 0
         known = await self._store.answered([(row.execution_id, row.request_id) for row in tick.requests])
         tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
@@ -266,7 +264,7 @@ class _Restoring:
         return self._executions.begin(execution_id, known.plan)
 
     def _add(self, cached: CachedExecution, execution_id: str, entry: RecordedEntry) -> bool:
-        """Adds an entry; returns whether it follows from what is there."""
+        """Adds an entry; returns whether it follows the last one."""
         position = (cached.state.position if cached.state is not None else 0) + entry.width
         steps = list(_steps(cached.state, execution_id, entry))
         if steps[-1].after is None or steps[-1].after.position != position:
@@ -294,7 +292,7 @@ class _Restoring:
         return True
 
     def _collect(self, execution_id: str, after: Execution, effects: Sequence[Effect]) -> None:
-        """Collects the rows that follow. Messages to other executions are sent again: they recognize repeats."""
+        """Collects the rows of effects. Messages to other executions are sent again: receivers recognize repeats."""
         rows = [one for one in effects if not isinstance(one, IssueCommand | StopWorkers | WithdrawCommand)]
         self._tick.collect(execution_id, self._partition, rows)
         for effect in rows:
@@ -306,7 +304,7 @@ class _Restoring:
                 self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
 
     def _recall(self, state: Execution) -> None:
-        """Reminds the aggregate that started an execution of it."""
+        """Tells the aggregate that started an execution that it did."""
         if state.origin is not None:
             self.origins[state.origin.path] = state.origin.kind
             fact = StartedBefore(state.execution_id)
@@ -314,7 +312,7 @@ class _Restoring:
             self._tick.send(SendMessage(state.position, message), state.execution_id, 0)
 
     def _recall_slot(self, execution_id: str, fact: Fact, position: int) -> None:
-        """Tells a limit that it has given out a slot."""
+        """Tells a limit that a slot of it is held."""
         if isinstance(fact, SlotGranted):
             held = SlotHeld(fact.key, execution_id, fact.step_run_id, fact.slot_id)
             message = AggregateMessage(aggregate_id("limit", fact.key), held, AGGREGATES_FORMAT)
@@ -327,14 +325,14 @@ class _Restoring:
             self._tick.answer(fact.request_id, execution_id, answer, position, push=False)
 
     def answer_passed_over(self, requests: Iterable[Request | AggregateRequest]) -> None:
-        """Answers requests that are not folded again; the first of several with one id."""
+        """Answers requests that are not folded again, once for each id."""
         for request in {(one.execution_id, one.request_id): one for one in requests}.values():
             answer = refused(request.execution_id, UNKNOWN_ANSWER)
             self._tick.answer(request.request_id, request.execution_id, answer, IN_NO_JOURNAL, push=False)
 
 
 class _Step(NamedTuple):
-    """One input of an entry, and what follows from it."""
+    """One input of an entry, with its decisions and the states before and after."""
 
     given: Input
     decisions: list[Fact]

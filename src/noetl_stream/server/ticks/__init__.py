@@ -1,1 +1,1 @@
-"""Folds inputs into ticks, commits them and publishes what follows."""
+"""Folds inputs into ticks, commits them and publishes their records and commands."""

@@ -1,4 +1,4 @@
-"""Commits a tick: the fenced transaction, then everything that is published after it (PROTOCOL §2)."""
+"""Commits a tick: the fenced transaction, then the messages that are published after it (PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Committer:
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, partitions: Collection[int] = ()) -> None:
-        """Commits what the fold collected and moves the cursors, then publishes journal records and commands.
+        """Commits the collected tick and moves the cursors, then publishes journal records and commands.
 
         Args:
             partitions: Fences these in addition to those that the tick touches.
 
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
-            TickRefused: Postgres refuses it for its data; nothing was written.
+            TickRefused: Postgres refuses the tick for its data; nothing was written.
             RequestAnswered: a request has an answer already; nothing was written.
         """
         advances = await self.write(tick, partitions)
@@ -61,7 +61,7 @@ class Committer:
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
-        """Commits a tick; publishing, if any, is up to the caller. As for :meth:`commit`."""
+        """Commits a tick without publishing anything. As for :meth:`commit`."""
         self._publications.settle()
         fenced = tick.partitions.union(partitions)
         moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in fenced}
@@ -121,12 +121,12 @@ class Committer:
             await self.commit(tick)
 
     def published(self, partitions: Collection[int]) -> dict[int, int]:
-        """``published_tick`` of each, as its cursor stands."""
+        """Returns the ``published_tick`` of each partition at its present cursor."""
         leases = {partition: self._ownership.get(partition) for partition in partitions}
         return self._published({id: lease.last_seq if lease is not None else 0 for id, lease in leases.items()})
 
     def _published(self, through: Mapping[int, int]) -> dict[int, int]:
-        """``published_tick`` of each partition with this cursor."""
+        """Returns the ``published_tick`` of each partition with this cursor."""
         found = {}
         for partition, sequence in through.items():
             lease = self._ownership.get(partition)
@@ -161,7 +161,7 @@ class Committer:
             self._parts.inbox.notify(tick.inbox)
 
     def _claim_answer(self, execution_id: str, run: RunId) -> bytes:
-        """The tick is committed: what it cannot be told does not run, and is issued again until it fails."""
+        """Returns the answer to a claim. A command that cannot be sent is issued again until it fails."""
         try:
             return codec.encode(answer_claim(self._executions.state(execution_id), run))
         except VALUE_FAULTS as error:

@@ -1,6 +1,4 @@
-"""Tells triggers on ends of executions that one has ended, in the tick in which it ends. Triggers on streams are loaded
-together with them.
-"""
+"""Notifies triggers on ends of executions, in the tick of an end. Triggers on streams are loaded with them."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from noetl_stream.playbook.trigger.matching import concerns
 from noetl_stream.ports.stores.aggregates import AggregateStore
 
 READ_EVERY_S: Final = 2.0
-"""How long after its registration a trigger may miss an end."""
+"""How often triggers are read: for this long a new one may miss an end, in seconds."""
 
 PAGE: Final = 500
 MOST: Final = 1_000
@@ -36,7 +34,7 @@ class EndTriggers:
     """The triggers on ends of executions, as last read.
 
     Attributes:
-        on_streams: Those on streams of NATS, by id.
+        on_streams: The triggers on streams of NATS, by id.
     """
 
     def __init__(self, store: AggregateStore) -> None:
@@ -46,7 +44,7 @@ class EndTriggers:
         self.on_streams: dict[str, TriggerState] = {}
 
     async def refresh(self, now_s: float, every_s: float = READ_EVERY_S) -> bool:
-        """Reads them again if they were read longer ago than ``every_s``; returns whether it has.
+        """Reads the triggers again if they were read longer ago than ``every_s``; returns whether it did.
 
         Raises:
             Unreachable: the database is away.
@@ -72,11 +70,11 @@ class EndTriggers:
     def told(
         self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again_since_ms: int | None = None
     ) -> Iterator[AggregateMessage]:
-        """The messages to triggers about an execution that ended at ``at_ms``. A called execution counts as a part of
-        its caller, and no trigger is told of what it started itself.
+        """Yields the messages to triggers about an execution that ended at ``at_ms``. A called execution counts as a
+        part of its caller, and no trigger is notified of executions that it started itself.
 
         Args:
-            again_since_ms: Set if it had ended before Postgres was restored: the time, by EVENTS, it was restored to.
+            again_since_ms: Set if the end precedes a restoration of Postgres: the time, by EVENTS, it was restored to.
                 Triggers newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
         """
         if not self._known or after.parent is not None:

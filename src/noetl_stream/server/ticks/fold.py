@@ -1,4 +1,4 @@
-"""The fold: inputs in, a pending tick out. One fact at a time, in stream order, without awaiting anything.
+"""The fold: turns inputs into a pending tick, one fact at a time, in stream order, without awaiting anything.
 
 Every input takes the same path: decoded, advanced by the engine, recorded with its decisions, its effects collected. A
 rejected input is answered here: a request with its rejection, a worker with an order to stop or start over.
@@ -70,20 +70,20 @@ from noetl_stream.server.ticks.tick import (
 log = logging.getLogger(__name__)
 
 MAX_COMMAND_BYTES = 3 * 1024 * 1024
-"""A larger command is not sent: NATS must accept messages of 4 MiB (``max_payload``), and headers need room too."""
+"""The largest command that is sent: NATS accepts messages of 4 MiB (``max_payload``), and headers need room too."""
 
 TICK_OPERATIONS: Final = 10_000
-"""How much work in templates one tick takes up; the inputs that are left are folded by the next."""
+"""How much work in templates one tick does; the next one folds the inputs that are left."""
 
 FREEING: Final = (CancelRequested, ResumeRequested)
-"""What a quarantined execution takes."""
+"""The requests that a quarantined execution accepts."""
 
 IN_NO_JOURNAL = 0
 """The position of a request that changes nothing."""
 
 
 class Fold:
-    """The fold of one tick: updates cached executions, and collects in ``tick`` what is to be written and sent."""
+    """The fold of one tick: updates cached executions, and collects in ``tick`` the rows and messages."""
 
     def __init__(
         self, executions: ExecutionCache, capabilities: Capabilities, formats: Formats, ends: EndTriggers
@@ -97,14 +97,14 @@ class Fold:
 
     @property
     def is_full(self) -> bool:
-        """Whether templates have taken up the tick."""
+        """Whether templates have used up the tick."""
         return self._operations >= TICK_OPERATIONS
 
     def decode(self, message: ReportedMessage) -> ReportedBody | None:
-        """The message; ``None`` if it cannot be folded and becomes a dead letter.
+        """Decodes a message; ``None`` if it cannot be folded and becomes a dead letter.
 
         Raises:
-            NewerFormat: a newer server reads it.
+            NewerFormat: a newer server can read the message.
         """
         try:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
@@ -125,7 +125,7 @@ class Fold:
         return None
 
     def _too_new(self, message: ReportedMessage, written: int) -> str:
-        """Why this server cannot read a message of a format that no server is known to read; ``""`` if it can."""
+        """Returns why this server cannot read a message of a format that no known server reads; ``""`` if it can."""
         reads = self._formats.reads
         if written <= reads:
             return ""
@@ -134,13 +134,13 @@ class Fold:
         return f"it has format {written}, this server reads up to {reads}: put it back after an upgrade"
 
     def _turn_away(self, message: ReportedMessage, report: Report, reason: str) -> None:
-        """Answers a claim whose capability does not hold. Its copy leaves the queue, and reconcile issues another."""
+        """Refuses a claim whose capability does not hold. Its copy leaves the queue, and reconcile issues another."""
         pool = sender_of(message.subject).pool
         if pool and self._capabilities.pool_of(report) is None and _ids_valid(report):
             self.tick.drops.append((claim_answer(pool, report.run), Drop(reason)))
 
     def _not_allowed(self, message: ReportedMessage, body: ReportedBody) -> str:
-        """Why its sender may not say this: of another kind, or not given the command; ``""`` if it may."""
+        """Returns why the sender may not send this message, by its kind or its capability; ``""`` if it may."""
         sender = sender_of(message.subject)
         if isinstance(body, ClientMessage):
             return "workers make no requests: its subject is for reports" if sender.pool else ""
@@ -156,10 +156,10 @@ class Fold:
         return ""
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
-        """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way.
+        """Decodes an inbox message; ``None`` if it becomes a dead letter. It is deleted either way.
 
         Raises:
-            NewerFormat: a newer server has written it.
+            NewerFormat: a newer server has written the message.
         """
         message, refusal = None, ""
         try:
@@ -175,7 +175,7 @@ class Fold:
         return message
 
     def messages(self, bodies: Sequence[tuple[ReportedMessage, ReportedBody]]) -> int:
-        """Folds reported messages until the tick is full. Returns how many it has folded."""
+        """Folds reported messages until the tick is full; returns how many were folded."""
         for number, (message, body) in enumerate(bodies, start=1):
             self.message(message, body)
             if self.is_full:
@@ -183,7 +183,7 @@ class Fold:
         return len(bodies)
 
     def message(self, message: ReportedMessage, body: ReportedBody) -> None:
-        """Folds a message; one to an aggregate is left to the aggregates."""
+        """Folds a message; requests to aggregates are left to the aggregates."""
         if isinstance(body, AggregateRequest):
             return
         cached = self._executions.get(message.execution_id)
@@ -200,7 +200,7 @@ class Fold:
             self._fold_request(cached, message, body)
 
     def _set_aside(self, message: ReportedMessage, report: Report) -> None:
-        """Keeps what a worker reports on a quarantined execution; tells the worker to stop."""
+        """Keeps a worker's report on a quarantined execution as a dead letter; tells the worker to stop."""
         if (pool := self._capabilities.pool_of(report)) is not None:
             self.tick.claims.append((claim_answer(pool, report.run), message.execution_id, report.run))
         stop = Stop(message.execution_id, [report.run.command_id], QUARANTINED, report.run.nonce)
@@ -210,7 +210,7 @@ class Fold:
     def _give_up_unreadable(
         self, cached: CachedExecution | None, message: ReportedMessage, body: UnreadableCommand
     ) -> None:
-        """Keeps a command that no worker could read, and fails its step run, if the pool is the one it was given to."""
+        """Keeps a command that no worker could read, and fails its step run, if it was given to this pool."""
         self.tick.dead_letters.append(unreadable_letter(message, body))
         assignment = self._executions.assignment(message.execution_id, body.command_id)
         if cached is None or assignment is None or not isinstance(cached.plan, Plan) or cached.state is None:
@@ -221,7 +221,7 @@ class Fold:
             self.own_input(message.execution_id, RecordedFact(fact, at_ms=message.at_ms))
 
     def inbox_message(self, item: InboxItem, message: InboxMessage, at_ms: int) -> None:
-        """Folds a message between executions; one to a quarantined execution becomes a dead letter."""
+        """Folds an inbox message; one to a quarantined execution becomes a dead letter."""
         state = self._executions.state(message.execution_id)
         if state is not None and state.quarantined and not isinstance(message.fact, FREEING):
             self.tick.dead_letters.append(inbox_letter(item, at_ms, QUARANTINED))
@@ -231,7 +231,8 @@ class Fold:
     def own_input(self, execution_id: str, recorded: RecordedFact) -> None:
         """Folds an input that did not come through EVENTS: timer, inbox, reference, reconcile.
 
-        A quarantined execution takes only those that free it: its state waits for the others again afterwards.
+        A quarantined execution takes only a resumption or a cancellation: its state waits for other inputs again
+        afterwards.
         """
         cached = self._executions.get(execution_id)
         if cached is None:
@@ -242,7 +243,7 @@ class Fold:
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
-        """Reissues an owed command, unless that was tried too often (PROTOCOL §2, §3)."""
+        """Reissues an owed command, unless that was done too often (PROTOCOL §2, §3)."""
         cached = self._executions.get(execution_id)
         assignment = self._executions.assignment(execution_id, command_id)
         if cached is None or cached.state is None or assignment is None:
@@ -340,7 +341,8 @@ class Fold:
             self._repeat_stop(cached.state, run.command_id)
 
     def _check_calls(self, report: Report, facts: Sequence[Fact]) -> None:
-        """
+        """Checks that a report calls only pinned playbooks.
+
         Raises:
             PayloadRefused: the command would call a playbook that no server has resolved for its execution.
         """
@@ -350,7 +352,7 @@ class Fold:
                 raise PayloadRefused(f"it calls playbook {call.path}, which was not resolved for this execution")
 
     def _handle_not_taken(self, message: ReportedMessage, run: RunId, fact: Fact, refusal: NotTaken) -> bool:
-        """Handles a worker's fact that was not taken; returns whether the rest of its report is folded."""
+        """Handles a worker's fact that was not taken; returns whether to fold the rest of its report."""
         if refusal.code in _STALE and not isinstance(fact, StepClaimed):
             reason = "the fold rejected its report"
             self.tick.stops.append(Stop(message.execution_id, [run.command_id], reason, run.nonce))
@@ -394,7 +396,7 @@ class Fold:
             self.tick.stops.append(Stop(state.execution_id, [command_id], "paused", pausing=True))
 
     def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
-        """Gives up a command once its worker reports one delivery too many: it has not run it (PROTOCOL §3)."""
+        """Gives up a command once its worker reports one delivery too many, without having run it (PROTOCOL §3)."""
         if not isinstance(fact, _FAILURES):
             return
         assignment = before.assignments[run.command_id]
@@ -465,7 +467,7 @@ _FAILURES = (StepFailed, LoopIterationFailed)
 
 
 def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:
-    """The error that ends a command instead of another issue: it must not be issued for ever."""
+    """Returns the error that ends a command which was issued too often."""
     lost = assignment.issue - (assignment.run.issue if assignment.run is not None else 0)
     if not lost and assignment.taken >= limits.max_deliveries:  # workers acknowledge it, its end is never folded
         most = f"limits.max_deliveries is {limits.max_deliveries}"
@@ -479,7 +481,7 @@ def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> Er
 
 
 def _facts_of(report: Report) -> list[Fact]:
-    """The facts of a report.
+    """Decodes the facts of a report.
 
     Raises:
         PayloadRefused: a fact does not decode, or is one no worker may report.

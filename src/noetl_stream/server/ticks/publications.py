@@ -1,5 +1,5 @@
 """Publications: committed messages on their way to JetStream. *Published means PubAcked* (PROTOCOL §2), and stored at
-or below the cursor: where the message at the cursor is there, the records are too, in whatever order they were stored.
+or below the cursor: if the message at the cursor is stored, so are the records, in whatever order they were stored.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from noetl_stream.ports.streams.event_log import DecidedMessage, EventLog
 log = logging.getLogger(__name__)
 
 MAX_UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
-"""Above this nothing more is folded: JetStream takes messages more slowly than Postgres, or its stream is full."""
+"""The unacknowledged bytes above which folding pauses: JetStream is slower than Postgres, or its stream is full."""
 
 
 class _Sent(NamedTuple):
-    """What was sent after one commit: the tick of each partition, bytes, and what ends with the acknowledgements.
+    """The messages sent after one commit: the tick of each partition, their size, and their acknowledgements.
 
     Attributes:
         stored: Ends with the highest sequence of the records.
@@ -42,7 +42,7 @@ class _Sent(NamedTuple):
 
     @property
     def executions(self) -> set[str]:
-        """The executions of its commands."""
+        """The executions of the commands sent."""
         return {command.execution_id for command in self.commands}
 
     @property
@@ -51,15 +51,15 @@ class _Sent(NamedTuple):
 
 
 class _Acknowledged(NamedTuple):
-    """Everything up to this tick of a partition is stored at or below this sequence."""
+    """A tick of a partition, and the sequence at or below which everything up to it is stored."""
 
     tick: int
     sequence: int
 
 
 class Publications:
-    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged, and where it is
-    stored.
+    """Publishes records and commands in commit order and tracks, per partition, up to which tick everything is
+    acknowledged, and where it is stored.
 
     Attributes:
         fenced_off: The partitions whose commands the queue has refused, because it holds another fence.
@@ -97,17 +97,17 @@ class Publications:
 
     @property
     def held_bytes(self) -> int:
-        """The size of what is sent and not acknowledged."""
+        """The bytes of messages sent and not acknowledged."""
         return self._unacknowledged_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is unacknowledged that nothing more should be folded."""
+        """Whether folding should pause, since too many bytes are unacknowledged."""
         return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Removes cancelled commands from the queue, in the background, once everything that was sent of their
-        executions is acknowledged: a purge that overtakes a command leaves it there.
+        """Removes cancelled commands from the queue, in the background, once all messages of their executions are
+        acknowledged: a purge that overtakes a command leaves it there.
         """
         executions = {execution_id for execution_id, _ in commands}
         waits = [wait for sent in self._under_way if sent.executions & executions for wait in sent.waits]
@@ -124,7 +124,7 @@ class Publications:
             log.info("%d cancelled commands stay in the queue: %s", len(commands), error)
 
     def settle(self) -> None:
-        """Records acknowledgements, in order."""
+        """Records the acknowledgements of publications, in order."""
         while self._under_way and self._under_way[0].is_acknowledged:
             sent = self._under_way.popleft()
             self.fenced_off.update(sent.issued.result() if sent.issued is not None else ())
@@ -141,10 +141,10 @@ class Publications:
         earlier.append(_Acknowledged(tick, sequence))
 
     def published_tick(self, partition: int, through: int, otherwise: int) -> int:
-        """The last tick of ``partition`` up to which everything is known to be stored at or below this sequence.
+        """Returns the last tick of ``partition`` up to which all is known to be stored at or below this sequence.
 
         Args:
-            otherwise: The tick in its row, which is later if another server owned the partition in between.
+            otherwise: The tick in the partition's row, which is later if another server owned the partition in between.
         """
         acknowledged = self._acknowledged.get(partition)
         while acknowledged and acknowledged[0].sequence <= through:
@@ -152,7 +152,7 @@ class Publications:
         return max(self._published.get(partition, otherwise), otherwise)
 
     def forget(self, partitions: Collection[int]) -> None:
-        """Forgets what was published for these partitions: EVENTS has lost some of it."""
+        """Forgets the publications of these partitions: EVENTS has lost some of them."""
         for partition in partitions:
             self._published.pop(partition, None)
             self._acknowledged.pop(partition, None)
@@ -162,11 +162,11 @@ class Publications:
         )
 
     def commands_under_way(self) -> set[str]:
-        """Ids of commands that are sent but not yet acknowledged."""
+        """Returns the ids of commands that are sent but not yet acknowledged."""
         return {command.command_id for sent in self._under_way if not sent.is_acknowledged for command in sent.commands}
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until everything is acknowledged, at most ``timeout_s``."""
+        """Waits until all messages are acknowledged, at most ``timeout_s``."""
         waits = [wait for sent in self._under_way for wait in sent.waits if not wait.done()]
         if waits:
             await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))

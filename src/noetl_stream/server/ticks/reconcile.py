@@ -1,7 +1,7 @@
 """Reconcile: finds owed commands that the queue does not hold (PROTOCOL §2 *Reconcile*).
 
-The order matters: the queue is listed first, then the log's end is read and folded to. A report is stored before its
-command is acknowledged, so the report of a command missing from the list is at or before that end.
+The order matters: the queue is listed first, then the log is folded to its end. A report is stored before its command
+is acknowledged, so the report of a command missing from the list is at or before that end.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Reconciler:
             self._missing = [owed for owed in candidates if owed.command_id not in present]
 
     def forget(self) -> None:
-        """Discards the list."""
+        """Discards the list of missing commands."""
         self._missing = ()
 
     async def take_missing(self, executions: ExecutionCache, folded: Callable[[], int]) -> Sequence[OwedCommand]:
-        """Some of the listed commands still owed at the same issue, whose executions are in memory then; empty until
-        the log is folded to its end at that time.
+        """Returns some of the listed commands still owed at the same issue, and loads their executions; empty until the
+        log is folded to its end at the time of the list.
 
         Args:
             folded: Returns the sequence up to which all owned partitions are folded.

@@ -76,7 +76,7 @@ class Input(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         recorded: The fact as the engine takes it.
         source: Who recorded it.
-        data: Its JSON, as stored in the journal.
+        data: The fact as JSON, as stored in the journal.
         sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
         message_id: The id of that message: of a request or a report. Empty for the server's own inputs.
         place: Which fact of that message it is, from 0.
@@ -91,18 +91,18 @@ class Input(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def by_client(cls, message: ReportedMessage, request: Request) -> Input:
-        """A request, from its message in EVENTS."""
+        """Makes the input of a request, from its message in EVENTS."""
         recorded = RecordedFact(request.fact, at_ms=message.at_ms)
         return cls(recorded, "client", codec.encode(request.fact), message.sequence, request.request_id)
 
     @classmethod
     def by_server(cls, recorded: RecordedFact) -> Input:
-        """An input that did not come through EVENTS: timer, inbox, reference, reconcile."""
+        """Makes an input that did not come through EVENTS: timer, inbox, reference, reconcile."""
         return cls(recorded, "server", codec.encode(recorded.fact))
 
 
 class PendingEntry(msgspec.Struct, gc=False):
-    """An entry of a journal in the making: the facts of one message, and what follows from the last of them.
+    """A journal entry in the making: the facts of one message, and the decisions after the last of them.
 
     ``decided_at`` is the position of the first decision.
     """
@@ -115,7 +115,7 @@ class PendingEntry(msgspec.Struct, gc=False):
     decided_at: int = 0
 
     def may_take(self, given: Input) -> bool:
-        """Whether this is the next fact of the same message, and nothing follows from those before it."""
+        """Returns whether the input is the next fact of the same message, and no decision precedes it."""
         mine = self.given
         follows = given.message_id == mine.message_id != "" and given.place == mine.place + len(self.facts)
         return follows and self.decisions is None
@@ -137,7 +137,7 @@ class PendingEntry(msgspec.Struct, gc=False):
         )
 
     def recorded(self) -> Iterator[Part]:
-        """The entry in journal records, with its position; in several parts if its decisions are too many for one."""
+        """Yields the entry as parts of journal records, with positions; several if it has many decisions."""
         decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
         if self.given.message_id:
             entry = RecordEntry(self.given.message_id, self.given.place, len(self.facts), decisions)
@@ -148,7 +148,7 @@ class PendingEntry(msgspec.Struct, gc=False):
 
 
 class JournalSegment(msgspec.Struct, gc=False):
-    """What one execution adds to its journal in this tick, about ``size`` bytes of memory."""
+    """What one execution adds to its journal in this tick: about ``size`` bytes of memory."""
 
     partition: int
     through: int
@@ -162,7 +162,7 @@ class JournalSegment(msgspec.Struct, gc=False):
 
 
 class Touched(NamedTuple):
-    """An execution as a tick leaves it."""
+    """An execution after a tick, as its row needs it."""
 
     state: Execution
     partition: int
@@ -173,13 +173,13 @@ class Touched(NamedTuple):
 
 @dataclass(slots=True)
 class PendingTick:
-    """Collects rows and messages; makes no decisions of its own.
+    """Collects the rows and messages of a tick; makes no decisions of its own.
 
     Attributes:
         encode_command: Encodes a command for its worker.
-        format: That of what is sent.
-        claims: Who claims a command, by the subject of the answer, which comes from the committed state.
-        moved: The cursors of partitions after it, of whose messages it folds some: sequence and time of the last.
+        format: The format of messages sent.
+        claims: Claims of commands, by the subject of the answer, which is made from the committed state.
+        moved: The new cursors of partitions whose messages the tick folds: sequence and time of the last.
         drops: Claims that are refused whatever the state, by the subject of the answer.
     """
 
@@ -215,7 +215,7 @@ class PendingTick:
 
     @property
     def partitions(self) -> set[int]:
-        """The partitions of the executions and aggregates it touches."""
+        """The partitions of the executions and aggregates in this tick."""
         touched = {one.partition for one in self.touched.values()}
         if self.aggregates or self.aggregates_gone:
             touched.update(map(partition_of, (*self.aggregates, *self.aggregates_gone)))
@@ -297,11 +297,11 @@ class PendingTick:
                     assert_never(effect)
 
     def send(self, effect: SendMessage, sender: str, *place: int) -> None:
-        """Collects a message to another execution, or from or to an aggregate.
+        """Collects a message to another execution, or to or from an aggregate.
 
         Args:
-            sender: Who sends it.
-            place: What tells it from others of this sender at this position.
+            sender: The id of the sending execution or aggregate.
+            place: Numbers that tell the message from others of this sender at this position.
         """
         receiver = effect.message.execution_id
         identity = derive(sender, "inbox", effect.position, *place)
@@ -309,7 +309,7 @@ class PendingTick:
         self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
 
     def set_timers(self, aggregate_id: str, due: Mapping[str, int], gone: Sequence[str]) -> None:
-        """Sets timers of an aggregate, by id, and drops others."""
+        """Sets timers of an aggregate, by id, and drops the ``gone`` ones."""
         partition = partition_of(aggregate_id)
         for timer_id, due_ms in due.items():
             key = (aggregate_id, timer_id)
@@ -343,15 +343,15 @@ class PendingTick:
         self.dead_letters = [one for one in self.dead_letters if one.source != "events" or one.source_seq not in left]
 
     def entry_rows(self) -> list[EntryRow]:
-        """The rows of the journals."""
+        """Returns the rows of the journal entries."""
         return [entry.row(execution_id) for execution_id, one in self.segments.items() for entry in one.entries]
 
     def execution_rows(self) -> list[ExecutionRow]:
-        """The rows people read."""
+        """Returns the rows of executions that people read."""
         return [execution_row(*one) for one in self.touched.values()]
 
     def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
-        """The feed rows: one for each partition whose journals grow.
+        """Returns the feed rows: one for each partition whose journals grow.
 
         Args:
             ticks: The tick of each partition after the commit.
@@ -367,7 +367,7 @@ class PendingTick:
         ]
 
     def journal_records(self, ticks: Mapping[int, int], epochs: Mapping[int, int], owner: str) -> list[DecidedMessage]:
-        """The journal records, one per execution, split where they would grow too large.
+        """Returns the journal records, one per execution, split where they would grow too large.
 
         Args:
             ticks: The tick of each partition after the commit.
@@ -388,14 +388,14 @@ def _in_format(message: _Sent, written: int) -> _Sent:
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
-    """The answer to a rejected request."""
+    """Returns the answer to a rejected request."""
     return {"ok": False, "execution_id": execution_id, "error": rejection.text, "code": rejection.code}
 
 
 def execution_row(
     state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any]
 ) -> ExecutionRow:
-    """The row people read for ``state``."""
+    """Returns the execution's row for people, made of ``state``."""
     outcome = state.outcome
     return ExecutionRow(
         execution_id=state.execution_id,
@@ -423,7 +423,7 @@ def execution_row(
 
 
 def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
-    """A dead letter for a message of EVENTS, identified by sequence and stored time: the stream may lose its tail."""
+    """Makes a dead letter of a message of EVENTS, identified also by its time: the stream may lose its tail."""
     place = {"sequence": message.sequence, "execution": message.execution_id}
     reason = storable_text(reason)  # it may quote the message
     log.error("dead letter in EVENTS: %s", reason, extra=place)
@@ -441,7 +441,7 @@ def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
 
 
 def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
-    """A dead letter for a message between executions."""
+    """Makes a dead letter for an inbox message."""
     reason = storable_text(reason)
     log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
     return DeadLetterRow(
@@ -458,7 +458,7 @@ def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
 
 
 def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterRow:
-    """A dead letter for a command given up; its step run has failed."""
+    """Makes a dead letter for a command given up; its step run has failed."""
     place = {"execution": command.execution_id, "command": command.command_id}
     log.error("dead letter in COMMANDS: %s", reason, extra=place)
     return DeadLetterRow(
@@ -474,7 +474,7 @@ def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterR
 
 
 def unreadable_letter(message: ReportedMessage, command: UnreadableCommand) -> DeadLetterRow:
-    """A dead letter for a command that no worker could read."""
+    """Makes a dead letter for a command that no worker could read."""
     reason = storable_text(command.reason)
     log.error("dead letter in COMMANDS: %s", reason, extra={"execution": command.execution_id})
     return DeadLetterRow(

@@ -1,1 +1,1 @@
-"""Makes OpenTelemetry spans of what is committed."""
+"""Makes OpenTelemetry spans of committed journals."""

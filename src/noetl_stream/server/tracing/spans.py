@@ -19,9 +19,9 @@ class TracedExecution(msgspec.Struct, frozen=True, gc=False):
     """An execution as its spans name it.
 
     Attributes:
-        caller: The execution that has called it; empty if none has.
-        caller_step_run: The step run that waits for it.
-        rerun_of: The execution that it reruns; empty if it reruns none.
+        caller: The calling execution; empty if there is none.
+        caller_step_run: The calling step run.
+        rerun_of: The execution that is rerun; empty for none.
     """
 
     execution_id: str
@@ -34,7 +34,7 @@ class TracedExecution(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordedFacts(msgspec.Struct, frozen=True, gc=False):
-    """Facts recorded together. ``step_run_id``: which step run they are about, if they do not say so themselves."""
+    """Facts recorded together. ``step_run_id``: the step run of those that name none."""
 
     at_ms: int
     step_run_id: str
@@ -56,7 +56,7 @@ class _StepRun(msgspec.Struct):
     children: list[str] = []
 
     def began(self, path: Path, at_ms: int) -> _Pipeline:
-        """The pipeline of ``path``, whose present task has begun then if not before."""
+        """Returns the pipeline of ``path``, and notes when its present task began, if that is not known."""
         pipeline = self.pipelines.setdefault(path, _Pipeline())
         if pipeline.began_ms is None:
             pipeline.began_ms = at_ms
@@ -64,10 +64,10 @@ class _StepRun(msgspec.Struct):
 
 
 class JournalReading:
-    """An execution's journal, read up to ``position``. ``has_ended``: nothing that follows ends a span.
+    """The reading of an execution's journal up to ``position``. ``has_ended``: no later fact ends a span.
 
     Args:
-        links: What the span of the execution links to, beside its caller.
+        links: The links of the execution's span, except that to its caller.
     """
 
     def __init__(self, execution: TracedExecution, links: Sequence[SpanLink]) -> None:
@@ -80,7 +80,7 @@ class JournalReading:
         self._runs: dict[str, _StepRun] = {}
 
     def take(self, recorded: Iterable[RecordedFacts]) -> list[Span]:
-        """The spans that end with these facts. Composite facts must have been expanded."""
+        """Returns the spans that end with these facts. Composite facts must have been expanded."""
         return [span for given in recorded for fact in given.facts for span in self._take(fact, given)]
 
     def _take(self, fact: Fact, given: RecordedFacts) -> Iterator[Span]:
@@ -123,7 +123,7 @@ class JournalReading:
                 self.has_ended = True
 
     def _task(self, given: RecordedFacts, run: _StepRun, fact: events.TaskProcessed) -> Iterator[Span]:
-        """The span of a task, when its last attempt has ended. Its times are those of its workers."""
+        """Yields the span of a task, when its last attempt has ended. Its times are those of its workers."""
         meta = fact.outcome.meta
         pipeline = run.began(fact.path, _shown_ms(meta.started_at, given.at_ms))
         visit = pipeline.runs - (fact.attempt - 1)
@@ -148,7 +148,7 @@ class JournalReading:
     def _step(
         self, step_run_id: str, at_ms: int, error: ErrorInfo | None, loop: dict[str, int] | None = None
     ) -> Iterator[Span]:
-        """The span of a step run, from its claim on, so that the wait for a worker is seen."""
+        """Yields the span of a step run, from its claim on, so that the wait for a worker is seen."""
         run = self._runs.pop(step_run_id, None)
         if run is None:
             return

@@ -1,7 +1,7 @@
-"""Makes spans of what is committed, beside the loop that commits it.
+"""Makes spans of committed journals, beside the loop that commits them.
 
-Law: a commit costs a copy of references, and only for executions that are sampled. What waits is bounded; the excess is
-dropped and counted. A span is made from the journal alone, so it is the same whichever server makes it.
+Law: a commit costs a copy of references, and only for executions that are sampled. Waiting segments are bounded; the
+excess is dropped and counted. A span is made from the journal alone, so it is the same whichever server makes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
 READINGS_KEPT: Final = 10_000
 AT_ONCE_BYTES: Final = 64 * 1024
-"""A larger segment is read in a thread, so that the loop goes on meanwhile."""
+"""The size from which a segment is read in a thread, so that the loop goes on meanwhile."""
 
 CLOSE_S: Final = 2.0
 
@@ -41,10 +41,10 @@ class _Committed(NamedTuple):
 
 
 class ServerTraces:
-    """Spans of the executions of a server.
+    """Makes the spans of the executions of a server.
 
     Args:
-        store: Has the journals of executions that another server has begun.
+        store: The store with the journals of executions that another server has begun.
     """
 
     def __init__(self, tracing: Tracing, store: Store) -> None:
@@ -56,7 +56,7 @@ class ServerTraces:
         self._readings: LruCache[str, JournalReading] = LruCache(READINGS_KEPT)
 
     def committed(self, tick: PendingTick) -> None:
-        """Takes what a tick has added to journals."""
+        """Takes the journal segments of a committed tick."""
         for execution_id, segment in tick.segments.items():
             execution = _traced(tick.touched[execution_id].state)
             if not self.tracing.is_sampled(execution.trace):
@@ -69,14 +69,14 @@ class ServerTraces:
             self._is_wanted.set()
 
     async def run(self) -> None:
-        """Makes spans, for ever."""
+        """Makes spans until cancelled."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted.clear()
             await self._empty()
 
     async def close(self) -> None:
-        """Makes the spans that wait, within :data:`CLOSE_S`, and exports them."""
+        """Makes the waiting spans, within :data:`CLOSE_S`, and exports them."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._empty()
@@ -110,7 +110,7 @@ class ServerTraces:
             self._readings.drop(execution.execution_id)
 
     async def _reading_before(self, execution: TracedExecution, position: int) -> JournalReading:
-        """The journal read up to the fact before ``position``: anew if another server or a bound left facts out."""
+        """Returns the reading of the journal before ``position``: a new one if the cached one has a gap."""
         execution_id = execution.execution_id
         reading = self._readings.get(execution_id)
         if reading is not None and reading.position == position - 1:
@@ -128,7 +128,7 @@ class ServerTraces:
         return reading
 
     async def _links(self, execution: TracedExecution) -> Sequence[SpanLink]:
-        """The original of a rerun, in its trace."""
+        """Returns the link to the original of a rerun, in its trace."""
         row = await self._store.execution(execution.rerun_of) if execution.rerun_of else None
         if row is None:
             return ()
@@ -137,7 +137,7 @@ class ServerTraces:
 
 
 def recorded_facts(execution_id: str, segment: JournalSegment) -> Iterator[RecordedFacts]:
-    """The facts of a segment, in order."""
+    """Yields the facts of a journal segment, in order."""
     for entry in segment.entries:
         row: EntryRow = entry.row(execution_id)
         yield RecordedFacts(row.at_ms, row.step_run_id or "", _facts(execution_id, row.data))

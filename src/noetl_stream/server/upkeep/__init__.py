@@ -1,1 +1,1 @@
-"""Keeps the stores from growing for ever."""
+"""Bounds the growth of the stores."""

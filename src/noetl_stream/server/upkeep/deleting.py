@@ -1,4 +1,4 @@
-"""Deletes what NATS keeps of an execution: objects, and the logs of its tasks (PROTOCOL §5 *Retention*)."""
+"""Deletes the data of an execution in NATS: objects, and the logs of its tasks (PROTOCOL §5 *Retention*)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.protocol import subjects
 
 
 async def delete_kept(blobs: Blobs, task_logs: TaskLogs, keys: Iterable[str]) -> None:
-    """Deletes the objects with these keys, and the logs that :func:`~noetl_stream.protocol.subjects.logs_key` names."""
+    """Deletes objects by key, and the task logs that :func:`~noetl_stream.protocol.subjects.logs_key` names."""
     for key in keys:
         execution_id = subjects.named_by_logs_key(key)
         if execution_id is None:

@@ -1,7 +1,7 @@
-"""Deletes finished executions that nobody wants kept any longer (PROTOCOL §5 *Retention*).
+"""Deletes finished executions that the rules of retention do not keep (PROTOCOL §5 *Retention*).
 
-They go one by one, with their objects, and only once they are archived, where there is an archive. Where all executions
-of a month go, their journals are left, and the month is dropped as a whole.
+Executions are deleted one by one, with their objects, and after they are archived, if there is an archive. Where no
+execution of a month is kept, their journals are left, and the month is dropped as a whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_ONCE: Final = 8
 ARCHIVED_AT_ONCE: Final = 200
 
 STARTING_MS: Final = 2 * 86_400_000
-"""How long after its end a month may still get an execution: its id was drawn before."""
+"""How long after its end a month may still get an execution, whose id was drawn before."""
 
 
 class RetentionPlan(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +42,7 @@ class RetentionPlan(msgspec.Struct, frozen=True, gc=False):
 
 
 class Retention:
-    """Applies the rules of retention. Several at once do no harm."""
+    """Applies the rules of retention. Several servers may do so at once."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Retention:
         self._archiver = archiver
 
     async def make_months(self) -> None:
-        """Makes the partitions of the journal that will be needed next."""
+        """Creates the partitions of the journal for the next months."""
         for name in await self._retained.make_months(MONTHS_AHEAD):
             log.info("made the table %s", name)
 
     async def plan(self) -> list[RetentionPlan]:
-        """What :meth:`delete_old` would delete now, by rule. Some of it may stay, because others need it."""
+        """Returns what :meth:`delete_old` would delete now, by rule. Some may stay, because others need it."""
         executions: Counter[RetentionRule] = Counter()
         sizes: Counter[RetentionRule] = Counter()
         choice = await self._choice()
@@ -78,7 +78,7 @@ class Retention:
         return [RetentionPlan(rule, executions[rule], sizes[rule]) for rule in self._rules]
 
     async def delete_old(self) -> int:
-        """Deletes what the rules do not keep, and drops the months that are empty then; returns how many executions."""
+        """Deletes executions that the rules do not keep, and drops empty months; returns how many executions."""
         choice = await self._choice()
         deleted = await self._delete(choice) if choice is not None else 0
         for name in await self._retained.drop_empty_months():
@@ -86,7 +86,7 @@ class Retention:
         return deleted
 
     async def _choice(self) -> _Choice | None:
-        """``None`` if all is kept for ever."""
+        """Returns the choice of executions to delete; ``None`` if the rules keep all for ever."""
         ages = [rule.keep_s for rule in self._rules if rule.keep_s is not None]
         if not ages:
             return None
@@ -131,7 +131,7 @@ class Retention:
         return deleted
 
     async def _is_deletable(self, execution_id: str) -> bool:
-        """Whether nothing needs it; one that others still need waits for the next time."""
+        """Returns whether no other execution needs this one; else it waits for the next time."""
         try:
             await require_deletable(self._store, execution_id)
         except Conflict as error:
@@ -150,10 +150,10 @@ class Retention:
 
 
 class _Choice:
-    """Which executions the rules do not keep, at one moment.
+    """The executions that the rules do not keep, at one moment.
 
     Attributes:
-        started_before: All of them have ids below this.
+        started_before: All executions not kept have ids below this.
     """
 
     def __init__(self, rules: Sequence[RetentionRule], now_ms: int, started_before: str) -> None:
@@ -163,14 +163,14 @@ class _Choice:
         self._newest = {rule: deque[str](maxlen=rule.newest) for rule in rules if rule.newest is not None}
 
     def count(self, page: Sequence[StartedExecution]) -> None:
-        """Takes all executions, oldest first, for rules that keep the newest."""
+        """Counts executions, oldest first, for rules that keep the newest."""
         for execution in page:
             rule = self._rule_for(execution)
             if rule is not None and rule in self._newest and execution.finished_ms is not None:
                 self._newest[rule].append(execution.execution_id)
 
     def old(self, page: Sequence[StartedExecution]) -> dict[RetentionRule, list[str]]:
-        """Those that are not kept, by the rule that does not keep them."""
+        """Returns the executions of a page that are not kept, by the rule that does not keep them."""
         found: dict[RetentionRule, list[str]] = {}
         for execution in page:
             if (rule := self.rule_against(execution)) is not None:
@@ -178,7 +178,7 @@ class _Choice:
         return found
 
     def rule_against(self, execution: StartedExecution) -> RetentionRule | None:
-        """The rule that does not keep it; ``None``: it is kept."""
+        """Returns the rule that does not keep the execution; ``None`` if it is kept."""
         rule = self._rule_for(execution)
         if rule is None or rule.keep_s is None or execution.finished_ms is None:
             return None

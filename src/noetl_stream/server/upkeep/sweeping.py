@@ -1,4 +1,4 @@
-"""Purges commands of executions that have ended from the queue (PROTOCOL §5 *Retention*).
+"""Purges commands of ended executions from the queue (PROTOCOL §5 *Retention*).
 
 A nats-server that is killed may forget deletions: acknowledged commands are in the stream again, but no consumer
 delivers them. A withdrawal is lost with the server that should have made it.
@@ -19,14 +19,15 @@ EXECUTIONS_AT_ONCE: Final = 500
 
 
 class QueueSweeper:
-    """Several at once do no harm."""
+    """Purges commands of ended executions. Several servers may do so at once."""
 
     def __init__(self, queue: CommandQueue, store: Store) -> None:
         self._queue = queue
         self._store = store
 
     async def sweep(self) -> None:
-        """
+        """Removes the commands of ended executions from the queue.
+
         Raises:
             Unreachable: no answer in time; the next sweep goes on.
         """

@@ -1,7 +1,7 @@
 """Trims EVENTS: only servers do this, below every cursor, and never facts of living executions (PROTOCOL §5).
 
-The whole journal of a living execution whose messages would go is first written to EVENTS again, as checkpoint records.
-Their cost is bounded: a trim must free twice as much.
+The whole journal of a living execution whose messages would be trimmed is first written to EVENTS again, as checkpoint
+records. Their cost is bounded: a trim must free twice as much.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 ENTRIES_AT_ONCE: Final = 100
 KEPT_MS: Final = 2 * MARGIN_MS
-"""Messages stored or folded within this time always stay: a lost tail is repaired from them, and so is a Postgres that
+"""How long messages stay after they were stored or folded: a lost tail is repaired from them, and so is a Postgres that
 is restored to an older state.
 """
 
 
 class Trimmer:
-    """Trims EVENTS: above a bound to half of it. Several at once do no harm: one of them moves the floor.
+    """Trims EVENTS: above a bound to half of it. Several servers may do so at once: one of them moves the floor.
 
     Args:
-        kept_ms: Messages stored or folded within this time stay.
+        kept_ms: How long messages stay after they were stored or folded.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Trimmer:
         return through
 
     def _folded_long_ago(self, folded: int) -> int:
-        """The sequence up to which all partitions are folded, and were ``kept_ms`` ago; 0 if unknown.
+        """Returns the sequence up to which all partitions were folded ``kept_ms`` ago; 0 if unknown.
 
         Args:
-            folded: Up to which they are now.
+            folded: The sequence up to which all partitions are folded now.
         """
         now_s = self._clock.monotonic_s()
         before_s = now_s - self._kept_ms / 1000
@@ -102,7 +102,7 @@ class Trimmer:
         return min(then, folded) if at_s <= before_s else 0
 
     async def _removable(self, extent: StreamExtent, stored: int, last: int) -> tuple[int, int]:
-        """The last sequence that should go, at most ``last``, and its stored time."""
+        """Returns the last sequence to remove, at most ``last``, and its stored time."""
         first, now_ms = extent.first, self._clock.now_ms()
         oldest_ms = await self._log.stored_at(first)
         if oldest_ms is None or last < first:
@@ -126,7 +126,7 @@ class Trimmer:
         return pays
 
     async def _keep(self, execution: LivingExecution, partition: PartitionView) -> None:
-        """Writes the journal of a living execution to EVENTS, and waits until it is stored."""
+        """Writes the journal of a living execution to EVENTS as a checkpoint, and waits until it is stored."""
         execution_id, writer = execution.execution_id, self._clock.random_bytes(8).hex()
         stamp = Stamp(partition.id, partition.tick, partition.epoch, writer, again=True)
         after = 0

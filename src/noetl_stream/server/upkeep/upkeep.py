@@ -1,4 +1,4 @@
-"""What a server does beside its loop to keep the stores from growing for ever: none of it changes an execution."""
+"""The periodic work of a server, beside its loop, that bounds the growth of the stores; it changes no execution."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ TRIM_EVENTS_S: Final = 30.0
 SWEEP_S: Final = 300.0
 MAKE_MONTHS_S: Final = 6 * 3_600.0
 DELETE_OLD_S: Final = 3_600.0
-"""How often each is done."""
+"""How often old executions are deleted, in seconds; above, the intervals of the other jobs."""
 
 LOOK_S: Final = 5.0
-"""How often a server looks whether the work is its own."""
+"""How often a server checks whether the upkeep is its own."""
 
 
 class Upkeep:
@@ -63,11 +63,11 @@ class Upkeep:
         self.letters_dropped = 0
 
     async def run(self, feed_keep_s: float, is_mine: Callable[[], bool]) -> None:
-        """Runs for ever.
+        """Runs the jobs until cancelled.
 
         Args:
             feed_keep_s: How long the whole feed can be resumed.
-            is_mine: Whether the work that one server does is this one's.
+            is_mine: Returns whether this server does the work that one server does for all.
         """
         async with asyncio.TaskGroup() as group:
             if self._feed is not None:
