@@ -106,7 +106,7 @@ class CoreServer:
         for message, body in bodies:
             if isinstance(body, Request):
                 self._executions.begin(message.execution_id, self._plan)
-        fold.messages(bodies)
+        fold.fold_messages(bodies)
         tick = fold.tick
         rows = tick.execution_rows()
         self._executions.snapshots_due(one.state for one in tick.touched.values())

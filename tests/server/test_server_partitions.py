@@ -231,13 +231,13 @@ async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypa
     stage.expire(partition)
     await stage.until(lambda: server.ownership.get(partition) is not None)
     seen: list[Any] = []
-    fold = Fold.message
+    fold = Fold.fold_message
 
     def message(self: Fold, message: ReportedMessage, body: Request | Report) -> None:
         seen.append(message.sequence)
         fold(self, message, body)
 
-    monkeypatch.setattr(Fold, "message", message)
+    monkeypatch.setattr(Fold, "fold_message", message)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
     assert len(seen) == len(set(seen)) == 1

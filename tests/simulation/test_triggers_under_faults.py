@@ -66,7 +66,7 @@ def _drawn_by_number(patch: pytest.MonkeyPatch) -> None:
 
 def _never_told_again(patch: pytest.MonkeyPatch) -> None:
     told = EndTriggers.told
-    patch.setattr(EndTriggers, "told", lambda self, *given, **again: () if again else told(self, *given))
+    patch.setattr(EndTriggers, "end_messages", lambda self, *given, **again: () if again else told(self, *given))
 
 
 def _keys_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.protocol.subjects import ASK_HIDE, ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.server.answers.responder import answering
+from noetl_stream.server.answers.responder import answer_handler
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
@@ -63,8 +63,8 @@ class Vault:
     async def open(self) -> None:
         """Begins to answer."""
         bus = self.stage.broker.bus
-        await bus.listen(f"{ASK_SECRET}.{POOL}", answering(bus, self._answer))
-        await bus.listen(f"{ASK_HIDE}.{POOL}", answering(bus, self._hide))
+        await bus.listen(f"{ASK_SECRET}.{POOL}", answer_handler(bus, self._answer))
+        await bus.listen(f"{ASK_HIDE}.{POOL}", answer_handler(bus, self._hide))
         self.stage.tools["secrets"] = SecretsTool()
         self.stage.tools["http"] = HttpTool(Egress(egress_rules("loopback")))
 

@@ -52,7 +52,7 @@ class ServerCounts:
     lost: int = 0
     released: int = 0
 
-    def committed(self, tick: Tick, took_s: float) -> None:
+    def count_commit(self, tick: Tick, took_s: float) -> None:
         """Counts a committed transaction, with its rows by table."""
         self.commits.add(took_s)
         for table, rows in (

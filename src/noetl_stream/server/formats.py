@@ -58,7 +58,7 @@ class Formats:
             log.info("writing format %d, which all living servers read", writes)
             self.writes = writes
 
-    def written(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
+    def with_format(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
         """Returns ``plan`` with the format that its execution is written in; or why it cannot run while a server lives
         that does not read that format.
         """

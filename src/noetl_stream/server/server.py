@@ -181,7 +181,7 @@ class Server(ServerParts):
                 await self._fold(source, await source.take())
             if self.committer.ticks > ticks:
                 self._measure(clock.monotonic_s() - began_s, len(messages))
-            self.ownership.turn_ended()
+            self.ownership.count_turn()
             self.executions.trim()
         except NewerFormat as error:
             self.assignment.leave(error)

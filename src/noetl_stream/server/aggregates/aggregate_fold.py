@@ -53,7 +53,7 @@ from noetl_stream.server.aggregates.limit_slots import LoadedSlots, load_slots
 from noetl_stream.server.aggregates.lookups import Lookups
 from noetl_stream.server.aggregates.stream_readers import StreamInput
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.ticks.tick import PendingTick, inbox_letter, refused
+from noetl_stream.server.ticks.tick import PendingTick, inbox_letter, refused_answer
 
 log = logging.getLogger(__name__)
 
@@ -343,7 +343,7 @@ def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int =
     if not one.request_id:
         return
     if isinstance(answer, Rejection):
-        given = refused(one.aggregate_id, answer)
+        given = refused_answer(one.aggregate_id, answer)
     else:
         given = {"ok": True, "execution_id": one.aggregate_id, **answer}
     tick.answer(one.request_id, one.aggregate_id, given, position)

@@ -68,16 +68,18 @@ class CommandQuestions:
     def handlers(self) -> Mapping[str, Handler]:
         """Returns the handlers by subject; its last token is the pool of the worker that asks."""
         return {
-            f"{subjects.ASK_PLAYBOOK}.*": self._answering(codec.decode_playbook_question, self._playbook),
-            f"{subjects.ASK_RESULT}.*": self._answering(codec.decode_result_question, self._result),
-            f"{subjects.ASK_CATALOG}.*": self._answering(codec.decode_catalog_question, self._catalog_entry),
-            f"{subjects.ASK_SECRET}.*": self._answering(
+            f"{subjects.ASK_PLAYBOOK}.*": self._question_handler(codec.decode_playbook_question, self._playbook),
+            f"{subjects.ASK_RESULT}.*": self._question_handler(codec.decode_result_question, self._result),
+            f"{subjects.ASK_CATALOG}.*": self._question_handler(codec.decode_catalog_question, self._catalog_entry),
+            f"{subjects.ASK_SECRET}.*": self._question_handler(
                 codec.decode_secret_question, self._secret, self._refuse_secret
             ),
-            f"{subjects.ASK_HIDE}.*": self._answering(codec.decode_hide_question, self._hide, self._refuse_secret),
+            f"{subjects.ASK_HIDE}.*": self._question_handler(
+                codec.decode_hide_question, self._hide, self._refuse_secret
+            ),
         }
 
-    def _answering(
+    def _question_handler(
         self,
         decode: Callable[[bytes], Asked],
         answer: Callable[[Asked, LiveCommand], Awaitable[Any]],
@@ -99,7 +101,7 @@ class CommandQuestions:
                 question = decode(body)
                 if not self._owns(question.command.execution_id):
                     return
-                live = await self._live(question.command, pool)
+                live = await self._live_command(question.command, pool)
                 if live is not None:
                     found = await answer(question, live)
             except (NotAllowed, PayloadRefused, CannotOpen) as error:
@@ -116,7 +118,7 @@ class CommandQuestions:
     def _owns(self, execution_id: str) -> bool:
         return is_valid_id(execution_id) and self._ownership.get(partition_of(execution_id)) is not None
 
-    async def _live(self, shown: ShownCommand, pool: str) -> LiveCommand | None:
+    async def _live_command(self, shown: ShownCommand, pool: str) -> LiveCommand | None:
         """Returns the live command; ``None`` while its execution is being loaded, or may be behind EVENTS.
 
         Raises:

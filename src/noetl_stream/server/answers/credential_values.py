@@ -70,26 +70,26 @@ class SecretsResponder:
         Raises:
             Unreachable: the database does not answer; nothing is handed out without its entry in the audit.
         """
-        answer = await self._stored(question) or await self._installations(question)
+        answer = await self._stored_credential(question) or await self._offered_credential(question)
         if answer is None:
             await self.refuse(question, pool, "not stored", status=404)
-            return SecretAnswer(near=await self._nearest(question.name))
+            return SecretAnswer(near=await self._nearest_name(question.name))
         if answer.refused:
             await self.refuse(question, pool, answer.refused)
             return answer
-        await self._audit.add(_reading(question, pool, self._clock.now_ms()), _read(answer))
+        await self._audit.add(_audited_call(question, pool, self._clock.now_ms()), _audited_answer(answer))
         return answer
 
     async def hide(self, question: HideQuestion, pool: str) -> HideAnswer | None:
         """Hides a secret that a worker has read; the audit has it first. See :meth:`HiddenValues.answer`."""
         answer = await self._hidden.answer(question, pool)
         if answer == HideAnswer():
-            await self._audit.add(_reading(question, pool, self._clock.now_ms()), AuditedAnswer(200))
+            await self._audit.add(_audited_call(question, pool, self._clock.now_ms()), AuditedAnswer(200))
         return answer
 
     async def refuse(self, question: SecretQuestion | HideQuestion, pool: str, reason: str, status: int = 403) -> None:
         """Records in the audit that a worker of this ``pool`` asked for a secret and got nothing."""
-        attempt = _reading(question, pool, self._clock.now_ms())
+        attempt = _audited_call(question, pool, self._clock.now_ms())
         await self.refusals.add(Refusal(attempt.principal, attempt, AuditedAnswer(status, audit_text(reason))))
 
     async def names(self) -> frozenset[str]:
@@ -104,20 +104,20 @@ class SecretsResponder:
             Unreachable: the database does not answer.
         """
         stored = await self._credentials.get(name)
-        value: CredentialValue | None = None if stored is None else codec.decode_json(self._decrypted(stored))
+        value: CredentialValue | None = None if stored is None else codec.decode_json(self._decrypt(stored))
         return value
 
-    async def _stored(self, question: SecretQuestion) -> SecretAnswer | None:
+    async def _stored_credential(self, question: SecretQuestion) -> SecretAnswer | None:
         """Returns the stored credential, sealed, and records its use; ``None`` if the name is not stored."""
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return None
         while (stored := await self._credentials.get(question.name)) is not None:
-            answer = _sealed(question, stored.info.version, partial(self._decrypted, stored))
+            answer = _sealed_answer(question, stored.info.version, partial(self._decrypt, stored))
             if answer.refused or await self._credentials.record_use(question.command.execution_id, stored):
                 return answer
         return None
 
-    async def _installations(self, question: SecretQuestion) -> SecretAnswer | None:
+    async def _offered_credential(self, question: SecretQuestion) -> SecretAnswer | None:
         """Returns the credential that the installation offers by this name, if any, and hides it."""
         offered = self._offered.get(question.name.lower())
         if offered is None:
@@ -125,14 +125,14 @@ class SecretsResponder:
         try:
             plain = codec.encode(credential_value(offered, f"the server's credential {question.name!r}"))
         except PayloadRefused as error:
-            return _refused(question, error)
+            return _refused_answer(question, error)
         await self._hidden.hide_offered(question.command.execution_id, question.name.lower(), plain)
-        return _sealed(question, OFFERED_VERSION, lambda: plain, is_operators=True)
+        return _sealed_answer(question, OFFERED_VERSION, lambda: plain, is_operators=True)
 
-    async def _nearest(self, name: str) -> str:
+    async def _nearest_name(self, name: str) -> str:
         return nearest(name, await self.names()) or "" if CREDENTIAL_NAME.fullmatch(name) else ""
 
-    def _decrypted(self, stored: StoredCredential) -> bytes:
+    def _decrypt(self, stored: StoredCredential) -> bytes:
         """Decrypts a stored credential to JSON."""
         if self._keys is None:
             raise NoetlError(f"no key is configured: set NOETL_CREDENTIAL_KEY for the servers; {KEY_HINT}")
@@ -140,7 +140,7 @@ class SecretsResponder:
         return decrypt(self._keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
 
 
-def _reading(question: SecretQuestion | HideQuestion, pool: str, at_ms: int) -> AuditedCall:
+def _audited_call(question: SecretQuestion | HideQuestion, pool: str, at_ms: int) -> AuditedCall:
     """Describes for the audit that a worker gets a secret from the store or reads one itself; never its value."""
     command = question.command
     return AuditedCall(
@@ -156,22 +156,22 @@ def _reading(question: SecretQuestion | HideQuestion, pool: str, at_ms: int) -> 
     )
 
 
-def _read(answer: SecretAnswer) -> AuditedAnswer:
+def _audited_answer(answer: SecretAnswer) -> AuditedAnswer:
     return AuditedAnswer(200, made=f"version {answer.version}")
 
 
-def _sealed(
+def _sealed_answer(
     question: SecretQuestion, version: int, value: Callable[[], bytes], *, is_operators: bool = False
 ) -> SecretAnswer:
     """Seals the credential to the worker that asks, or says why it is refused."""
     try:
         sealed = seal(value(), question.public_key, subject_of(question, version))
     except NoetlError as error:
-        return _refused(question, error)
+        return _refused_answer(question, error)
     return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body, is_operators=is_operators)
 
 
-def _refused(question: SecretQuestion, error: NoetlError) -> SecretAnswer:
+def _refused_answer(question: SecretQuestion, error: NoetlError) -> SecretAnswer:
     log.warning("credential %s refused: %s", question.name, error)
     return SecretAnswer(refused=str(error))
 

@@ -29,7 +29,7 @@ def refusal(grants: Grants | None, path: str, sort: Sort, name: str) -> str:
     return f"playbook {path} may not {_WORDS[sort]} `{name}`: the operator's grants do not give it that"
 
 
-def granted(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | None) -> Plan | InvalidPlan:
+def check_grants(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | None) -> Plan | InvalidPlan:
     """Returns ``plan``, or why it may not run: it names what it was not granted.
 
     Args:
@@ -46,13 +46,13 @@ def granted(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | None)
 
 
 def _problems(plan: Plan, grants: Grants) -> Iterator[Diagnostic]:
-    for sort, name, line in dict.fromkeys(_uses(plan)):
+    for sort, name, line in dict.fromkeys(_named_resources(plan)):
         reason = refusal(grants, plan.path, sort, name)
         if reason:
-            yield _diagnostic(plan, line, reason, f"it may use {_shown(grants.names_for(plan.path, sort))}")
+            yield _diagnostic(plan, line, reason, f"it may use {_joined_names(grants.names_for(plan.path, sort))}")
 
 
-def _uses(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
+def _named_resources(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
     """Yields what a plan names that needs a grant, with the line. Names made by templates are checked when used."""
     for entry in plan.keychain.values():
         credential = credential_name(entry.name, entry.kind, entry.settings)
@@ -66,7 +66,7 @@ def _uses(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
                 yield "kinds", task.kind, task.line
 
 
-def _shown(names: tuple[str, ...]) -> str:
+def _joined_names(names: tuple[str, ...]) -> str:
     return ", ".join(name for name in names if name != EVERYTHING) or "none"
 
 

@@ -32,7 +32,7 @@ Answer = Callable[[list[str], bytes], Awaitable[Any]]
 """An answering function, called with the names in the subject after ``noetl.ask.<what>``, and the body."""
 
 
-def answering(bus: Bus, answer: Answer) -> Handler:
+def answer_handler(bus: Bus, answer: Answer) -> Handler:
     """Makes a handler that replies with the JSON of ``answer``; with ``null`` if a store is unreachable: the client
     asks again, and another server may answer.
     """
@@ -57,14 +57,14 @@ class AnswersUnderWay:
         self._free = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def each(self, handler: Handler) -> Handler:
+    def in_background(self, handler: Handler) -> Handler:
         """Wraps ``handler`` so that it runs in a task for each message, and waits only while too many run."""
 
         async def begin(subject: str, body: bytes, reply: str) -> None:
             await self._free.acquire()
             task = asyncio.create_task(self._handle(handler, subject, body, reply))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._remove_task)
 
         return begin
 
@@ -78,7 +78,7 @@ class AnswersUnderWay:
         except Exception:
             log.exception("answering %s failed", subject)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _remove_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._free.release()
 
@@ -102,18 +102,18 @@ class RequestResponder:
             subjects.PING: self._ping,
             f"{subjects.ASK_REQUEST}.*.*": self._request,
             f"{subjects.ASK_QUEUE}.*": self._queue,
-            subjects.ASK_OLDEST: self._oldest,
+            subjects.ASK_OLDEST: self._oldest_commands,
             subjects.PURGE: self._purge,
             subjects.ASK_WEBHOOK: self._webhooks.answer,
         }
         listening = [
-            bus.listen(subjects.ASK_MEMORY, self._begun.each(answering(bus, self._memory))),
+            bus.listen(subjects.ASK_MEMORY, self._begun.in_background(answer_handler(bus, self._memory))),
             *(
-                bus.listen(subject, self._begun.each(answering(bus, answer)), GROUP)
+                bus.listen(subject, self._begun.in_background(answer_handler(bus, answer)), GROUP)
                 for subject, answer in answers.items()
             ),
             *(
-                bus.listen(subject, self._begun.each(handler))
+                bus.listen(subject, self._begun.in_background(handler))
                 for subject, handler in self._questions.handlers().items()
             ),
         ]
@@ -136,7 +136,7 @@ class RequestResponder:
         await self._ports.queue.add_pool(names[0])
         return {"pool": names[0]}
 
-    async def _oldest(self, names: list[str], body: bytes) -> dict[str, int]:
+    async def _oldest_commands(self, names: list[str], body: bytes) -> dict[str, int]:
         pools = codec.decode_keys(body)[: subjects.MOST_POOLS_ASKED]
         return await self._ports.queue.oldest_queued_ms(pools)
 

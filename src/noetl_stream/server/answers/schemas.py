@@ -26,7 +26,7 @@ async def with_schemas(plan: Plan | InvalidPlan, catalog: Catalog, grants: Grant
     if isinstance(plan, InvalidPlan):
         return plan
     pinned: dict[str, str] = {}
-    for address, line in _named(plan):
+    for address, line in _schema_addresses(plan):
         try:
             pinned.setdefault(address, await _digest_of(address, plan, catalog, grants))
         except (NotFound, UsageError) as error:
@@ -35,7 +35,7 @@ async def with_schemas(plan: Plan | InvalidPlan, catalog: Catalog, grants: Grant
     return replace(plan, schemas=pinned) if pinned else plan
 
 
-def _named(plan: Plan) -> Iterator[tuple[str, int]]:
+def _schema_addresses(plan: Plan) -> Iterator[tuple[str, int]]:
     for step in plan.steps.values():
         if step.schemas:
             yield from ((task.schema.address, task.line) for task in step.tasks if task.schema and task.schema.address)

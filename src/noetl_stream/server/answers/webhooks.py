@@ -23,7 +23,7 @@ from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_
 
 log = logging.getLogger(__name__)
 
-NOBODYS: Final = Verification(form="hmac", credential="no-such-webhook", header="x-signature")
+UNKNOWN_WEBHOOK: Final = Verification(form="hmac", credential="no-such-webhook", header="x-signature")
 """The verification of a delivery to an unknown webhook, which always fails."""
 
 
@@ -40,8 +40,8 @@ class Webhooks:
         delivery = WebhookDelivery(method=asked.method, headers=asked.headers, body=asked.body, query=asked.query)
         state = await self._trigger(asked.path)
         how = None if state is None else state.terms.webhook
-        secrets = await self._secrets_of(how or NOBODYS)
-        found = verify(delivery, how or NOBODYS, secrets if how is not None else ("",), self._clock.now_ms())
+        secrets = await self._secrets_of(how or UNKNOWN_WEBHOOK)
+        found = verify(delivery, how or UNKNOWN_WEBHOOK, secrets if how is not None else ("",), self._clock.now_ms())
         if state is None or how is None:
             return WebhookAnswer()
         if isinstance(found, Refused):
@@ -63,7 +63,7 @@ class Webhooks:
         except NoetlError as error:
             log.error("the secret of a webhook, credential %s, cannot be read: %s", how.credential, error)
             raise
-        if not found and how is not NOBODYS:
+        if not found and how is not UNKNOWN_WEBHOOK:
             log.error("credential %s of a webhook is not stored, or holds no secret", how.credential)
         return found
 

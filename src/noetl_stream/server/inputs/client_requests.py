@@ -16,12 +16,12 @@ from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.server.memory.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.ticks.fold import IN_NO_JOURNAL
-from noetl_stream.server.ticks.tick import PendingTick, refused
+from noetl_stream.server.ticks.tick import PendingTick, refused_answer
 
 Bodies = Sequence[tuple[ReportedMessage, ReportedBody]]
 
 
-def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
+def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
     """Returns ``bodies`` without the messages in ``rest``, which a later tick folds."""
     left = {message.sequence for message in rest}
     return [one for one in bodies if one[0].sequence not in left]
@@ -77,7 +77,7 @@ async def reject_unanswered(
             continue
         answered.add(key)
         rejection = await _rejection(body, cached, store) if message.sequence in signed else _UNSIGNED
-        answer = refused(body.execution_id, rejection)
+        answer = refused_answer(body.execution_id, rejection)
         tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
 
 
@@ -94,7 +94,7 @@ async def reject_unreadable(own: Sequence[ReportedMessage], store: Store, tick: 
             continue
         answered.add(key)
         rejection = Rejection("unreadable", f"no server here can read the request: {reason}")
-        tick.answer(key[1], message.execution_id, refused(message.execution_id, rejection), IN_NO_JOURNAL)
+        tick.answer(key[1], message.execution_id, refused_answer(message.execution_id, rejection), IN_NO_JOURNAL)
 
 
 def _key_of(message: ReportedMessage) -> tuple[str, str] | None:

@@ -8,10 +8,10 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.store import PlaybookRow
 from noetl_stream.server.answers.credential_values import with_credentials
-from noetl_stream.server.answers.grants import granted
+from noetl_stream.server.answers.grants import check_grants
 from noetl_stream.server.answers.schemas import with_schemas
 from noetl_stream.server.assembly import ServerParts
-from noetl_stream.server.memory.plan_cache import KnownPlaybook, bounded
+from noetl_stream.server.memory.plan_cache import KnownPlaybook, check_path
 from noetl_stream.server.ticks.tick import PendingTick
 
 
@@ -24,11 +24,11 @@ class ExecutionStarter:
 
     async def begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
         """Adds a requested execution with its playbook; returns the playbook to store, if any."""
-        known = await self._parts.plans.at_hand(request.digest)
+        known = await self._parts.plans.load_if_quick(request.digest)
         if known is None:
             self._executions.begin(execution_id, UNLOADED)
             return None
-        self._executions.begin(execution_id, await self._checked(known.plan, request))
+        self._executions.begin(execution_id, await self._runnable_plan(known.plan, request))
         return known.row
 
     async def take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
@@ -37,19 +37,19 @@ class ExecutionStarter:
         if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
             return
         if cached.state is not None and cached.state.request is not None:
-            cached.plan = await self._checked(known.plan, cached.state.request)
+            cached.plan = await self._runnable_plan(known.plan, cached.state.request)
             if known.row is not None:
                 tick.playbooks[known.row.digest] = known.row
 
-    async def _checked(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
+    async def _runnable_plan(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
         """Returns the playbook of a request with everything it needs to run; or why it may not run."""
         ports = self._parts.ports
         grants = ports.grants.current() if ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = granted(bounded(known), grants, caller)
+        plan = check_grants(check_path(known), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, ports.catalog, grants)
-        return self._parts.formats.written(await with_credentials(plan, ports.secrets, grants))
+        return self._parts.formats.with_format(await with_credentials(plan, ports.secrets, grants))
 
     async def _caller_of(self, request: ExecutionRequested) -> str | None:
         """Returns the path of the calling playbook; ``None`` if the execution was not called."""

@@ -13,9 +13,9 @@ from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.client_requests import (
     Bodies,
-    before,
     reject_unanswered,
     reject_unreadable,
+    without_messages,
     without_repeated,
     without_unsigned,
 )
@@ -24,7 +24,7 @@ from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
-from noetl_stream.server.ticks.tick import PendingTick, message_letter, refused
+from noetl_stream.server.ticks.tick import PendingTick, message_letter, refused_answer
 
 
 class Messages(InputSource[ReportedMessage]):
@@ -61,7 +61,9 @@ class Messages(InputSource[ReportedMessage]):
         if body is not None:
             fold.tick.dead_letters.append(message_letter(one, reason))
         if isinstance(body, ClientMessage) and not await self._store.request(body.execution_id, body.request_id):
-            answer = refused(body.execution_id, Rejection("quarantined", f"the request cannot be stored: {reason}"))
+            answer = refused_answer(
+                body.execution_id, Rejection("quarantined", f"the request cannot be stored: {reason}")
+            )
             fold.tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
         fold.tick.moved[one.partition] = (one.sequence, one.at_ms)
 
@@ -95,12 +97,12 @@ class Messages(InputSource[ReportedMessage]):
         signed = without_unsigned(bodies, self._parts.ports.signer)
         folded = await without_repeated(signed, self._store, starts_may_repeat)
         await self._prepare(folded, fold.tick)
-        count = fold.messages(folded)
+        count = fold.fold_messages(folded)
         rest: Sequence[ReportedMessage] = ()
         if count < len(folded):
             cut = own.index(folded[count][0])
             own, rest = own[:cut], own[cut:]
-            bodies, signed = before(rest, bodies), before(rest, signed)
+            bodies, signed = without_messages(rest, bodies), without_messages(rest, signed)
             fold.tick.leave_letters(rest)
         left = {message.sequence for message in rest}
         asked = [

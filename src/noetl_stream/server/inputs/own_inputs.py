@@ -61,7 +61,7 @@ class LostCommands(InputSource[OwedCommand]):
         self._reconciler = reconciler
 
     async def take(self) -> Sequence[OwedCommand]:
-        return await self._reconciler.take_missing(self._parts.executions, self._folded)
+        return await self._reconciler.take_missing(self._parts.executions, self._folded_sequence)
 
     async def fold(self, inputs: Sequence[OwedCommand]) -> Sequence[OwedCommand]:
         fold = self._parts.new_fold()
@@ -79,7 +79,7 @@ class LostCommands(InputSource[OwedCommand]):
     def execution_of(self, one: OwedCommand) -> str:
         return one.execution_id
 
-    def _folded(self) -> int:
+    def _folded_sequence(self) -> int:
         """Returns the sequence up to which all owned partitions are folded."""
         through = self._parts.reader.folded_through()
         leases = self._parts.ownership

@@ -157,7 +157,7 @@ class PartitionReader:
             await _end(idle)
 
     def _set_alarm(self, timeout_s: float) -> None:
-        """Nudges :meth:`take` after ``timeout_s`` or earlier. A set alarm stays: one for each message would cost more."""
+        """Nudges :meth:`take` after ``timeout_s`` or earlier. A set alarm stays: one a message would cost more."""
         due_s = self._clock.monotonic_s() + timeout_s
         if self._alarm is not None and not self._alarm.done():
             if self._alarm_s <= due_s:

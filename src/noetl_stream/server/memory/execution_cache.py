@@ -126,11 +126,11 @@ class ExecutionCache:
         state = self.state(execution_id)
         return state.assignments.get(command_id) if state is not None else None
 
-    def owed(self) -> Iterator[OwedCommand]:
+    def owed_commands(self) -> Iterator[OwedCommand]:
         """Yields the commands that all executions are owed, in memory or not."""
         for cached in self._executions.values():
             if cached.state is not None:
-                yield from _owed(cached.state)
+                yield from _owed_commands_of(cached.state)
         for commands in self._evicted.values():
             yield from commands
 
@@ -180,7 +180,7 @@ class ExecutionCache:
                 row, cached.snapshot_due = self._snapshots.take(state)
                 if row is not None:
                     rows.append(row)
-                    self._measured(cached, values_bytes(row.body))
+                    self._set_measured(cached, values_bytes(row.body))
         return rows
 
     def trim(self) -> None:
@@ -192,7 +192,7 @@ class ExecutionCache:
             return
         for cached in self._executions.values():
             if cached.state is not None and cached.values > max(2 * cached.measured, MEASURED_FROM):
-                self._measured(cached, _size_of(cached.state, cached.values))
+                self._set_measured(cached, _size_of(cached.state, cached.values))
         most = self.max_bytes * 9 // 10
         for execution_id, cached in sorted(self._executions.items(), key=lambda item: item[1].at_ms):
             state = cached.state
@@ -201,7 +201,7 @@ class ExecutionCache:
             if self.size <= most:
                 return
             self._drop(execution_id)
-            self._evicted[execution_id] = tuple(_owed(state))
+            self._evicted[execution_id] = tuple(_owed_commands_of(state))
             self.size += EVICTED_BYTES
             self.evictions += 1
 
@@ -285,7 +285,7 @@ class ExecutionCache:
             rows = await self._store.executions([execution_id])
             living = [row for row in rows.values() if row.finished_ms is None and row.status != "quarantined"]
             found = [
-                self._cached(row, loaded)
+                self._cached_execution(row, loaded)
                 async for row, loaded in self._snapshots.load(living)
                 if not isinstance(loaded, Unloadable)
             ]
@@ -303,7 +303,7 @@ class ExecutionCache:
                 await self._set_aside(row, loaded)
                 continue
             self._drop(row.execution_id)
-            self._put(row.execution_id, self._cached(row, loaded))
+            self._put(row.execution_id, self._cached_execution(row, loaded))
             if loaded.state is not None:
                 self._loaded(loaded.state)
 
@@ -328,7 +328,7 @@ class ExecutionCache:
         self._put(row.execution_id, stub)
         self.has_stubs = True
 
-    def _cached(self, row: ExecutionRow, loaded: LoadedState) -> CachedExecution:
+    def _cached_execution(self, row: ExecutionRow, loaded: LoadedState) -> CachedExecution:
         return CachedExecution(
             loaded.state,
             loaded.plan,
@@ -350,7 +350,7 @@ class ExecutionCache:
         if cached is not None:
             self.size -= cached.size
 
-    def _measured(self, cached: CachedExecution, values: int) -> None:
+    def _set_measured(self, cached: CachedExecution, values: int) -> None:
         self.size += values - cached.values
         cached.values = cached.measured = values
 
@@ -362,6 +362,6 @@ def _size_of(state: Execution, otherwise: int) -> int:
         return otherwise
 
 
-def _owed(state: Execution) -> Iterator[OwedCommand]:
+def _owed_commands_of(state: Execution) -> Iterator[OwedCommand]:
     for assignment in state.assignments.values():
         yield OwedCommand(state.execution_id, assignment.command_id, assignment.issue)

@@ -39,9 +39,11 @@ class Originals:
         """
         async with self._turns:
             known = await self._plans.load(rerun.digest)
-            return await self._reused(execution_id, rerun, known.plan), known
+            return await self._reused_inputs(execution_id, rerun, known.plan), known
 
-    async def _reused(self, execution_id: str, request: ExecutionRequested, plan: Plan | InvalidPlan) -> Sequence[Fact]:
+    async def _reused_inputs(
+        self, execution_id: str, request: ExecutionRequested, plan: Plan | InvalidPlan
+    ) -> Sequence[Fact]:
         assert request.rerun is not None
         original = request.rerun.of
         if await behind_events(self._log, self._store, [partition_of(original)]):

@@ -32,7 +32,7 @@ class KnownPlaybook(NamedTuple):
     row: PlaybookRow | None
 
 
-def bounded(plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
+def check_path(plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
     """Returns ``plan`` for a new execution, unless its path is too long for an index: clients may not check it."""
     if isinstance(plan, InvalidPlan) or len(plan.path) <= MAX_PATH_CHARS:
         return plan
@@ -61,7 +61,7 @@ class PlanCache:
         """Returns the cached playbook, if any."""
         return self._known.get(digest)
 
-    async def at_hand(self, digest: str) -> KnownPlaybook | None:
+    async def load_if_quick(self, digest: str) -> KnownPlaybook | None:
         """Loads a playbook like :meth:`load`; ``None`` if that takes long, or a store is unreachable."""
         known = self._known.get(digest)
         if known is not None:

@@ -119,7 +119,7 @@ class Snapshots:
                         continue
                     if len(entries) < limit:
                         del pending[execution_id]
-                        yield base.row, await self._loaded(base)
+                        yield base.row, await self._loaded_state(base)
 
     def take(self, state: Execution) -> tuple[SnapshotRow | None, int]:
         """Takes a snapshot of a state, or ``None`` if it cannot be stored; and the position where the next is due."""
@@ -169,11 +169,11 @@ class Snapshots:
         if row.position > execution.position:
             raise SnapshotUnusable(f"it is at {row.position}, and the journal ends at {execution.position}")
         state = read_snapshot(row)
-        if is_drawn(row.digest) and await self._replayed(execution, row.position) != state:
+        if is_drawn(row.digest) and await self._replayed_state(execution, row.position) != state:
             raise SnapshotUnusable(f"the journal gives another state at {row.position}")
         return state
 
-    async def _replayed(self, execution: ExecutionRow, through: int) -> Execution | None:
+    async def _replayed_state(self, execution: ExecutionRow, through: int) -> Execution | None:
         base = _Base(execution)
         while base.position < through:
             after = {execution.execution_id: base.position}
@@ -184,7 +184,7 @@ class Snapshots:
             base.take(below)
         return base.state
 
-    async def _loaded(self, base: _Base) -> LoadedState | Unloadable:
+    async def _loaded_state(self, base: _Base) -> LoadedState | Unloadable:
         state = base.state
         plan: Plan | InvalidPlan | Unloaded = UNLOADED
         if state is None or state.request is None:  # else it is loaded beside the loop

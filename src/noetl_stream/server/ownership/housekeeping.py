@@ -51,7 +51,7 @@ class PartitionAssignment:
         await self.forget({lease.id for lease in taken})  # they may have been lost, unnoticed, since they were loaded
         self._parts.publications.forget({lease.id for lease in taken})
         await self._load({lease.id for lease in taken})
-        taken = await self._made_good(taken)
+        taken = await self._repair(taken)
         ids = {lease.id for lease in taken}
         if not taken:
             return
@@ -85,7 +85,7 @@ class PartitionAssignment:
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once all their publications are acknowledged."""
         await self._parts.publications.drain(self._parts.times.lease_s / 3)
-        await self._parts.ownership.release(partitions, self._committer.published(partitions))
+        await self._parts.ownership.release(partitions, self._committer.published_ticks(partitions))
         self._parts.counts.released += len(partitions)
         await self.forget(partitions)
 
@@ -190,10 +190,10 @@ class PartitionAssignment:
         leases = await self._parts.ownership.reload()
         self._parts.catching_up.forget({lease.id for lease in leases})
         await self._load({lease.id for lease in leases})
-        await self._made_good(leases)
+        await self._repair(leases)
         await self.reopen()
 
-    async def _made_good(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
+    async def _repair(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
         """Repairs what the partitions of these leases have lost; returns the leases that are left."""
         behind = await self._recovery.make_good(leases)
         self._parts.executions.forget_partitions(behind)

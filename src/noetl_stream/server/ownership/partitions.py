@@ -221,7 +221,7 @@ class PartitionOwnership:
         for partition, tick in ticks.items():
             self._owned[partition] = replace(self._owned[partition], published_tick=tick)
 
-    def committed(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
+    def record_commit(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
         """Records that the tick with this fence is committed."""
         if self.unsound:
             self._note_soundness(advances, has_events)
@@ -242,7 +242,7 @@ class PartitionOwnership:
             self.unsound.pop(sound, None)
             self.condemned.pop(sound, None)
 
-    def turn_ended(self) -> None:
+    def count_turn(self) -> None:
         """Counts a turn for the unsound partitions that folded an input in it."""
         if self._grown:
             self.unsound = {id: left - (id in self._grown and left > 0) for id, left in self.unsound.items()}

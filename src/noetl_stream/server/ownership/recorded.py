@@ -90,7 +90,7 @@ class RecordedExecution:
                 yield messages[0].sequence
         yield from (sequence for sequence in self._unreadable if sequence > self.through)
 
-    def passed_over(self) -> list[Request]:
+    def dropped_requests(self) -> list[Request]:
         """Returns the requests that were folded and are in no entry: they were refused or redundant."""
         bodies = ((one, body) for identity, ((one, *_), body) in self.inputs.items() if identity not in self._used)
         return [body for one, body in bodies if isinstance(body, Request) and one.sequence <= self.through]
@@ -109,7 +109,7 @@ class RecordedExecution:
                 found = {at: entry for at, entry in found.items() if at < position}
                 ends = [end for end in ends if end[0] < position]
             for raw in record.entries:
-                entry = self._resolved(raw, record.through)
+                entry = self._resolve_entry(raw, record.through)
                 if entry is None:
                     break
                 found[position] = entry
@@ -119,14 +119,14 @@ class RecordedExecution:
             reached = position
         return found, ends
 
-    def _resolved(self, raw: msgspec.Raw, through: int) -> RecordedEntry | None:
+    def _resolve_entry(self, raw: msgspec.Raw, through: int) -> RecordedEntry | None:
         """Returns the entry with its inputs; ``None`` if they are not among :attr:`inputs`, or cannot be read."""
         try:
-            return self._read(codec.decode_entry(raw), through)
+            return self._read_entry(codec.decode_entry(raw), through)
         except (PayloadRefused, ValueError):
             return None
 
-    def _read(self, entry: FullEntry, through: int) -> RecordedEntry | None:
+    def _read_entry(self, entry: FullEntry, through: int) -> RecordedEntry | None:
         decisions = [fact for fact, _ in codec.decode_facts(entry.decisions)]
         if entry.facts != NOTHING:
             return RecordedEntry(list(_inputs_in_full(entry)), decisions)

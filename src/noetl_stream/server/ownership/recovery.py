@@ -39,7 +39,7 @@ from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import IN_NO_JOURNAL
-from noetl_stream.server.ticks.tick import Input, PendingTick, refused
+from noetl_stream.server.ticks.tick import Input, PendingTick, refused_answer
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class Recovery:
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
     ) -> dict[int, int]:
         """Returns, by partition, the tick up to which EVENTS has the records, unless stored ones are lost."""
-        published = self._committer.published({lease.id for lease in leases})
+        published = self._committer.published_ticks({lease.id for lease in leases})
         ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
         if bare := [id for id, tick in published.items() if tick and last[id] is None]:
             first = await self._log.first_sequence()
@@ -157,7 +157,7 @@ class Recovery:
         """Commits that EVENTS lacks records, before a record of a later tick is published: that would hide the gap from
         the next owner, if this one ends before it is filled.
         """
-        published = self._committer.published(recorded)
+        published = self._committer.published_ticks(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
         if lowered:
             log.warning("EVENTS may have lost records of %d partitions that were stored", len(lowered))
@@ -179,7 +179,7 @@ class Recovery:
             await restoring.restore(execution_id, execution)
         signed = [body for one, body in recorded.asked if self._parts.ports.signer.is_signed(one.body)]
         if anew:
-            restoring.answer_passed_over(signed)
+            restoring.answer_dropped(signed)
         await restoring.flush()
         left = recorded.unfolded(asked=not anew)
         read = messages[-1].sequence if messages else lease.last_seq  # what has come since is folded as ever
@@ -238,8 +238,8 @@ class _Restoring:
             count += 1
             if self._bytes > TICK_BYTES and self._ticks_left > 1:
                 await self.flush()
-        requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
-        self.answer_passed_over(requests)
+        requests = [body for body in recorded.dropped_requests() if isinstance(body.fact, ClientRequest)]
+        self.answer_dropped(requests)
         self.restored = Restored(self.restored.executions + bool(count), self.restored.entries + count)
 
     async def flush(self) -> None:
@@ -282,7 +282,7 @@ class _Restoring:
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
             if after.ended and (before is None or not before.ended):
-                told = self._ends.told(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
+                told = self._ends.end_messages(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
                 for number, message in enumerate(told, start=1):
                     self._tick.send(SendMessage(after.position, message), execution_id, number)
             position = after.position - sum(fact.width for fact in decisions)
@@ -300,7 +300,7 @@ class _Restoring:
                 answer = {"ok": True, "execution_id": execution_id}
                 if effect.diagnostics:
                     first = effect.diagnostics[0]
-                    answer = refused(execution_id, Rejection(first["code"], first["message"]))
+                    answer = refused_answer(execution_id, Rejection(first["code"], first["message"]))
                 self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
 
     def _recall(self, state: Execution) -> None:
@@ -324,10 +324,10 @@ class _Restoring:
             answer = {"ok": True, "execution_id": execution_id, "position": position}
             self._tick.answer(fact.request_id, execution_id, answer, position, push=False)
 
-    def answer_passed_over(self, requests: Iterable[Request | AggregateRequest]) -> None:
+    def answer_dropped(self, requests: Iterable[Request | AggregateRequest]) -> None:
         """Answers requests that are not folded again, once for each id."""
         for request in {(one.execution_id, one.request_id): one for one in requests}.values():
-            answer = refused(request.execution_id, UNKNOWN_ANSWER)
+            answer = refused_answer(request.execution_id, UNKNOWN_ANSWER)
             self._tick.answer(request.request_id, request.execution_id, answer, IN_NO_JOURNAL, push=False)
 
 

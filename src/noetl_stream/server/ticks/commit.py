@@ -57,7 +57,7 @@ class Committer:
             self._counts.reissued += sum(command.issue > 1 for command in tick.commands)
         self._notify(tick)
         if self._traces is not None:
-            self._traces.committed(tick)
+            self._traces.add_segments(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
@@ -66,7 +66,9 @@ class Committer:
         fenced = tick.partitions.union(partitions)
         moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in fenced}
         moved |= tick.moved
-        advances = self._ownership.advance(moved, self._published({id: place[0] for id, place in moved.items()}))
+        advances = self._ownership.advance(
+            moved, self._published_ticks_at({id: place[0] for id, place in moved.items()})
+        )
         ticks = {advance.id: advance.tick + 1 for advance in advances}
         written = Tick(
             owner=self._ownership.owner,
@@ -98,9 +100,9 @@ class Committer:
             await self._store.commit(written)
         except PayloadRefused as error:
             raise TickRefused(error.message) from error
-        self._counts.committed(written, self._clock.monotonic_s() - began_s)
+        self._counts.count_commit(written, self._clock.monotonic_s() - began_s)
         self._counts.trigger_faults += tick.trigger_faults
-        self._ownership.committed(advances, bool(tick.segments))
+        self._ownership.record_commit(advances, bool(tick.segments))
         self.ticks += bool(tick.segments)
         return advances
 
@@ -120,12 +122,14 @@ class Committer:
         if tick.moved:
             await self.commit(tick)
 
-    def published(self, partitions: Collection[int]) -> dict[int, int]:
+    def published_ticks(self, partitions: Collection[int]) -> dict[int, int]:
         """Returns the ``published_tick`` of each partition at its present cursor."""
         leases = {partition: self._ownership.get(partition) for partition in partitions}
-        return self._published({id: lease.last_seq if lease is not None else 0 for id, lease in leases.items()})
+        return self._published_ticks_at(
+            {id: lease.last_seq if lease is not None else 0 for id, lease in leases.items()}
+        )
 
-    def _published(self, through: Mapping[int, int]) -> dict[int, int]:
+    def _published_ticks_at(self, through: Mapping[int, int]) -> dict[int, int]:
         """Returns the ``published_tick`` of each partition with this cursor."""
         found = {}
         for partition, sequence in through.items():

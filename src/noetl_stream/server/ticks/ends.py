@@ -67,7 +67,7 @@ class EndTriggers:
         self._known, self.on_streams = known[:MOST], on_streams
         return True
 
-    def told(
+    def end_messages(
         self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again_since_ms: int | None = None
     ) -> Iterator[AggregateMessage]:
         """Yields the messages to triggers about an execution that ended at ``at_ms``. A called execution counts as a
@@ -86,12 +86,12 @@ class EndTriggers:
             if again_since_ms is not None and created_ms > max(at_ms, again_since_ms):
                 continue
             if not is_own and concerns(wanted, after.path, labels, status):
-                ended = ended or _ended(after, labels)
+                ended = ended or _ended_execution(after, labels)
                 depth = 1 if after.origin is None else after.origin.depth + 1
                 yield AggregateMessage(aggregate_id, ExecutionEnded(ended, depth, at_ms), AGGREGATES_FORMAT)
 
 
-def _ended(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
+def _ended_execution(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
     error = after.outcome.error if after.outcome is not None else None
     return EndedExecution(
         execution_id=after.execution_id,

@@ -63,7 +63,7 @@ from noetl_stream.server.ticks.tick import (
     command_letter,
     inbox_letter,
     message_letter,
-    refused,
+    refused_answer,
     unreadable_letter,
 )
 
@@ -174,15 +174,15 @@ class Fold:
             self.tick.dead_letters.append(inbox_letter(item, at_ms, refusal))
         return message
 
-    def messages(self, bodies: Sequence[tuple[ReportedMessage, ReportedBody]]) -> int:
+    def fold_messages(self, bodies: Sequence[tuple[ReportedMessage, ReportedBody]]) -> int:
         """Folds reported messages until the tick is full; returns how many were folded."""
         for number, (message, body) in enumerate(bodies, start=1):
-            self.message(message, body)
+            self.fold_message(message, body)
             if self.is_full:
                 return number
         return len(bodies)
 
-    def message(self, message: ReportedMessage, body: ReportedBody) -> None:
+    def fold_message(self, message: ReportedMessage, body: ReportedBody) -> None:
         """Folds a message; requests to aggregates are left to the aggregates."""
         if isinstance(body, AggregateRequest):
             return
@@ -285,7 +285,7 @@ class Fold:
         elif cached.unloadable and isinstance(fact, ResumeRequested):
             refusal = Rejection("quarantined", f"execution {message.execution_id} cannot go on: {cached.unloadable}")
             self.tick.answer(
-                fact.request_id, message.execution_id, refused(message.execution_id, refusal), IN_NO_JOURNAL
+                fact.request_id, message.execution_id, refused_answer(message.execution_id, refusal), IN_NO_JOURNAL
             )
         elif cached.state is not None and not isinstance(cached.plan, InvalidPlan):
             position = cached.state.position + 1
@@ -296,7 +296,7 @@ class Fold:
         """Answers a request to a live execution: done, already done, or rejected."""
         refusal = advanced.refusal
         if isinstance(refusal, Rejection):
-            self.tick.answer(request_id, execution_id, refused(execution_id, refusal), IN_NO_JOURNAL)
+            self.tick.answer(request_id, execution_id, refused_answer(execution_id, refusal), IN_NO_JOURNAL)
             return
         answer: dict[str, Any] = {"ok": True, "execution_id": execution_id}
         if refusal is not None:
@@ -435,7 +435,7 @@ class Fold:
         self.tick.record(given, position, advanced.journal, cached, partition)
         self.tick.collect(execution_id, partition, advanced.effects)
         if after.ended and (before is None or not before.ended):
-            for number, message in enumerate(self._ends.told(after, cached.labels, at_ms), start=1):
+            for number, message in enumerate(self._ends.end_messages(after, cached.labels, at_ms), start=1):
                 self.tick.send(SendMessage(after.position, message), execution_id, number)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
@@ -448,11 +448,11 @@ class Fold:
     def _answer_start(self, cached: CachedExecution, state: Execution, effect: AnswerStart) -> None:
         answer: dict[str, Any] = {"ok": True, "execution_id": state.execution_id}
         if isinstance(cached.plan, InvalidPlan):
-            answer = refused(state.execution_id, Rejection("invalid_playbook", cached.plan.reason))
+            answer = refused_answer(state.execution_id, Rejection("invalid_playbook", cached.plan.reason))
             answer["diagnostics"] = cached.plan.diagnostics
         elif effect.diagnostics:
             first = effect.diagnostics[0]
-            answer = refused(state.execution_id, Rejection(first["code"], first["message"]))
+            answer = refused_answer(state.execution_id, Rejection(first["code"], first["message"]))
         self.tick.answer(state.request_id, state.execution_id, answer, 1, push=False)
 
 

@@ -29,7 +29,7 @@ class Reconciler:
     async def list_missing(self, executions: ExecutionCache, under_way: Collection[str]) -> None:
         """Lists the owed commands that neither the queue nor this owner's publications hold."""
         self.forget()
-        candidates = [owed for owed in executions.owed() if owed.command_id not in under_way]
+        candidates = [owed for owed in executions.owed_commands() if owed.command_id not in under_way]
         if candidates:
             present = await self._queue.present()
             self._through = await self._log.last_sequence()

@@ -136,7 +136,7 @@ class PendingEntry(msgspec.Struct, gc=False):
             decisions=self.decisions,
         )
 
-    def recorded(self) -> Iterator[Part]:
+    def record_parts(self) -> Iterator[Part]:
         """Yields the entry as parts of journal records, with positions; several if it has many decisions."""
         decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
         if self.given.message_id:
@@ -376,7 +376,7 @@ class PendingTick:
         for execution_id, segment in self.segments.items():
             partition = segment.partition
             stamp = Stamp(partition, ticks[partition], epochs[partition], owner, self.format)
-            parts = (part for entry in segment.entries for part in entry.recorded())
+            parts = (part for entry in segment.entries for part in entry.record_parts())
             messages += messages_of(execution_id, parts, segment.through, stamp)
         return messages
 
@@ -387,7 +387,7 @@ def _in_format(message: _Sent, written: int) -> _Sent:
     )
 
 
-def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
+def refused_answer(execution_id: str, rejection: Rejection) -> dict[str, Any]:
     """Returns the answer to a rejected request."""
     return {"ok": False, "execution_id": execution_id, "error": rejection.text, "code": rejection.code}
 

@@ -55,7 +55,7 @@ class _StepRun(msgspec.Struct):
     pipelines: dict[Path, _Pipeline] = {}
     children: list[str] = []
 
-    def began(self, path: Path, at_ms: int) -> _Pipeline:
+    def begin_task(self, path: Path, at_ms: int) -> _Pipeline:
         """Returns the pipeline of ``path``, and notes when its present task began, if that is not known."""
         pipeline = self.pipelines.setdefault(path, _Pipeline())
         if pipeline.began_ms is None:
@@ -106,7 +106,7 @@ class JournalReading:
                 yield from self._task(given, run, fact)
             case events.StepSuspended() if run is not None:
                 for wait in fact.waits:
-                    run.began(wait.path, given.at_ms)
+                    run.begin_task(wait.path, given.at_ms)
             case events.ChildRequested() if run is not None:
                 run.children.append(fact.execution_id)
             case events.LoopIterationDone() | events.LoopIterationFailed() if run is not None:
@@ -119,13 +119,13 @@ class JournalReading:
             case events.ExecutionFinished():
                 for step_run_id in [*self._runs]:
                     yield from self._step(step_run_id, given.at_ms, ErrorInfo("cancelled", ""))
-                yield self._whole(fact, given.at_ms)
+                yield self._span_of_execution(fact, given.at_ms)
                 self.has_ended = True
 
     def _task(self, given: RecordedFacts, run: _StepRun, fact: events.TaskProcessed) -> Iterator[Span]:
         """Yields the span of a task, when its last attempt has ended. Its times are those of its workers."""
         meta = fact.outcome.meta
-        pipeline = run.began(fact.path, _shown_ms(meta.started_at, given.at_ms))
+        pipeline = run.begin_task(fact.path, _shown_ms(meta.started_at, given.at_ms))
         visit = pipeline.runs - (fact.attempt - 1)
         pipeline.runs += 1
         if fact.do == "retry":
@@ -170,7 +170,7 @@ class JournalReading:
             links=[SpanLink(self.execution.trace.trace_id, execution_span(child)) for child in run.children],
         )
 
-    def _whole(self, fact: events.ExecutionFinished, at_ms: int) -> Span:
+    def _span_of_execution(self, fact: events.ExecutionFinished, at_ms: int) -> Span:
         about = self.execution
         attributes: dict[str, Any] = {"noetl.playbook.path": about.path, "noetl.execution.status": fact.status}
         if about.version is not None:

@@ -55,10 +55,10 @@ class ServerTraces:
         self._is_wanted = asyncio.Event()
         self._readings: LruCache[str, JournalReading] = LruCache(READINGS_KEPT)
 
-    def committed(self, tick: PendingTick) -> None:
+    def add_segments(self, tick: PendingTick) -> None:
         """Takes the journal segments of a committed tick."""
         for execution_id, segment in tick.segments.items():
-            execution = _traced(tick.touched[execution_id].state)
+            execution = _traced_execution(tick.touched[execution_id].state)
             if not self.tracing.is_sampled(execution.trace):
                 continue
             if self._waiting_bytes + segment.size > MAX_WAITING_BYTES:
@@ -73,18 +73,18 @@ class ServerTraces:
         while True:
             await self._is_wanted.wait()
             self._is_wanted.clear()
-            await self._empty()
+            await self._make_waiting_spans()
 
     async def close(self) -> None:
         """Makes the waiting spans, within :data:`CLOSE_S`, and exports them."""
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self._empty()
+                await self._make_waiting_spans()
         except TimeoutError:
             self.tracing.drop(sum(len(one.segment.entries) for one in self._waiting))
         await self.tracing.close()
 
-    async def _empty(self) -> None:
+    async def _make_waiting_spans(self) -> None:
         while self._waiting:
             execution, segment = self._waiting.popleft()
             self._waiting_bytes -= segment.size
@@ -149,7 +149,7 @@ def _facts(execution_id: str, data: bytes) -> list[Fact]:
     return [part for fact, _ in codec.decode_facts(data) for part in expanded(execution_id, fact)]
 
 
-def _traced(state: Execution) -> TracedExecution:
+def _traced_execution(state: Execution) -> TracedExecution:
     parent = state.parent
     return TracedExecution(
         execution_id=state.execution_id,

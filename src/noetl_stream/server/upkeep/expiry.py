@@ -72,7 +72,7 @@ class Retention:
         choice = await self._choice()
         if choice is not None:
             async for page in self._pages("", choice.started_before):
-                for rule, ids in choice.old(page).items():
+                for rule, ids in choice.deletable_by_rule(page).items():
                     executions[rule] += len(ids)
                     sizes[rule] += await self._retained.journal_bytes(ids)
         return [RetentionPlan(rule, executions[rule], sizes[rule]) for rule in self._rules]
@@ -103,7 +103,7 @@ class Retention:
         whole = [month for month in months if await self._goes_whole(month, choice)]
         deleted = 0
         async for page in self._pages("", choice.started_before):
-            old = [execution_id for ids in choice.old(page).values() for execution_id in ids]
+            old = [execution_id for ids in choice.deletable_by_rule(page).values() for execution_id in ids]
             for at in range(0, len(old), ARCHIVED_AT_ONCE):
                 deleted += await self._delete_archived(old[at : at + ARCHIVED_AT_ONCE], whole)
         if deleted:
@@ -169,7 +169,7 @@ class _Choice:
             if rule is not None and rule in self._newest and execution.finished_ms is not None:
                 self._newest[rule].append(execution.execution_id)
 
-    def old(self, page: Sequence[StartedExecution]) -> dict[RetentionRule, list[str]]:
+    def deletable_by_rule(self, page: Sequence[StartedExecution]) -> dict[RetentionRule, list[str]]:
         """Returns the executions of a page that are not kept, by the rule that does not keep them."""
         found: dict[RetentionRule, list[str]] = {}
         for execution in page:

@@ -76,7 +76,7 @@ class Trimmer:
             return 0  # a checkpoint of a journal that has yet to catch up would hide the records that it lacks
         living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
-        if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
+        if not self._is_worthwhile(sum(execution.journal_bytes for execution in living), freed, stored):
             return 0
         partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals
         for execution in living:
@@ -117,7 +117,7 @@ class Trimmer:
             return 0, 0
         return await newest_before(self._log, first, last, before_ms)
 
-    def _pays(self, checkpoint_bytes: int, freed: int, stored: int) -> bool:
+    def _is_worthwhile(self, checkpoint_bytes: int, freed: int, stored: int) -> bool:
         pays = 2 * checkpoint_bytes <= freed
         if not pays and stored > self._settings.events_max_bytes and not self._has_told:
             text = "EVENTS is not trimmed yet: %d bytes would go, and the journals of living executions take %d"
