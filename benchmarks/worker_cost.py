@@ -68,7 +68,7 @@ class OnePlan(PlanClient):
         super().__init__({})
         self._plan = plan
 
-    def cached(self, digest: str) -> Plan | None:
+    def cached_plan(self, digest: str) -> Plan | None:
         return self._plan
 
 

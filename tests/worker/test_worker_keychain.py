@@ -92,7 +92,7 @@ async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
     with pytest.raises(ToolFailure) as failed:
         stage = vault.stage
         asker = Asker(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
-        await Keychain(stage.clock, {"pin": value}).named(asker, "pin")
+        await Keychain(stage.clock, {"pin": value}).named_credential(asker, "pin")
     assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
 
 
@@ -311,7 +311,7 @@ async def test_what_is_refused_to_one_command_is_asked_again_for_the_next(stage:
 
     plan, keychain = stage.plan(READS % "credential"), Keychain(stage.clock, {}, find)
     askers = [Asker(stage.broker.bus, stage.clock, stage.command(plan, f"command-{n}"), "worker") for n in (1, 2, 3)]
-    asking = [asyncio.create_task(keychain.named(asker, "entry")) for asker in askers]
+    asking = [asyncio.create_task(keychain.named_credential(asker, "entry")) for asker in askers]
     await stage.settle()
     gate.set()
     first, *others = await asyncio.gather(*asking, return_exceptions=True)

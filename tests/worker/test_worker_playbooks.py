@@ -73,7 +73,7 @@ async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stag
     await Server(stage, NOOP).start()
     plan = await load(stage, plans, digest_of(NOOP))
     assert (plan.digest, list(plan.steps)) == (digest_of(NOOP), ["start"])
-    assert plans.cached(digest_of(NOOP)) is plan
+    assert plans.cached_plan(digest_of(NOOP)) is plan
 
 
 async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans: PlanClient) -> None:
@@ -101,8 +101,8 @@ async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: PlanClient
     await Server(stage, NOOP, OTHER).start()
     await load(stage, plans, digest_of(NOOP))
     await load(stage, plans, digest_of(OTHER))
-    assert plans.cached(digest_of(NOOP)) is None
-    assert plans.cached(digest_of(OTHER)) is not None
+    assert plans.cached_plan(digest_of(NOOP)) is None
+    assert plans.cached_plan(digest_of(OTHER)) is not None
 
 
 async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: PlanClient) -> None:

@@ -11,7 +11,7 @@ from worker_stage import Stage
 
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.template import Budget, ExpressionError, Scope, compile_template
-from noetl_stream.worker.command.attempt import rendered
+from noetl_stream.worker.command.attempt import render_inputs
 
 
 class Watched(Mapping[str, Any]):
@@ -36,7 +36,7 @@ async def rendered_in(text: str) -> tuple[Any, set[int]]:
     """The value of a template, and the threads that evaluated it."""
     namespaces = Watched(ctx={"n": 20_000})
     template = compile_template({"value": text}, namespaces=frozenset({"ctx"}), bindings={})
-    inputs = await rendered(template, Scope(namespaces, budget=Budget(10_000)))
+    inputs = await render_inputs(template, Scope(namespaces, budget=Budget(10_000)))
     return inputs["value"], namespaces.threads
 
 

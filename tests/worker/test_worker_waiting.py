@@ -7,12 +7,12 @@ import pytest
 from worker_stage import Stage
 
 from noetl_stream.errors import NotReady, Unreachable
-from noetl_stream.worker.waiting import ask, persist, within
+from noetl_stream.worker.waiting import ask, done_within, persist
 
 
 async def test_an_answer_in_time_is_in_time(stage: Stage) -> None:
     answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(within(stage.clock, 2.0, answer))
+    waiting = asyncio.create_task(done_within(stage.clock, 2.0, answer))
     await stage.advance(1.9)
     answer.set_result(1)
     assert await waiting
@@ -20,7 +20,7 @@ async def test_an_answer_in_time_is_in_time(stage: Stage) -> None:
 
 async def test_an_answer_too_late_leaves_the_question_open(stage: Stage) -> None:
     answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(within(stage.clock, 2.0, answer))
+    waiting = asyncio.create_task(done_within(stage.clock, 2.0, answer))
     await stage.settle()
     await stage.advance(2.0)
     assert not await waiting

@@ -101,7 +101,7 @@ class KnownPlans:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    def cached(self, digest: str) -> Plan | None:
+    def cached_plan(self, digest: str) -> Plan | None:
         return self.plans.get(digest)
 
     async def load(self, digest: str, _asker: Asker) -> Plan:

@@ -1,4 +1,4 @@
-"""Questions to servers on behalf of one command, whose capability they show (PROTOCOL §7 *Capabilities*)."""
+"""Asks servers questions on behalf of one command, showing its capability (PROTOCOL §7 *Capabilities*)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from noetl_stream.worker.waiting import ask
 
 
 class Asker:
-    """Asks for one run, until the owner of its execution answers.
+    """Asks the questions of one run, each until the owner of its execution answers.
 
     Attributes:
         worker: The name of this worker, for the audit.
-        digest: The playbook. What one was given, another must ask for itself: its grants may differ.
+        digest: The playbook's digest. Answers to one playbook are not for another, whose grants may differ.
     """
 
     def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:
@@ -30,9 +30,9 @@ class Asker:
 
     @property
     def command(self) -> ShownCommand:
-        """The command, as questions show it."""
+        """The command, as questions show it to servers."""
         return ShownCommand.of(self._command)
 
     async def ask(self, subject: str, question: WorkerQuestion) -> bytes:
-        """The answer to ``question`` on ``subject``, which the pool is added to."""
+        """Returns the answer to ``question`` on ``subject``, to which the pool is added."""
         return await ask(self._bus, self._clock, f"{subject}.{self._command.pool}", codec.encode(question))

@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Cancellations:
-    """The commands that were stopped.
+    """Remembers the commands that were stopped.
 
     Args:
-        runs: What this worker runs at the moment.
+        runs: The runs of this worker at the moment.
     """
 
     def __init__(self, runs: Collection[CommandRun] = (), *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
@@ -28,11 +28,11 @@ class Cancellations:
         self._stopped: LruCache[str, Stop] = LruCache(remembered)
 
     def stop_of(self, command_id: str) -> Stop | None:
-        """The order that stopped this command or paused its local loops; ``None`` if there was none."""
+        """Returns the order that stopped this command or paused its local loops; ``None`` if there was none."""
         return self._stopped.get(command_id)
 
     async def on_stop(self, _subject: str, body: bytes, _reply: str) -> None:
-        """Handles a :class:`~noetl_stream.model.messages.Stop`. A nonce restricts it to the run that has it."""
+        """Handles a :class:`~noetl_stream.model.messages.Stop`. One with a nonce stops only the run with that nonce."""
         try:
             stop = codec.decode_stop(body)
         except PayloadRefused as error:

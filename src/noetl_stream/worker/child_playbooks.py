@@ -1,4 +1,4 @@
-"""Playbooks from any server: compiled plans by digest, the last used cached; and paths pinned to a digest."""
+"""Playbooks asked of servers: compiled plans cached by digest, and paths pinned to a digest."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PlaybookUnknown(NoetlError):
 
 
 class _KindsElsewhere(dict[str, KindSpec]):
-    """The kinds of this worker, and all others: a server has checked the playbook, and other steps may run in a pool
-    with the plugin.
+    """The kinds of this worker, and all others unchecked: a server has checked the playbook, and other steps may run in
+    a pool with the plugin.
     """
 
     def __contains__(self, kind: object) -> bool:
@@ -49,7 +49,7 @@ class _KindsElsewhere(dict[str, KindSpec]):
 
 
 class PlanClient:
-    """Asks servers for ``{"source": …, "path": …}`` on :data:`~noetl_stream.protocol.subjects.ASK_PLAYBOOK`."""
+    """Asks servers for playbooks on :data:`~noetl_stream.protocol.subjects.ASK_PLAYBOOK`, and caches their plans."""
 
     def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check_again) -> None:
         self._kinds = _KindsElsewhere(kinds)
@@ -57,18 +57,18 @@ class PlanClient:
         self._plans: LruCache[str, Plan] = LruCache(kept)
         self._loads: SharedLoads[str, Plan] = SharedLoads()
 
-    def cached(self, digest: str) -> Plan | None:
-        """The plan, if it is cached."""
+    def cached_plan(self, digest: str) -> Plan | None:
+        """Returns the plan, if it is cached."""
         return self._plans.get(digest)
 
     async def load(self, digest: str, asker: Asker) -> Plan:
-        """The plan of this digest, the asking command's; waits until a server answers.
+        """Returns the plan of the asking command's ``digest``; waits until a server answers.
 
         Raises:
             PlanUnknown: a server answered, but not with this playbook. Worth retrying later.
             PlanUnusable: the playbook cannot run here, now or later.
         """
-        return self.cached(digest) or await self._loads.get(digest, lambda: self._ask(digest, asker))
+        return self.cached_plan(digest) or await self._loads.get(digest, lambda: self._ask(digest, asker))
 
     async def close(self) -> None:
         """Cancels pending requests."""
@@ -90,7 +90,7 @@ class PlanClient:
 
 
 def read_answer(body: bytes, what: str, digest: str) -> tuple[str, str]:
-    """The source and path of the playbook or schema that was asked for.
+    """Returns the source and path of a playbook or schema from a server's answer.
 
     Raises:
         PlanUnknown: the answer has none.
@@ -119,12 +119,12 @@ class PinnedPlaybook(NamedTuple):
 
 
 async def pin_playbook(asker: Asker, path: str, version: str | None) -> PinnedPlaybook:
-    """The playbook at ``path``, the latest without ``version`` (LANGUAGE §12 *playbook*).
+    """Resolves the playbook at ``path``, the latest without ``version`` (LANGUAGE §12 *playbook*).
 
     Waits until a server answers. Answers are not cached, since the latest may change.
 
     Raises:
-        PlaybookUnknown: it is not registered. A retry helps only after somebody registers it.
+        PlaybookUnknown: the playbook is not registered, or refused. A retry helps only after a registration.
     """
     question = CatalogQuestion(asker.command, path, version)
     answer = codec.decode_json(await asker.ask(subjects.ASK_CATALOG, question))

@@ -1,4 +1,4 @@
-"""What a worker has done since it started: plain numbers, which its runs count and :mod:`status` reads."""
+"""Counts what a worker has done since it started: plain numbers, which its runs count and :mod:`status` reads."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from noetl_stream.telemetry.measures import Durations, Exemplar
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """
+    """Counters of a worker since its start.
+
     Attributes:
         tasks: How long attempts of tasks took, by kind and outcome: ``ok`` or ``error``.
         retries: Attempts after the first, by kind.
-        commands: Those that are no longer here, by what became of them: ``done``, ``returned``.
+        commands: Commands that have left the worker, by result: ``done``, ``returned``.
     """
 
     tasks: dict[tuple[str, ...], Durations] = field(default_factory=dict)
     retries: Counter[str] = field(default_factory=Counter)
     commands: Counter[str] = field(default_factory=Counter)
 
-    def task_ended(self, kind: str, outcome: str, attempt: int, took_s: float) -> None:
+    def count_attempt(self, kind: str, outcome: str, attempt: int, took_s: float) -> None:
         """Counts an attempt of a task."""
         durations = self.tasks.get((kind, outcome))
         if durations is None:
@@ -30,6 +31,6 @@ class WorkerCounts:
         if attempt > 1:
             self.retries[kind] += 1
 
-    def task_traced(self, kind: str, outcome: str, exemplar: Exemplar) -> None:
-        """Shows the span of an attempt that was counted."""
+    def add_exemplar(self, kind: str, outcome: str, exemplar: Exemplar) -> None:
+        """Shows the span of a counted attempt as an exemplar."""
         self.tasks[kind, outcome].show(exemplar)

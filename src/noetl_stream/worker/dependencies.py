@@ -23,9 +23,7 @@ from noetl_stream.worker.task_logs.publisher import LogPublisher
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Ports, tools and names used by every run. ``worker`` is this worker's name as events show it, ``tracing``
-    where its spans go.
-    """
+    """Ports, tools and names used by every run. ``worker`` is the name in events, ``tracing`` exports spans."""
 
     worker: str
     channel: Channel

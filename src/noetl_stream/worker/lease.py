@@ -1,4 +1,4 @@
-"""Leases of running commands: renewed from a thread, given up when NATS is out of reach (PROTOCOL §3 *Order*)."""
+"""Leases of running commands: renewed in a thread, given up when NATS is out of reach (PROTOCOL §3 *Order*)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.command_queue import CommandQueue, Delivery
 from noetl_stream.worker import worker_limits as limits
-from noetl_stream.worker.waiting import within
+from noetl_stream.worker.waiting import done_within
 
 log = logging.getLogger(__name__)
 
 
 class Leased(Protocol):
-    """What needs the lease of a delivery."""
+    """A run that needs the lease of a delivery."""
 
     delivery: Delivery
 
 
 class LeaseKeeper:
-    """One thread for all deliveries, so that code blocking the event loop costs no lease.
+    """Renews the leases of all deliveries in one thread, so that code blocking the event loop costs no lease.
 
     Args:
-        runs: What runs at the moment, added and removed by the thread of the event loop. Copying it is one step.
+        runs: The present runs, added and removed by the thread of the event loop. Copying them is one step.
         interval_s: Seconds between two renewals.
     """
 
@@ -42,7 +42,7 @@ class LeaseKeeper:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its thread has ended by itself, and no lease is renewed any more."""
+        """Whether the thread has ended by itself, and no lease is renewed any more."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._closing.is_set()
 
     def close(self) -> None:
@@ -65,10 +65,10 @@ class LeaseKeeper:
 
 
 class BrokerLiveness:
-    """The last proof that NATS answers: an acknowledged report, or a round trip if there is none.
+    """Tracks when NATS last answered: an acknowledged report, or a round trip if there is none.
 
     Attributes:
-        losses: How often there was none for too long.
+        losses: How often NATS was silent for too long.
     """
 
     def __init__(self, queue: CommandQueue, pool: str, clock: Clock) -> None:
@@ -87,7 +87,7 @@ class BrokerLiveness:
         return self._clock.monotonic_s() - self._last_s
 
     async def watch(self, lost: Callable[[], None]) -> None:
-        """Checks contact forever; calls ``lost`` when there has been none for too long.
+        """Checks contact with NATS until cancelled; calls ``lost`` when it was silent for too long.
 
         A new attempt always precedes the verdict, so a blocked event loop does not count as lost contact.
         """
@@ -108,7 +108,7 @@ class BrokerLiveness:
     async def _reach(self) -> bool:
         probe = asyncio.ensure_future(self._queue.reach(self._pool))
         try:
-            if not await within(self._clock, limits.CONTACT_ANSWER_S, probe):
+            if not await done_within(self._clock, limits.CONTACT_ANSWER_S, probe):
                 return False
             probe.result()
         except NoetlError as error:

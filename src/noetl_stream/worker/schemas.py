@@ -1,4 +1,4 @@
-"""Results compared with the schemas of their tasks (LANGUAGE §10)."""
+"""Compares results with the schemas of their tasks (LANGUAGE §10)."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ class SchemaUnusable(NoetlError):
 
 
 class Schemas:
-    """Compiled schemas by digest, the last used cached; those of the catalog are asked for like playbooks."""
+    """Caches compiled schemas by digest; asks servers for those of the catalog, like playbooks."""
 
     def __init__(self) -> None:
         self._validators: LruCache[str, Validator] = LruCache(SCHEMAS_KEPT)
         self._loads: SharedLoads[str, Validator] = SharedLoads()
 
     async def mismatch(self, value: Any, schema: ResultSchema, command: StepCommand, asker: Asker) -> Mismatch | None:
-        """Where ``value`` does not match first; ``None`` if it does. Waits until a server answers.
+        """Returns where ``value`` first does not match its schema, if it does not. Waits until a server answers.
 
         Raises:
-            PayloadRefused: it is not JSON.
+            PayloadRefused: the value is not JSON.
             PlanUnknown: a server answered, but not with this schema. Worth retrying later.
             SchemaUnusable: the schema cannot be used here.
         """
         validator = await self._validator(schema, command, asker)
         if pieces.is_long(value):
-            return await asyncio.to_thread(_compared, validator, value)
-        return _compared(validator, value)
+            return await asyncio.to_thread(_compare, validator, value)
+        return _compare(validator, value)
 
     async def _validator(self, schema: ResultSchema, command: StepCommand, asker: Asker) -> Validator:
         digest = command.schemas[schema.address] if schema.address else schema.digest
         validator = self._validators.get(digest)
         if validator is None:
             if schema.address:
-                validator = await self._loads.get(digest, lambda: _asked(digest, asker))
+                validator = await self._loads.get(digest, lambda: _ask_validator(digest, asker))
             else:
                 validator = Validator(schema.content)
             self._validators.put(digest, validator)
         return validator
 
 
-def _compared(validator: Validator, value: Any) -> Mismatch | None:
+def _compare(validator: Validator, value: Any) -> Mismatch | None:
     # What is stored is compared, not what the tool returned.
     return validator.mismatch(pieces.decode(pieces.encode(value)))
 
 
-async def _asked(digest: str, asker: Asker) -> Validator:
+async def _ask_validator(digest: str, asker: Asker) -> Validator:
     answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command, digest))
     source, path = read_answer(answer, "schema", digest)
     checked = await asyncio.to_thread(check_document, source, {}, file=path)

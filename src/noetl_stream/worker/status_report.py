@@ -1,4 +1,4 @@
-"""What a worker tells probes and Prometheus."""
+"""The status of a worker for probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WorkerStatus:
     """The :class:`~noetl_stream.telemetry.measures.Role` of a worker.
 
     Args:
-        is_connected: Whether it reaches NATS.
+        is_connected: Returns whether the worker is connected to NATS.
     """
 
     def __init__(self, worker: Worker, is_connected: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Waiting by an injected clock: for an answer in time, or until something succeeds."""
+"""Waits by an injected clock: for an answer in time, or until an action succeeds."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 
-async def within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
-    """Whether ``future`` is done within ``seconds``. If not, it is not cancelled."""
+async def done_within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
+    """Returns whether ``future`` is done within ``seconds``. If not, it is not cancelled."""
     return bool(await first_done([future], clock.sleep(seconds)))
 
 
 async def persist(
     clock: Clock, what: str, action: Callable[[], Awaitable[Value]], failed: Callable[[Exception], None] | None = None
 ) -> Value:
-    """The value of ``action``, retried until the remote end is there and answers.
+    """Returns the value of ``action``, retried until the server at the other end answers.
 
-    Calls ``failed`` with each error. Logs nothing while the remote end may be starting: it warns once the pauses have
-    grown to the longest.
+    Calls ``failed`` with each error. Logs nothing while the server may be starting: a warning comes once the pauses
+    have grown to the longest.
     """
     pause_s, has_warned = FIRST_PAUSE_S, False
     while True:
@@ -50,13 +50,11 @@ async def persist(
 
 
 UNAVAILABLE: Final = b"null"
-"""A server's answer while it cannot reach its own source: another server can, or this one later."""
+"""The answer of a server that cannot reach its store: another server can, or this one later."""
 
 
 async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
-    """Any server's answer to a question, which is repeated until one answers, with more patience each time: it may be
-    on its way.
-    """
+    """Returns any server's answer to a question, asked again with ever longer waits, since it may be slow."""
     patience_s = SERVER_ANSWER_S
     while True:
         asked = partial(bus.ask, subject, question, patience_s)

@@ -38,7 +38,7 @@ from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.task_logs.publisher import LogPublisher
-from noetl_stream.worker.waiting import persist, within
+from noetl_stream.worker.waiting import done_within, persist
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -50,18 +50,19 @@ class Worker:
     """Runs commands of one pool until :meth:`drain`. The caller closes its dependencies.
 
     Args:
-        name: Shown in events.
+        name: The worker's name, as events show it.
         slots: How many commands run at once.
-        credentials: The worker's own, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON objects.
+        credentials: The worker's own credentials, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON
+            objects.
         secrets: The credential store, asked first; without it only ``credentials`` are used.
-        keychain_folders: Where entries of kind ``file`` may be read.
+        keychain_folders: The folders whose files entries of kind ``file`` may read.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
-        ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
+        ack_wait_s: How long a lease of the queue lasts; it is renewed three times meanwhile.
 
     Attributes:
-        opened: Set when it takes commands.
-        logs: What tasks write; its counters are for monitoring.
-        tracing: Where spans of attempts go; ``None`` for nowhere.
+        opened: Set when the worker takes commands.
+        logs: The publisher of task logs; its counters are for monitoring.
+        tracing: The exporter of attempts' spans, if any.
     """
 
     def __init__(
@@ -127,10 +128,10 @@ class Worker:
         self._unfit: WorkerUnfit | None = None
 
     async def run(self) -> None:
-        """Runs until :meth:`drain` has completed. Another error raised here is a defect in this project.
+        """Runs the worker until :meth:`drain` has completed. Another error raised here is a defect in this project.
 
         Raises:
-            NotReady: It could no longer work, and has drained itself.
+            NotReady: The worker could no longer work, and has drained itself.
         """
         opening = self._background("open", self._open())
         try:
@@ -161,12 +162,12 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many commands run here."""
+        """How many commands this worker runs."""
         return len(self._runs)
 
     @property
     def silent_s(self) -> float:
-        """How long ago NATS last answered."""
+        """Seconds since NATS last answered."""
         return self._liveness.age_s
 
     @property
@@ -180,7 +181,7 @@ class Worker:
 
     @property
     def renews_leases(self) -> bool:
-        """Whether the thread that does has not ended by itself."""
+        """Whether the thread that renews leases is alive."""
         return not self._leases.has_ended
 
     @property
@@ -188,7 +189,7 @@ class Worker:
         return self._dependencies.tools
 
     def memory_use(self) -> MemoryUse:
-        """What it holds in bounded parts of memory."""
+        """Returns how much memory the bounded parts of the worker use."""
         if self._source is None:
             return MemoryUse("worker", self._dependencies.worker, {})
         held, most = {"commands": self._source.held_bytes}, {"commands": self._source.max_held_bytes}
@@ -200,11 +201,11 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether a command is running here."""
+        """Whether any command is running on this worker."""
         return bool(self._runs)
 
     async def close(self) -> None:
-        """Stops everything at once. Running commands are neither acknowledged nor returned: their leases expire."""
+        """Stops the worker at once. Running commands are neither acknowledged nor returned: their leases expire."""
         if self._closed:
             return
         self._closed = True
@@ -241,7 +242,7 @@ class Worker:
         return self._source, self._puller
 
     async def _open_source(self) -> CommandSource:
-        """The pool's commands. A stream that is missing when a worker starts is the operator's to make."""
+        """Opens the pool's queue. A stream that is missing when a worker starts is for the operator to create."""
         try:
             return await self._queue.open_source(self.pool)
         except StoreMissing as error:
@@ -252,7 +253,7 @@ class Worker:
         self._subscriptions.append(await listening)
 
     async def _answer_presence(self, _subject: str, _body: bytes, reply: str) -> None:
-        """Answers for this worker alone, so that a drained or dead one drops off the list by its silence."""
+        """Answers for this worker alone, so that a drained or dead one leaves the list by its silence."""
         if not reply:
             return
         presence = WorkerPresence(
@@ -276,9 +277,9 @@ class Worker:
         self._bus.send(reply, codec.encode(presence))
 
     async def _finish(self, source: CommandSource, puller: Puller) -> None:
-        """Waits until nothing more can come and running commands have ended. What is left then goes to the queue.
+        """Waits until no delivery can come and running commands have ended. The rest then returns to the queue.
 
-        Leases are renewed from here too, whether or not the thread that does so otherwise has ended.
+        Leases are renewed from here too, since the thread that does so may have ended.
         """
         finishing = self._background("finish", source.finish())
         self._background("renew leases", self._renew_leases())
@@ -290,10 +291,10 @@ class Worker:
                 run.interrupt("relinquished")
             await self._all_ended(limits.LAST_REPORTS_S)
         await finishing
-        await within(self._clock, limits.LAST_REPORTS_S, self._background("drain logs", self.logs.drain()))
+        await done_within(self._clock, limits.LAST_REPORTS_S, self._background("drain logs", self.logs.drain()))
 
     async def _all_ended(self, seconds: float, *others: asyncio.Task[None]) -> bool:
-        """Whether these tasks and then all runs have ended within this time."""
+        """Returns whether these tasks and then all runs have ended within this time."""
 
         async def end() -> None:
             while waiting := [task for task in (*others, *self._runs) if not task.done()]:
@@ -301,7 +302,7 @@ class Worker:
 
         everything = asyncio.ensure_future(end())
         try:
-            return await within(self._clock, seconds, everything)
+            return await done_within(self._clock, seconds, everything)
         finally:
             everything.cancel()
 
@@ -333,7 +334,7 @@ class Worker:
         task = self._loop.create_task(self._execute(run, connected_ms))
         run.task = task
         self._runs[task] = run
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._remove_run)
         return True
 
     async def _execute(self, run: CommandRun, connected_ms: int) -> None:
@@ -352,7 +353,7 @@ class Worker:
             self.counts.commands["returned"] += 1
             run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _remove_run(self, task: asyncio.Task[None]) -> None:
         del self._runs[task]
         if self._puller is not None:
             self._puller.release()
@@ -365,7 +366,7 @@ class Puller:
     an extra message per step.
 
     Args:
-        start: Starts a delivery and returns whether it took a slot; :meth:`release` is called when the slot is free
+        start: Starts a command and returns whether it took a slot; :meth:`release` is called when the slot is free
             again.
     """
 
@@ -382,7 +383,7 @@ class Puller:
         self._stopped = self._ended = False
 
     async def run(self) -> None:
-        """Fetches forever."""
+        """Fetches commands until cancelled."""
         self.top_up()
         while True:
             delivery = await self._source.next()
@@ -398,17 +399,17 @@ class Puller:
         self.top_up()
 
     def stop(self) -> None:
-        """Stops asking for commands. What still arrives is returned at once, but what arrives again is started: NATS
-        may send it here again and again, until it has come too often (PROTOCOL §3 *Limit of deliveries*).
+        """Stops asking for commands. Commands that still arrive are returned at once, but redelivered ones are started:
+        NATS may send them here repeatedly, until they have come too often (PROTOCOL §3 *Limit of deliveries*).
         """
         self._stopped = True
 
     def end(self) -> None:
-        """Returns from now on whatever still arrives."""
+        """Returns every delivery that arrives from now on to the queue."""
         self._stopped = self._ended = True
 
     def top_up(self) -> None:
-        """Requests more if slots are free, unless a report is being held up (PROTOCOL §3 *Order*)."""
+        """Requests more commands if slots are free, unless a report is being retried (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
         is_due = free > 0 and (self._credit == 0 or free >= self._refill)
         if is_due and not self._stopped and not self._channel.retrying:

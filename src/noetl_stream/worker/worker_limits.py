@@ -1,4 +1,4 @@
-"""The worker's own named limits (LANGUAGE §14); those of executions are :class:`noetl_stream.model.limits.Limits`."""
+"""The named limits of a worker (LANGUAGE §14); those of executions are :class:`noetl_stream.model.limits.Limits`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ RENEWALS_PER_LEASE: Final = 3
 """How often a lease is renewed within ``ACK_WAIT_S`` (PROTOCOL §3 *Order*)."""
 
 CONTACT_INTERVAL_S: Final = 5.0
-"""How often the worker checks that it reaches NATS when nothing else proves it."""
+"""How often the worker probes NATS when nothing else proves contact."""
 
 CONTACT_RETRY_S: Final = 1.0
 CONTACT_ANSWER_S: Final = 5.0
 
 CONTACT_LOST_AFTER_S: Final = 20.0
-"""After this long without contact the worker stops its runs: their leases are about to expire (PROTOCOL §3 *Order*)."""
+"""How long without contact until the worker stops its runs: their leases are about to expire (PROTOCOL §3 *Order*)."""
 
 UNCLAIMED_S: Final = ACK_WAIT_S / RENEWALS_PER_LEASE
-"""A copy that has waited longer for its playbook is claimed before it begins: its lease may have ended meanwhile."""
+"""The wait for its playbook after which a copy is claimed before it begins: its lease may have ended meanwhile."""
 
 CLAIM_ANSWER_S: Final = 2.0
 """How long a claim waits for its answer before it is repeated."""
 
 SERVER_ANSWER_S: Final = 2.0
 LONGEST_ANSWER_S: Final = 16.0
-"""How long the answer to a question is awaited: at first, and after it was asked in vain a few times."""
+"""How long the answer to a question is awaited: at first, and after a few unanswered attempts."""
 
 PLAN_TRIES: Final = 3
 """How often a playbook that no server knows is requested before the command is returned."""
@@ -42,20 +42,20 @@ RETURN_DELAY_S: Final = 5.0
 """The delay before a command that this worker cannot run is delivered again."""
 
 UNFIT_DELIVERIES: Final = 3
-"""A delivery of a command from this one on fails a task that its worker cannot begin, rather than going back."""
+"""The delivery of a command from which a task that its worker cannot begin fails, rather than going back."""
 
 FLUSH_INTERVAL_S: Final = 0.05
 """How long events of a run may wait to be reported (DESIGN §1)."""
 
 MAX_REPORT_BYTES: Final = 384 * 1024
-"""Reports are split above this, except for a single larger group of events."""
+"""The size of a report above which it is split, except for a single larger group of events."""
 
 MAX_UNREPORTED_BYTES: Final = 1024 * 1024
-"""A run with more than this still to report waits until some of it is acknowledged."""
+"""The bytes of unreported events above which a run waits until some are acknowledged."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
-"""Pauses between retries of something that must succeed grow from the first to the longest."""
+"""Pauses between retries of a request that must succeed grow from the first to the longest."""
 
 MAX_STOPPED_REMEMBERED: Final = 16_384
 """How many ids of stopped commands are remembered, so that a copy fetched later does not run."""
@@ -74,40 +74,40 @@ LAST_REPORTS_S: Final = 5.0
 """How long the reports of runs stopped at the end of the grace period may take."""
 
 TURNS_PER_YIELD: Final = 16
-"""After this many task runs in a row a pipeline yields to others, even if none of its tools ever waits."""
+"""After how many task runs in a row a pipeline yields to others, even if none of its tools ever waits."""
 
 SECRET_KEPT_S: Final = 3_600.0
 """How long a worker caches a stored credential (legacy architecture §5.2)."""
 
 ABSENT_KEPT_S: Final = 10.0
-"""How long a worker remembers that a name is not stored."""
+"""How long a worker remembers that a credential name is not stored."""
 
 TOKEN_MARGIN_S: Final = 60.0
-"""A token is renewed at most this long before its end; a tenth of its lifetime if that is shorter."""
+"""How long before its end a token is renewed, at most; a tenth of its lifetime if that is shorter."""
 
 UNKNOWN_LIFETIME_S: Final = 300.0
 """How long a token without a stated lifetime is cached."""
 
 MAX_RUNNING_SHOWN: Final = 100
-"""How many of its commands a worker lists in its presence."""
+"""How many of its running commands a worker lists in its presence."""
 
 MAX_SECRETS_KEPT: Final = 1_000
 MAX_SECRET_FILE_BYTES: Final = 64 * 1024
 
 MAX_LOG_LINE_BYTES: Final = 8 * 1024
-"""A line of a task's log; the rest of it is cut off. As JSON it is at most six times as large."""
+"""The longest line of a task's log; the rest of it is cut off. As JSON it is at most six times as large."""
 
 MAX_TASK_LOG_BYTES: Final = 16 * 1024 * 1024
-"""What one attempt of a task may write into its log, as it is published; the rest is dropped."""
+"""The most bytes that one attempt of a task may log, as published; the rest is dropped."""
 
 MAX_LOGS_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Log lines of all tasks that a worker holds until they are stored; above it, new ones are dropped."""
+"""The bytes of log lines that a worker holds until they are stored; above it, new ones are dropped."""
 
 MAX_LOGS_IN_FLIGHT_BYTES: Final = 512 * 1024
-"""Log lines on their way to NATS at once: a report waits behind no more on the line."""
+"""The bytes of log lines on their way to NATS at once: a report waits behind no more."""
 
 LOG_INTERVAL_S: Final = 0.1
 """How long a log line may wait to be published."""
 
 LONG_TASK_S: Final = 1.0
-"""After this long a worker logs that a task has started."""
+"""How long a task runs until a worker logs that it has started."""

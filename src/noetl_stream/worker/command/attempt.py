@@ -1,4 +1,4 @@
-"""One attempt of one task: renders the inputs, calls the tool within its timeout, gives an outcome (LANGUAGE §5)."""
+"""One attempt of one task: renders the inputs, calls the tool within its timeout, returns an outcome (LANGUAGE §5)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Attempts:
-    """Runs tasks of one step run, one attempt per call. ``log`` is that of the run."""
+    """Runs the tasks of one step run, one attempt per call. ``log`` is the log of the run."""
 
     def __init__(
         self,
@@ -56,11 +56,12 @@ class Attempts:
         *,
         trace: RunTrace | None = None,
     ) -> None:
-        """
+        """Makes the attempts of one run.
+
         Args:
-            why_stopped: Why the run is interrupted; nothing if it is not.
+            why_stopped: Returns why the run is interrupted; empty if it is not.
             give_back: Interrupts the run, whose command goes back to the queue; or raises :class:`ToolFailure`.
-            trace: Whose trace it belongs to; ``None`` if nobody asks.
+            trace: The trace of the run; ``None`` without tracing.
         """
         self._dependencies = dependencies
         self._command = command
@@ -75,12 +76,12 @@ class Attempts:
         self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
     async def run(self, action: RunTask, current: asyncio.Task[Any]) -> Outcome | Wait:
-        """The outcome of one attempt, or what it waits for, within the asyncio task ``current``. Cancelling it cancels
+        """Returns the outcome of one attempt, or its wait, within the asyncio task ``current``. Cancelling that cancels
         the tool, which stops its work.
         """
         clock, task, progress = self._dependencies.clock, action.task, action.progress
         if action.answer is not None:
-            answer = await self._answered(task, action.answer)
+            answer = await self._check_answer(task, action.answer)
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
@@ -95,16 +96,16 @@ class Attempts:
                 if task.kind in SUSPENDING_KINDS:
                     secrets.check_unread(task.kind)
                     return await self._wait(task, inputs, action.iteration.path)
-                calling = self._called(action, inputs, secrets, lines.write, current)
+                calling = self._call_tool(action, inputs, secrets, lines.write, current)
                 total_s = task.timeouts.total
-                result = await (calling if total_s is None else _within(total_s, task, calling))
+                result = await (calling if total_s is None else _with_timeout(total_s, task, calling))
             except (ExpressionError, ReferenceUnavailable) as error:
                 kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
-                outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
+                outcome = await self._failure_outcome(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
             except ToolFailure as failure:
-                outcome = await self._failed(failure)
+                outcome = await self._failure_outcome(failure)
             else:
-                outcome = await self._done(task, result)
+                outcome = await self._success_outcome(task, result)
             took_s = clock.monotonic_s() - began_s
             self._note_end(task, progress.attempt, outcome, took_s)
             if self._trace is not None:
@@ -122,7 +123,7 @@ class Attempts:
         return outcome
 
     def _note_end(self, task: TaskPlan, attempt: int, outcome: Outcome, took_s: float) -> None:
-        self._dependencies.counts.task_ended(task.kind, outcome.status, attempt, took_s)
+        self._dependencies.counts.count_attempt(task.kind, outcome.status, attempt, took_s)
         if outcome.error is not None:
             about = {
                 "execution": self._command.execution_id,
@@ -136,12 +137,12 @@ class Attempts:
 
     def _record_span(self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None) -> None:
         assert self._trace is not None
-        exemplar = self._trace.ended(action, began_ms, took_s, outcome, self._dependencies.worker)
+        exemplar = self._trace.record_attempt(action, began_ms, took_s, outcome, self._dependencies.worker)
         if exemplar is not None and outcome is not None:
-            self._dependencies.counts.task_traced(action.task.kind, outcome.status, exemplar)
+            self._dependencies.counts.add_exemplar(action.task.kind, outcome.status, exemplar)
 
     async def _wait(self, task: TaskPlan, inputs: Mapping[str, Any], path: Path) -> Wait:
-        """What the pipeline of iteration ``path`` has to wait for.
+        """Returns the wait of the pipeline of iteration ``path``.
 
         Raises:
             ToolFailure: the inputs are invalid, no such playbook exists, or the task's timeout ends before the wait.
@@ -169,7 +170,7 @@ class Attempts:
         return msgspec.structs.replace(outcome, meta=meta)
 
     async def _inputs(self, action: RunTask, secrets: TaskSecrets) -> dict[str, Any]:
-        """The rendered inputs of the task. Loads the results by reference and the secrets that they read.
+        """Renders the inputs of the task. Loads the results by reference and the secrets that they read.
 
         Raises:
             ReferenceUnavailable: a result cannot be read.
@@ -178,7 +179,7 @@ class Attempts:
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
         return await rendered_when_loaded(action.task.inputs, scope, self._results)
 
-    async def _called(
+    async def _call_tool(
         self,
         action: RunTask,
         inputs: dict[str, Any],
@@ -186,7 +187,7 @@ class Attempts:
         write: Write,
         current: asyncio.Task[Any],
     ) -> ToolResult:
-        """What the tool returns; it is called again, with fresh tokens, if it was refused because of the old ones.
+        """Calls the tool; calls it again, with fresh tokens, if the old ones were rejected.
 
         Raises:
             ToolFailure: for any error, including a defect of the tool.
@@ -194,18 +195,18 @@ class Attempts:
         tool = self._dependencies.tools[action.task.kind]
         try:
             try:
-                return await _guarded(tool, self._call(tool, action, inputs, secrets, write), current)
+                return await _run_tool(tool, self._tool_call(tool, action, inputs, secrets, write), current)
             except ToolFailure as failure:
                 if not secrets.renew_after(failure):
                     raise
             fresh = await self._inputs(action, secrets)
-            return await _guarded(tool, self._call(tool, action, fresh, secrets, write), current)
+            return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, write), current)
         except WorkerUnfit as unfit:
             self._give_back(unfit)
             await asyncio.get_running_loop().create_future()  # until it is cancelled
             raise
 
-    def _call(
+    def _tool_call(
         self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, write: Write
     ) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
@@ -231,13 +232,13 @@ class Attempts:
             credential=secrets.credential,
             describe_credential=secrets.describe,
             is_operators=secrets.is_operators,
-            queued=self._queued,
+            queued=self._note_waiting,
             write=write,
             traceparent=self._trace.traceparent(action) if self._trace is not None else "",
         )
 
     @contextmanager
-    def _queued(self, what: str) -> Iterator[None]:
+    def _note_waiting(self, what: str) -> Iterator[None]:
         self._waits[what] += 1
         try:
             yield
@@ -246,12 +247,12 @@ class Attempts:
 
     @property
     def waits_for(self) -> str:
-        """What its tasks wait for at the worker before they begin; empty if none waits."""
+        """What the tasks wait for at the worker before they begin; empty if none waits."""
         texts = [(what, count) for what, count in self._waits.items() if count]
         return "; ".join(what if count == 1 else f"{what} ({count} tasks wait)" for what, count in texts)
 
-    async def _answered(self, task: TaskPlan, answer: Outcome) -> Outcome:
-        """The outcome of what the task waited for, compared with the schema of its result."""
+    async def _check_answer(self, task: TaskPlan, answer: Outcome) -> Outcome:
+        """Compares the answer that the task waited for with the schema of its result."""
         if task.schema is None or answer.status != "ok":
             return answer
         try:
@@ -269,10 +270,10 @@ class Attempts:
         return msgspec.structs.replace(answer, status="error", error=error)
 
     async def _mismatch(self, schema: ResultSchema, value: Any) -> ErrorInfo | None:
-        """Why ``value`` may not be the result of a task with this schema; ``None`` if it may.
+        """Returns why ``value`` may not be the result of a task with this schema; ``None`` if it may.
 
         Raises:
-            PayloadRefused: it is not JSON.
+            PayloadRefused: the value is not JSON.
         """
         try:
             found = await self._dependencies.schemas.mismatch(value, schema, self._command, self._asker)
@@ -282,7 +283,7 @@ class Attempts:
             return None
         return ErrorInfo("schema_mismatch", f"the result does not match its schema {found}", code=found.pointer)
 
-    async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
+    async def _success_outcome(self, task: TaskPlan, result: ToolResult) -> Outcome:
         try:
             if self._secrets.used is not None:
                 result = await asyncio.to_thread(self._secrets.used.result, result)
@@ -293,11 +294,11 @@ class Attempts:
         except PayloadRefused as refused:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))
         status: Literal["ok", "error"] = "ok" if error is None else "error"
-        return self._bounded(
+        return self._cut_outcome(
             Outcome(status, payload, error, helper=dict(result.helper), output=result.output, warnings=result.warnings)
         )
 
-    async def _failed(self, failure: ToolFailure) -> Outcome:
+    async def _failure_outcome(self, failure: ToolFailure) -> Outcome:
         used, payload, left_out = self._secrets.used, Payload(), ""
         try:
             failure = failure if used is None else await asyncio.to_thread(used.failure, failure)
@@ -313,12 +314,12 @@ class Attempts:
             error = msgspec.structs.replace(error, message=f"{error.message} (its result is left out: {left_out})")
         if len(error.message) > MAX_MESSAGE_CHARACTERS:
             error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
-        return self._bounded(
+        return self._cut_outcome(
             Outcome("error", payload, error, helper=failure.helper, output=failure.output, warnings=failure.warnings)
         )
 
-    def _bounded(self, outcome: Outcome) -> Outcome:
-        """The outcome, cut to fit a report. A helper block that is too large makes it an error."""
+    def _cut_outcome(self, outcome: Outcome) -> Outcome:
+        """Cuts the outcome to fit a report. A helper block that is too large makes it an error."""
         if outcome.warnings:
             warnings = [RunWarning(one.kind, one.message[:MAX_WARNING_CHARACTERS]) for one in outcome.warnings]
             outcome = msgspec.structs.replace(outcome, warnings=tuple(warnings))
@@ -346,7 +347,7 @@ async def rendered_when_loaded(template: Template, scope: Scope, results: RunRes
     """What the template renders to once the results by reference and the secrets that it reads are loaded."""
     while True:
         try:
-            return await rendered(template, scope)
+            return await render_inputs(template, scope)
         except ValueNeeded as needed:
             missing = needed.all
         for one in missing:
@@ -356,8 +357,8 @@ async def rendered_when_loaded(template: Template, scope: Scope, results: RunRes
                 await one.load()
 
 
-async def rendered(template: Template, scope: Scope) -> dict[str, Any]:
-    """What the template renders to: heavy work is done in a thread, so that other commands go on."""
+async def render_inputs(template: Template, scope: Scope) -> dict[str, Any]:
+    """Renders the template: heavy work is done in a thread, so that other commands go on."""
     inputs: dict[str, Any]
     try:
         inputs = render(template, scope)
@@ -379,19 +380,19 @@ def _wait_of(task: TaskPlan, inputs: WaitInputs, path: Path, now_ms: int) -> Wai
     return Wait(path, task.name, for_s=inputs.for_s, until_ms=until_ms)
 
 
-async def _within(total_s: float, task: TaskPlan, running: Awaitable[ToolResult]) -> ToolResult:
-    """What ``running`` returns. Raises what it raises, or after ``total_s``, :class:`ToolFailure`."""
+async def _with_timeout(total_s: float, task: TaskPlan, running: Awaitable[ToolResult]) -> ToolResult:
+    """Awaits the tool; raises :class:`ToolFailure` ``timeout`` after ``total_s``."""
     try:
         async with asyncio.timeout(total_s):
             return await running
     except TimeoutError:
-        # The tool's own TimeoutError has become a ToolFailure in _guarded.
+        # The tool's own TimeoutError has become a ToolFailure in _run_tool.
         message = f"task {task.name} took longer than its timeout of {total_s:g} s"
         raise ToolFailure.of("timeout", message, retryable=True) from None
 
 
-async def _guarded(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> ToolResult:
-    """What the tool returns, unless ``current`` was cancelled.
+async def _run_tool(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> ToolResult:
+    """Runs the tool and returns its result, unless ``current`` was cancelled.
 
     Raises:
         ToolFailure: for any error, including a defect of the tool.
@@ -418,7 +419,7 @@ async def _guarded(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> To
 
 
 def _check_not_cancelled(current: asyncio.Task[Any]) -> None:
-    """Raises if the task was cancelled: a cancelled tool has no outcome, however it reacted."""
+    """Raises ``CancelledError`` if the task was cancelled: a cancelled tool has no outcome, however it reacted."""
     if current.cancelling():
         raise asyncio.CancelledError
 

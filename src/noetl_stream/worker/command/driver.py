@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 class Driver:
-    """Performs the actions of one runner, as many concurrently as it asks for."""
+    """Performs the actions of one command's runner, as many concurrently as it asks for."""
 
     def __init__(
         self, runner: Runner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
@@ -49,8 +49,8 @@ class Driver:
         self._is_starting = False
 
     async def run(self, current: asyncio.Task[None]) -> None:
-        """Returns when the runner is done. If ``current``, which awaits this, is cancelled, the actions in progress end
-        first.
+        """Performs actions until the runner of the command is done. If ``current``, which awaits this, is cancelled,
+        the actions in progress end first.
         """
         queue = self._queue
         self._take(self._runner.begin())
@@ -82,7 +82,7 @@ class Driver:
     async def _work(self, group: asyncio.TaskGroup) -> None:
         """Performs queued actions until the queue is empty; starts another task if more are queued.
 
-        So there are as many tasks as actions in progress at the same time, not one per action.
+        There are as many asyncio tasks as actions in progress at the same time, not one per action.
         """
         self._is_starting = False
         task = asyncio.current_task()
@@ -99,7 +99,7 @@ class Driver:
             self._take(self._runner.complete(action.id, result))
 
     async def _perform(self, action: Action, current: asyncio.Task[None]) -> Any:
-        """The result of the action, within the task ``current``."""
+        """Performs the action within the asyncio task ``current``; returns its result for the runner."""
         match action:
             case RunTask():
                 self._turns += 1
@@ -123,7 +123,7 @@ class Driver:
         return None
 
     async def _withdraw(self, action: Withdraw) -> None:
-        """Cancels the actions that are still running. All have begun: they were queued before this one."""
+        """Cancels the named actions of the runner that are still in progress."""
         tasks = [self._in_progress[number] for number in action.ids if number in self._in_progress]
         for task in tasks:
             if not task.cancelling():  # a second cancellation would interrupt its cleanup
@@ -132,7 +132,7 @@ class Driver:
             await asyncio.wait(tasks)
 
     async def _yield(self) -> None:
-        """Lets other tasks run, since a tool need not wait for anything, and waits while too much is unreported."""
+        """Lets other asyncio tasks run, since a tool may never wait, and waits while too much is unreported."""
         await asyncio.sleep(0)
         if self._reporter.is_full:
             await self._reporter.wait_for_room()

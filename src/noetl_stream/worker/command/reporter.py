@@ -21,11 +21,11 @@ from noetl_stream.worker.waiting import persist
 from noetl_stream.worker.worker_limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 
 MAX_OPENING: Final = 1 + 2 * MAX_TASKS
-"""How many calls of :meth:`Reporter.add` may make up a whole short step."""
+"""How many calls of :meth:`Reporter.add` a whole short step may take."""
 
 
 class Flusher:
-    """Flushes reporters whose oldest unsent event has waited :data:`FLUSH_INTERVAL_S`, with one task for all of them.
+    """Flushes reporters whose oldest unsent event has waited :data:`FLUSH_INTERVAL_S`, in one task for all.
 
     A step that ends sooner costs a dictionary entry, but no timer and no task.
     """
@@ -44,7 +44,7 @@ class Flusher:
         self._watched.pop(reporter, None)
 
     async def run(self) -> None:
-        """Flushes forever. Reporters are watched in the order of their oldest event."""
+        """Flushes reporters until cancelled, in the order of their oldest event."""
         while True:
             await self._wanted.wait()
             oldest = next(iter(self._watched), None)
@@ -64,7 +64,7 @@ class Channel:
 
     Attributes:
         retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
-        trouble: Why one last failed; empty while none is retried.
+        trouble: Why a report last failed; empty while none is retried.
     """
 
     def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
@@ -78,7 +78,7 @@ class Channel:
         self._liveness = liveness
 
     async def publish(self, execution_id: str, identity: str, body: bytes) -> None:
-        """Returns when a report is stored. A retry sends the same bytes under the same id (PROTOCOL §3 *Order*)."""
+        """Publishes a report until it is stored. A retry sends the same bytes and id (PROTOCOL §3 *Order*)."""
 
         async def store() -> int:
             return await self._log.publish_report(execution_id, self._pool, identity, body)
@@ -123,7 +123,7 @@ class Reporter:
         self._sender: asyncio.Task[None] | None = None
 
     def add(self, *facts: Fact) -> None:
-        """Adds the run's next events. Those of one call are never split between two reports."""
+        """Adds the run's next events. The events of one call are never split between two reports."""
         if not (self._groups or self._opening):
             self.since_s = self._channel.clock.monotonic_s()
             if self._sender is None:
@@ -136,11 +136,11 @@ class Reporter:
             self._end_opening()
 
     def keep_apart(self) -> None:
-        """Reports nothing as one fact: the step has a timer, which is set once the step has started."""
+        """Reports each fact by itself, not the run as one: the step has a timer, set once the step has started."""
         self._end_opening()
 
     def _append(self, facts: Sequence[Fact], at_most: int | None = None) -> bool:
-        """Adds a group of events, unless it has more bytes than ``at_most``; returns whether it did."""
+        """Adds a group of events, unless it has more bytes than ``at_most``; returns whether it was added."""
         group = [msgspec.Raw(codec.encode(fact)) for fact in facts]
         size = sum(map(len, group))
         if at_most is not None and size > at_most:
@@ -150,7 +150,7 @@ class Reporter:
         return True
 
     def _end_opening(self) -> None:
-        """Adds the run's opening to the report: as one fact if it is all of a short step."""
+        """Adds the run's first events to the report: as one fact if they are all of a short step."""
         opening, self._opening = self._opening, None
         if opening is None:
             return
@@ -162,11 +162,11 @@ class Reporter:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is unreported that the run should :meth:`wait_for_room`."""
+        """Whether so many bytes are unreported that the run should :meth:`wait_for_room`."""
         return self._bytes > MAX_UNREPORTED_BYTES
 
     async def wait_for_room(self) -> None:
-        """Returns when the run may add events again."""
+        """Waits until the run may add events again."""
         while self.is_full:
             self.flush_soon()
             sender = self._sender
@@ -181,7 +181,7 @@ class Reporter:
             self._sender = asyncio.ensure_future(self._send_as_sender())
 
     async def finish(self) -> None:
-        """Returns when all events are stored."""
+        """Waits until all events of the run are stored."""
         sender = self._sender
         if sender is not None:
             await asyncio.wait((sender,))
@@ -190,7 +190,7 @@ class Reporter:
         await self._send()
 
     def discard(self) -> None:
-        """Drops unsent events, which would be rejected."""
+        """Drops unsent events, which servers would reject."""
         self._channel.flusher.forget(self)
         self._groups.clear()
         self._opening = None
@@ -200,7 +200,7 @@ class Reporter:
             self._sender = None  # not awaited: its cancellation must not look like the run's
 
     async def publish_claim(self, claim: StepClaimed) -> None:
-        """Sends the claim as event 0, each time in its own report."""
+        """Sends the claim as event 0, in a report of its own."""
         await self._publish([msgspec.Raw(codec.encode(claim))], 0)
 
     async def _send_as_sender(self) -> None:
@@ -212,7 +212,7 @@ class Reporter:
                 self._channel.flusher.watch(self)
 
     async def _send(self) -> None:
-        """Sends the events that are unsent now. Events added meanwhile are sent later."""
+        """Sends the present events in reports. Events added meanwhile are sent later."""
         if self._opening is not None:
             self._end_opening()
         unsent, self._groups = self._groups, []

@@ -1,4 +1,4 @@
-"""Results too large for an event: kept in the object store and read back when a template needs them (LANGUAGE §10)."""
+"""Stores results too large for an event in the object store, and loads them for templates (LANGUAGE §10)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class TooMuchToRead(ReferenceUnavailable):
 
 
 class Pages:
-    """A cache of pages of loop items, by the key of their reference (LANGUAGE §6).
+    """Caches pages of loop items, by the key of their reference (LANGUAGE §6).
 
-    All runs of one worker share it, since successive iterations read the same pages.
+    All runs of one worker share the cache, since successive iterations read the same pages.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Pages:
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def page(self, reference: Reference, read: Callable[[Reference], Awaitable[Any]]) -> Any:
-        """The page, from ``read`` if it is not cached. Concurrent callers wait for the first one's read."""
+        """Returns the page, from ``read`` if it is not cached. Concurrent callers share one read."""
         reading = self._reading.setdefault(reference.key, asyncio.Lock())
         async with reading:
             kept = self._kept.get(reference.key)
@@ -61,12 +61,12 @@ class Pages:
 
 
 class RunResults:
-    """The object store as one run sees it.
+    """Stores and loads the results of one run.
 
     Attributes:
         loaded: Values read back so far, by the key of their reference. Templates read them from here.
         keeping: How many results are being stored; a run is not given up meanwhile.
-        trouble: Why they are not stored yet; empty while all goes well.
+        trouble: Why results are not stored yet; empty while they are.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class RunResults:
         self._limit_bytes = min(self._limit_bytes, limits.REFERENCE_FIRST_BYTES)
 
     async def keep(self, value: Any) -> Payload:
-        """``value`` inline, or by a reference to an object that is stored when this returns.
+        """Returns ``value`` inline, or by a reference to an object, which is stored first.
 
         Raises:
-            PayloadRefused: it is not JSON, or nests too deeply.
+            PayloadRefused: the value is not JSON, or nests too deeply.
         """
-        encoded = await asyncio.to_thread(_encoded, value) if pieces.is_long(value) else _encoded(value)
+        encoded = await asyncio.to_thread(_encode, value) if pieces.is_long(value) else _encode(value)
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
         reference = await self.store(encoded)
@@ -114,7 +114,7 @@ class RunResults:
         return Payload(reference=reference)
 
     async def store(self, encoded: bytes) -> Reference:
-        """The reference of this JSON, which is stored when this returns."""
+        """Stores this JSON as an object and returns its reference."""
         run = self._run
         prefix = f"{self._command.execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
@@ -130,10 +130,10 @@ class RunResults:
         self.trouble = f"its result cannot be stored: {error}"
 
     async def page(self, reference: Reference) -> list[Any]:
-        """The page of a loop's items.
+        """Loads a page of a loop's items.
 
         Raises:
-            ReferenceUnavailable: it is missing or damaged.
+            ReferenceUnavailable: the page is missing or damaged.
         """
         page: list[Any] = await self._pages.page(reference, self._read)
         return page
@@ -142,7 +142,7 @@ class RunResults:
         """Reads the value of ``reference`` into :attr:`loaded`.
 
         Raises:
-            ReferenceUnavailable: it is missing, damaged, or more than a run may read.
+            ReferenceUnavailable: the value is missing, damaged, or more than a run may read.
         """
         self._loaded_bytes += reference.size
         if self._loaded_bytes > limits.MAX_LOADED_BYTES:
@@ -151,15 +151,15 @@ class RunResults:
         self.loaded[reference.key] = await self._read(reference)
 
     async def _read(self, reference: Reference) -> Any:
-        stored = reference if reference.store == "nats" else await self._gathered(reference)
+        stored = reference if reference.store == "nats" else await self._gather(reference)
         try:
             data = await persist(self._clock, f"read result {stored.key}", lambda: read_object(self._blobs, stored))
         except BlobMissing as error:
             raise ReferenceUnavailable(f"the result kept as {stored.key} is lost: {error.message}") from error
         return await decoded(data)
 
-    async def _gathered(self, reference: Reference) -> Reference:
-        """The object into which a server gathers a loop's results."""
+    async def _gather(self, reference: Reference) -> Reference:
+        """Asks a server to gather a loop's results into an object; returns its reference."""
         question = ResultQuestion(self._asker.command, reference.key)
         answer = await self._asker.ask(subjects.ASK_RESULT, question)
         try:
@@ -173,7 +173,7 @@ class RunResults:
         return Reference("nats", stored["key"], reference.size, str(stored.get("checksum", "")))
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     encoded = pieces.encode(value)
     codec.check_depth(encoded)
     return encoded

@@ -30,13 +30,13 @@ from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.waiting import persist, within
+from noetl_stream.worker.waiting import done_within, persist
 from noetl_stream.worker.worker_limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S, UNFIT_DELIVERIES
 
 log = logging.getLogger(__name__)
 
 Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
-"""Why a run ends early: it was cancelled; another run has its command; it is returned; the worker closes."""
+"""Why a run ends early: cancelled; another run has its command; the command is returned; the worker closes."""
 
 _STOPPED: Final[Mapping[Interruption, str]] = {
     "cancelled": "cancelled: {}",
@@ -46,17 +46,17 @@ _STOPPED: Final[Mapping[Interruption, str]] = {
 }
 
 Disposal = Literal["done", "return_now", "return_later"]
-"""What becomes of the delivery: acknowledged, returned to the queue at once, or returned after a delay."""
+"""What happens to the delivery of a command: acknowledged, returned to the queue at once, or after a delay."""
 
 
 class CommandRun:
-    """A run in three phases: it asks (claim, plan), works, and reports. :meth:`interrupt` ends it early.
+    """A run of a command in three phases: asking (claim, plan), working, reporting. :meth:`interrupt` ends it early.
 
     Args:
         stop_of: The order that stopped a command or paused its local loops, by the command's id.
 
     Attributes:
-        task: Executes this run; interrupting the run cancels it.
+        task: The asyncio task of this run; interrupting the run cancels it.
         unfit: Why this worker could not begin a task of it.
     """
 
@@ -104,7 +104,7 @@ class CommandRun:
         )
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
-        """Ends the work early. Work that has already ended is reported all the same."""
+        """Ends the run early. Work that has already ended is reported all the same."""
         if why != "closed":
             if self._why is not None or self._phase == "reporting":
                 return
@@ -117,18 +117,18 @@ class CommandRun:
             self.task.cancel()
 
     def pause(self) -> None:
-        """Stops a local loop from beginning further iterations; everything else runs to its end."""
+        """Stops a local loop from beginning further iterations; everything else of the run ends normally."""
         self._is_pausing = True
         if self._runner is not None:
             self._runner.pause()
 
     def lose_contact(self) -> None:
-        """Ends the tools, since NATS has been out of reach for too long. A finished result is not given up."""
+        """Ends the tools of the run, since NATS was out of reach for too long. A finished result is not given up."""
         if self._phase == "working" and not self._results.keeping:
             self.interrupt("relinquished")
 
     async def execute(self, connected_ms: int) -> Disposal:
-        """Runs the command. All its reports are stored when this returns.
+        """Runs the command, and waits until all its reports are stored.
 
         Args:
             connected_ms: When this worker connected, by the queue's clock.
@@ -150,9 +150,9 @@ class CommandRun:
             if self.task is None or self._why is None or self._why == "closed":
                 raise
             self.task.uncancel()
-            return self._interrupted()
+            return self._end_interrupted()
 
-    def _interrupted(self) -> Disposal:
+    def _end_interrupted(self) -> Disposal:
         """Reports or discards an interrupted run, whose work has ended."""
         if self._why == "relinquished":
             return "return_now" if self.unfit is None else "return_later"
@@ -165,7 +165,7 @@ class CommandRun:
     async def _ask_and_work(self, connected_ms: int) -> Disposal:
         command = self._command
         is_claimed = may_be_a_copy(command, self.delivery, connected_ms)
-        go = await self._claimed() if is_claimed else command.resume or FROM_THE_START
+        go = await self._claim_command() if is_claimed else command.resume or FROM_THE_START
         if go is None:
             return "done"
         stop = self._stop_of(command.command_id)
@@ -174,31 +174,31 @@ class CommandRun:
         elif stop is not None and self._why is None:
             self._why, self._reason = "cancelled", stop.reason
         if self._why is not None:
-            return self._interrupted()
+            return self._end_interrupted()
         if self.delivery.num_delivered > command.limits.max_deliveries:
             message = f"delivered {self.delivery.num_delivered} times without ending (limits.max_deliveries)"
             self._report_failure("lease_exhausted", message)
             return "done"
-        plan, asked_for_s = self._dependencies.plans.cached(command.digest), 0.0
+        plan, asked_for_s = self._dependencies.plans.cached_plan(command.digest), 0.0
         try:
             if plan is None:
                 plan, asked_for_s = await self._load_plan()
             self._check_usable(plan)
         except PlanUnknown as error:
             log.error("command %s is returned to the queue: %s", command.command_id, error)
-            return self._interrupted() if self._why else "return_later"
+            return self._end_interrupted() if self._why else "return_later"
         except (PlanUnusable, KindMissing) as error:
             self._report_failure("not_installed" if isinstance(error, KindMissing) else "internal", str(error))
             return "done"
-        if not is_claimed and asked_for_s > UNCLAIMED_S and (go := await self._claimed()) is None:
+        if not is_claimed and asked_for_s > UNCLAIMED_S and (go := await self._claim_command()) is None:
             return "done"
         if self._why is not None:
-            return self._interrupted()
+            return self._end_interrupted()
         self._phase = "working"
         await self._work(plan, go)
         return "done"
 
-    async def _claimed(self) -> Go | None:
+    async def _claim_command(self) -> Go | None:
         """Claims the command; ``None`` if another run has it."""
         answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._command.pool, self._reporter)
         if isinstance(answer, Drop):
@@ -208,7 +208,7 @@ class CommandRun:
         return answer
 
     async def _load_plan(self) -> tuple[Plan, float]:
-        """The plan, and how long it took, in seconds."""
+        """Loads the plan; also returns how long that took, in seconds."""
         clock = self._dependencies.clock
         began_s = clock.monotonic_s()
         for tried in range(1, PLAN_TRIES + 1):
@@ -257,14 +257,14 @@ class CommandRun:
         self._runner = None
 
     def _why_stopped(self) -> str:
-        """Why its tasks are stopped; nothing if it is not interrupted."""
+        """Returns why tasks of the run are stopped; empty if it is not interrupted."""
         return "" if self._why is None else _STOPPED[self._why].format(self._reason)
 
     def _give_back(self, unfit: WorkerUnfit) -> None:
-        """Gives the command back, since this worker cannot begin a task of it.
+        """Returns the command to the queue, since this worker cannot begin a task of it.
 
         Raises:
-            ToolFailure: It was given back too often.
+            ToolFailure: The command was returned too often.
         """
         self.unfit = unfit
         delivered = self.delivery.num_delivered
@@ -280,7 +280,7 @@ class CommandRun:
 
 
 def may_be_a_copy(command: StepCommand, delivery: Delivery, connected_ms: int) -> bool:
-    """Whether the command must be claimed.
+    """Returns whether the command must be claimed before it runs.
 
     Only a first issue that was delivered once and stored after this worker connected is certain to be the only copy.
     Both times are by the queue's clock.
@@ -289,7 +289,7 @@ def may_be_a_copy(command: StepCommand, delivery: Delivery, connected_ms: int) -
 
 
 async def _claim(bus: Bus, clock: Clock, pool: str, reporter: Reporter) -> ClaimAnswer:
-    """The fold's answer to whether this copy may run (PROTOCOL §3 *Claim*).
+    """Claims a command; returns the server's answer whether this copy may run (PROTOCOL §3 *Claim*).
 
     The claim is repeated until it is answered; the lease is renewed meanwhile.
     """
@@ -310,7 +310,7 @@ async def _claim(bus: Bus, clock: Clock, pool: str, reporter: Reporter) -> Claim
     try:
         while True:
             await reporter.publish_claim(StepClaimed())
-            if await within(clock, CLAIM_ANSWER_S, answer):
+            if await done_within(clock, CLAIM_ANSWER_S, answer):
                 return answer.result()
             log.info("claim of %s: no answer yet, asking again", run.command_id)
     finally:

@@ -1,4 +1,4 @@
-"""The trace of one run of a command: the spans of its attempts, and the ``traceparent`` of what they call."""
+"""The trace of one run of a command: the spans of its attempts, and the ``traceparent`` of their calls."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from noetl_stream.ports.traces import Span, Tracing
 from noetl_stream.telemetry.measures import Exemplar
 
 CALLING: Final = frozenset({"http", "postgres", "nats"})
-"""The kinds that call something outside of the worker."""
+"""The kinds whose tasks call a system outside the worker."""
 
 HELPERS: Final[Mapping[str, tuple[str, str]]] = {
     "http": ("status", "http.response.status_code"),
     "postgres": ("sqlstate", "db.response.status_code"),
 }
-"""What is shown of an outcome's helper, by kind: its key, and the attribute."""
+"""The member of an outcome's helper that a span shows, by kind: its key, and the attribute."""
 
 
 class RunTrace:
-    """
+    """Records the spans of one run.
+
     Args:
-        tracing: Where spans go; ``None``: calls belong to the span of whoever started the execution.
+        tracing: The exporter of spans; ``None``: calls belong to the span of the execution's starter.
     """
 
     def __init__(self, tracing: Tracing | None, command: StepCommand, run: RunId) -> None:
@@ -38,18 +39,18 @@ class RunTrace:
         self._is_sampled = tracing is not None and tracing.is_sampled(self._trace)
 
     def traceparent(self, action: RunTask) -> str:
-        """What an attempt passes on to what it calls; empty if there is nothing to pass on."""
+        """Returns the ``traceparent`` that an attempt passes to its calls; empty if there is none."""
         if self._tracing is None:
             return self._trace.forwarded
         return traceparent(self._trace.trace_id, self._span_of(action), sampled=self._is_sampled)
 
-    def ended(
+    def record_attempt(
         self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, worker: str
     ) -> Exemplar | None:
-        """Records the span of an attempt, and returns what a histogram shows of it; ``None`` if it is not sampled.
+        """Records the span of an attempt, and returns its exemplar for a histogram; ``None`` if it is not sampled.
 
         Args:
-            outcome: ``None`` if it was stopped.
+            outcome: ``None`` if the attempt was stopped.
         """
         if self._tracing is None or not self._is_sampled:
             return None
@@ -91,5 +92,5 @@ class RunTrace:
 
 
 def trace_of_run(tracing: Tracing | None, command: StepCommand, run: RunId) -> RunTrace | None:
-    """``None`` if nothing is recorded, and nothing is to be passed on."""
+    """Returns the trace of a run; ``None`` if no span is recorded, and no ``traceparent`` to be passed on."""
     return RunTrace(tracing, command, run) if tracing is not None or command.caller_span else None

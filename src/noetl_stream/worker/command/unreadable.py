@@ -1,4 +1,4 @@
-"""Commands that this worker cannot read. Another may; after too many deliveries the servers are told (PROTOCOL §3
+"""Commands that this worker cannot read: returned, and after too many deliveries reported to servers (PROTOCOL §3
 *Limit of deliveries*).
 """
 
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableCommands:
-    """Returns them; at last tells servers."""
+    """Returns unreadable commands to the queue; after too many deliveries reports them to servers."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._reports: set[asyncio.Task[None]] = set()
 
     def refuse(self, delivery: Delivery, reason: str) -> None:
-        """Settles the delivery of a command that cannot be read. One of a newer format waits for a newer worker."""
+        """Settles the delivery of an unreadable command. One of a newer format waits for a newer worker."""
         if (
             codec.newer_format(delivery.body, AGGREGATES_FORMAT)
             or delivery.num_delivered <= DEFAULT_LIMITS.max_deliveries

@@ -1,1 +1,1 @@
-"""Secrets on the worker: resolving them, and redacting them from everything it reports (LANGUAGE §11)."""
+"""Secrets on the worker: resolves them, and redacts them from everything it reports (LANGUAGE §11)."""

@@ -1,7 +1,7 @@
 """Reads files for ``kind: file`` of the keychain, only below the folders that the operator names (LANGUAGE §11).
 
-A path is followed one name at a time, each opened in the folder opened before it. So what was checked is what is read:
-no link, and no file swapped for a link meanwhile, leads out. ``openat2`` would do the same on Linux alone.
+A path is followed one name at a time, each opened in the folder opened before it. So the file that was checked is the
+one read: no link, not even one swapped in meanwhile, leads out. ``openat2`` would do the same on Linux alone.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Final
 from noetl_stream.settings.tools import KEYCHAIN_FOLDERS_VARIABLE
 
 MAX_LINKS: Final = 40
-"""Links followed on the way to one file, as many as Linux follows."""
+"""How many links are followed on the way to one file, as many as Linux follows."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""``O_NONBLOCK``: opening a FIFO must not wait for its writer."""
+"""The flags that open a file. ``O_NONBLOCK``: opening a FIFO must not wait for its writer."""
 
 
 class FileRefused(Exception):
-    """Why a file cannot be read. The message continues a sentence that begins with the path."""
+    """A file may not or cannot be read. The message continues a sentence that begins with the path."""
 
 
 def read_secret_file(path: str, folders: Sequence[Path], max_bytes: int) -> str:
-    """The text of the regular file ``path``, an absolute path below one of ``folders``.
+    """Returns the text of the regular file ``path``, an absolute path below one of ``folders``.
 
     Links count as what they lead to, which must be below the same folder; a link with an absolute target is refused.
 
     Raises:
-        FileRefused: it is not below ``folders``, not a regular file, not UTF-8, too large, or cannot be opened.
+        FileRefused: the file is not below ``folders``, not a regular file, not UTF-8, too large, or cannot be opened.
     """
     folder = next((folder for folder in folders if PurePosixPath(path).is_relative_to(folder)), None)
     if folder is None:
         raise FileRefused(f"is not in a folder that the worker's operator allows ({KEYCHAIN_FOLDERS_VARIABLE})")
     try:
-        with _opened(folder, PurePosixPath(path).relative_to(folder)) as descriptor:
+        with _open_below(folder, PurePosixPath(path).relative_to(folder)) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise FileRefused("is not a regular file")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -56,12 +56,12 @@ def read_secret_file(path: str, folders: Sequence[Path], max_bytes: int) -> str:
 
 
 @contextmanager
-def _opened(folder: Path, path: PurePosixPath) -> Iterator[int]:
-    """The descriptor of ``folder/path``, closed at the end.
+def _open_below(folder: Path, path: PurePosixPath) -> Iterator[int]:
+    """Opens ``folder/path`` and yields its descriptor, closed at the end.
 
     Raises:
         FileRefused: the path leads out of the folder.
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     names = list(reversed(path.parts))
     links = 0
@@ -91,7 +91,7 @@ def _opened(folder: Path, path: PurePosixPath) -> Iterator[int]:
 
 
 def _target_of(name: str, folder: int) -> PurePosixPath | None:
-    """Where the link ``name`` leads; ``None`` if it is not a link. One made in between is refused by ``O_NOFOLLOW``."""
+    """Returns the target of the link ``name``; ``None`` if it is no link. ``O_NOFOLLOW`` refuses one made later."""
     try:
         return PurePosixPath(os.readlink(name, dir_fd=folder))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Makes servers hide what this worker reads itself, wherever the execution is shown (LANGUAGE §11)."""
+"""Makes servers hide the secrets that this worker reads itself, wherever the execution is shown (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _DIGEST_BYTES: Final = 16
 async def load_shared(
     loads: SharedLoads[Key, Result], key: Key, load: Callable[[], Coroutine[Any, Any, Result]]
 ) -> Result:
-    """The result of the load in progress for ``key``, or of ``load`` if there is none or it fails. Errors are those of
-    ``load``.
+    """Returns the result of the load in progress for ``key``, or of ``load`` if there is none or it fails. Errors are
+    those of ``load``.
     """
     while True:
         is_shared = key in loads
@@ -39,26 +39,26 @@ async def load_shared(
 
 
 class Hiding:
-    """Sends each value once per execution."""
+    """Makes servers hide secrets, each once per execution."""
 
     def __init__(self) -> None:
         self._hidden: LruCache[bytes, bool] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[bytes, None] = SharedLoads()
         self._server_keys: dict[int, bytes] = {}
-        """By partition: its owner's."""
+        """By partition, the key of its owner that values are sealed to."""
 
     async def hide(self, asker: Asker, name: str, value: CredentialValue) -> None:
-        """Returns once servers hide ``value``, which ``name`` stands for, in the execution of ``asker``.
+        """Makes servers hide ``value``, the secret ``name``, in the execution of ``asker``, and waits until they do.
 
         Raises:
-            ToolFailure: kind ``credential``: they refuse to.
+            ToolFailure: kind ``credential``: a server refuses.
         """
         key = _key(asker.execution_id, name, value)
         if key not in self._hidden:
             await load_shared(self._loads, key, lambda: self._hide(key, asker, name, value))
 
     def note(self, execution_id: str, name: str, value: CredentialValue) -> None:
-        """Notes that servers hide ``value`` there already."""
+        """Notes that servers already hide ``value`` in that execution."""
         self._hidden.put(_key(execution_id, name, value), True)
 
     async def close(self) -> None:

@@ -41,8 +41,9 @@ class Secret:
         value: The value of ``keychain.<name>``.
         version: The version of a stored credential.
         expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
-        token: For a token, what ``auth`` uses of it.
-        is_operators: Whether the operator of the worker or of the servers configured it (``NOETL_CREDENTIAL_<NAME>``).
+        token: The text of a token that ``auth`` uses.
+        is_operators: Whether the operator of the worker or of the servers configured the secret
+            (``NOETL_CREDENTIAL_<NAME>``).
     """
 
     value: CredentialValue = field(repr=False)
@@ -53,12 +54,12 @@ class Secret:
 
     @property
     def credential(self) -> CredentialValue:
-        """The value given to a tool for ``auth``: a copy, since the cached one must not change."""
+        """A copy of the value for a tool's ``auth``, since the cached one must not change."""
         return deepcopy(self.value) if self.token is None else {"token": self.token}
 
 
 class NotStored(Exception):
-    """The name is not stored; ``near`` is a similar one, or ''."""
+    """No credential of that name is stored; ``near`` is a similar name, or ''."""
 
     def __init__(self, near: str) -> None:
         super().__init__(near)
@@ -66,7 +67,7 @@ class NotStored(Exception):
 
 
 async def find_stored(asker: Asker, name: str) -> Secret:
-    """The stored credential ``name``, from a server, sealed to a key made for this one request.
+    """Asks a server for the stored credential ``name``, sealed to a key made for this one request.
 
     Raises:
         NotStored: the name is not stored.
@@ -78,32 +79,32 @@ async def find_stored(asker: Asker, name: str) -> Secret:
     try:
         answer = codec.decode_secret_answer(body)
         if answer.refused:
-            raise _failed(f"credential {name!r}: {answer.refused}")
+            raise _credential_failure(f"credential {name!r}: {answer.refused}")
         if not answer.version:
             raise NotStored(answer.near)
         sealed = Sealed(answer.public_key, answer.body)
         value = codec.decode_value(reply_key.open(sealed, subject_of(question, answer.version)))
     except NoetlError as error:
-        raise _failed(f"credential {name!r}: {error.message}") from None
+        raise _credential_failure(f"credential {name!r}: {error.message}") from None
     return Secret(value, version=answer.version, is_operators=answer.is_operators)
 
 
 FindStored: TypeAlias = Callable[[Asker, str], Awaitable[Secret]]
-"""Like :func:`find_stored`."""
+"""A function that finds stored credentials, like :func:`find_stored`."""
 
 Key: TypeAlias = tuple[str, ...]
 """The owner (an execution's id, or the digest of a playbook for all its executions) and the name of a secret."""
 
 
 class CachedSecret(NamedTuple):
-    """A secret and how many seconds from now it may be used."""
+    """A secret and for how many seconds it may be cached."""
 
     secret: Secret
     kept_s: float
 
 
 class Keychain:
-    """Resolves secrets for all runs of one worker, and caches them, so that it need not request them for every task
+    """Resolves secrets for all runs of one worker, and caches them, so that tasks need not request them each time
     (legacy architecture §5.2).
 
     Attributes:
@@ -113,7 +114,7 @@ class Keychain:
         own: The worker's own credentials by lower-case name (``NOETL_CREDENTIAL_<NAME>``, LANGUAGE §11).
         store: The credential store; ``None`` for a worker without servers, which also hide what it reads itself.
         http: The tool that fetches tokens.
-        folders: Where files may be read (``NOETL_KEYCHAIN_FOLDERS``).
+        folders: The folders whose files may be read (``NOETL_KEYCHAIN_FOLDERS``).
     """
 
     def __init__(
@@ -137,29 +138,29 @@ class Keychain:
         self._absent: LruCache[Key, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
     async def entry(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
-        """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
+        """Resolves an entry of a playbook's keychain; with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
         """
         try:
-            secret, key = await self._resolved(asker, entry)
+            secret, key = await self._resolve_entry(asker, entry)
         except ToolFailure as failure:
             message = f"keychain.{entry.name}: {failure.error.message}"
             raise ToolFailure(msgspec.structs.replace(failure.error, message=message)) from None
         return secret, key
 
-    async def named(self, asker: Asker, name: str, *, is_global: bool = False) -> Secret:
-        """The stored credential ``name``, else the worker's own credential of that name.
+    async def named_credential(self, asker: Asker, name: str, *, is_global: bool = False) -> Secret:
+        """Resolves the stored credential ``name``, else the worker's own credential of that name.
 
         Raises:
-            ToolFailure: kind ``credential``. It shows only what can be a name: other text may be a secret itself.
+            ToolFailure: kind ``credential``. Text that cannot be a name is not shown: it may be a secret itself.
         """
         if CREDENTIAL_NAME.fullmatch(name) is None:
-            raise _failed(NOT_A_NAME)
+            raise _credential_failure(NOT_A_NAME)
         try:
             key = _stored_key(asker.digest if is_global else asker.execution_id, name)
-            secret = await self._cached(key, lambda: self._ask(asker, name))
+            secret = await self._cached_secret(key, lambda: self._ask(asker, name))
         except NotStored as missing:
             secret = Secret(self._own_credential(name, missing.near), is_operators=True)
         await self._hide(asker, name, secret)
@@ -176,8 +177,8 @@ class Keychain:
         if self._hiding is not None:
             await self._hiding.close()
 
-    async def _cached(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
-        """The secret of ``key``, from ``load`` if it is not cached or has expired. Errors are those of ``load``."""
+    async def _cached_secret(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
+        """Returns the secret of ``key``, from ``load`` if it is not cached or has expired. Raises as ``load`` does."""
         until_s, secret = self._lookup(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
@@ -195,7 +196,7 @@ class Keychain:
         return secret
 
     async def _ask(self, asker: Asker, name: str) -> CachedSecret:
-        """The stored credential. Its absence is cached for a moment, for all executions of the playbook."""
+        """Asks for the stored credential. Its absence is cached for a moment, for all executions of the playbook."""
         key = _stored_key(asker.digest, name)
         until_s, near = self._absent.get(key) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
@@ -215,24 +216,24 @@ class Keychain:
             return _value(text, variable)
         message = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one"
         hint = f"; did you mean `{near}`?" if near else ""
-        raise _failed(f"{message}, or set {variable} for the worker{hint}")
+        raise _credential_failure(f"{message}, or set {variable} for the worker{hint}")
 
     async def _hide(self, asker: Asker, name: str, secret: Secret) -> None:
-        """Before it reaches a task: in this process's logs, and wherever the execution is shown."""
+        """Hides a secret in this process's logs, and wherever the execution is shown, before a task gets it."""
         await asyncio.to_thread(self.redactor.learn, secret.value)
         if self._hiding is not None:
             await self._hiding.hide(asker, name, secret.value)
 
-    async def _resolved(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+    async def _resolve_entry(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         if entry.kind in CREDENTIAL_KINDS:
             name = entry.settings.get("credential") or entry.name
-            return await self.named(asker, name, is_global=entry.settings.get("scope") == "global"), None
+            return await self.named_credential(asker, name, is_global=entry.settings.get("scope") == "global"), None
         secret, key = await self._read(asker, entry)
         await self._hide(asker, entry.name, secret)
         return secret, key
 
     async def _read(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
-        """What no server hands out."""
+        """Reads a secret that no server has: from a variable, a file, a token endpoint or a plugin."""
         settings = entry.settings
         if entry.kind == "env":
             return Secret(_environment(settings["variable"])), None
@@ -242,21 +243,21 @@ class Keychain:
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
             key = (asker.digest, "token", written)
-            return await self._cached(key, lambda: self._fetch(asker, model)), key
-        return await self._cached((asker.execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
+            return await self._cached_secret(key, lambda: self._fetch(asker, model)), key
+        return await self._cached_secret((asker.execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
     async def _fetch(self, asker: Asker, settings: OauthSettings) -> CachedSecret:
         name = settings.credential
-        stored = None if name is None else await self.named(asker, name)
+        stored = None if name is None else await self.named_credential(asker, name)
         found: Any = {} if stored is None else stored.value
         if not isinstance(found, Mapping):
             found = {"client_secret": found}
         client_id = settings.client_id or found.get("client_id")
         client_secret = settings.client_secret or found.get("client_secret")
         if not isinstance(client_id, str) or not isinstance(client_secret, str):
-            raise _failed(f"credential {name!r} must hold client_id and client_secret as text")
+            raise _credential_failure(f"credential {name!r} must hold client_id and client_secret as text")
         if self._http is None:
-            raise _failed("this worker has no tool of kind http to fetch a token with")
+            raise _credential_failure("this worker has no tool of kind http to fetch a token with")
         await asyncio.to_thread(self.redactor.learn, client_secret)
         try:
             token = await fetch_token(self._http, settings, client_id, client_secret)
@@ -278,7 +279,7 @@ def _stored_key(owner: str, name: str) -> Key:
 def _environment(variable: str) -> CredentialValue:
     text = environment_variable(variable)
     if text is None:
-        raise _failed(f"the variable {variable} is not set for this worker")
+        raise _credential_failure(f"the variable {variable} is not set for this worker")
     return _value(text, f"the variable {variable}")
 
 
@@ -286,38 +287,38 @@ def _file(path: str, folders: Sequence[Path]) -> CredentialValue:
     try:
         return _value(read_secret_file(path, folders, limits.MAX_SECRET_FILE_BYTES), path)
     except FileRefused as refused:
-        raise _failed(f"{path} {refused}") from None
+        raise _credential_failure(f"{path} {refused}") from None
 
 
 def _value(text: str, what: str) -> CredentialValue:
     try:
         return credential_value(text, what)
     except PayloadRefused as error:
-        raise _failed(error.message) from None
+        raise _credential_failure(error.message) from None
 
 
 async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
     plugin = installed_kinds().plugins.get(entry.kind)
     if plugin is None:
         reason = installed_kinds().unusable.get(entry.kind, f"this worker has no keychain kind {entry.kind!r}")
-        raise _failed(reason)
+        raise _credential_failure(reason)
     try:
         value = await plugin().resolve(installed_kinds().settings[entry.kind].model_validate(dict(entry.settings)))
     except (Exception, SystemExit) as error:  # a plugin may raise anything
-        raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
+        raise _credential_failure(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):
-        raise _failed(f"kind {entry.kind!r} returned neither text nor a mapping")
+        raise _credential_failure(f"kind {entry.kind!r} returned neither text nor a mapping")
     what = f"the value from kind {entry.kind!r}"
     try:
         value = codec.decode_value(codec.encode(value))
     except PayloadRefused as error:
-        raise _failed(f"{what} is {error.message}") from None
+        raise _credential_failure(f"{what} is {error.message}") from None
     try:
         check_secrets(value, what)
     except PayloadRefused as error:
-        raise _failed(error.message) from None
+        raise _credential_failure(error.message) from None
     return CachedSecret(Secret(value), limits.SECRET_KEPT_S)
 
 
-def _failed(reason: str) -> ToolFailure:
+def _credential_failure(reason: str) -> ToolFailure:
     return ToolFailure.of("credential", reason)

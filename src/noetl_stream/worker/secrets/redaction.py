@@ -14,10 +14,10 @@ from noetl_stream.tools.contract import ToolFailure, ToolResult
 
 
 class ToolRedactor(Redactor):
-    """Replaces known secrets in what tools return, too."""
+    """Redacts known secrets also in what tools return."""
 
     def result(self, result: ToolResult) -> ToolResult:
-        """A tool's result without secrets."""
+        """Returns a tool's result without secrets."""
         if not self.knows_any:
             return result
         warnings = self._warnings(result.warnings)
@@ -26,7 +26,7 @@ class ToolRedactor(Redactor):
         )
 
     def failure(self, failure: ToolFailure) -> ToolFailure:
-        """A tool's failure without secrets."""
+        """Returns a tool's failure without secrets."""
         if not self.knows_any:
             return failure
         error = failure.error
@@ -49,7 +49,7 @@ class ToolRedactor(Redactor):
 
 
 class RedactedLines(logging.Formatter):
-    """Formats log lines with another formatter, then redacts them: message, extra fields and traceback."""
+    """Formats log records with another formatter, then redacts them: message, extra fields and traceback."""
 
     def __init__(self, lines: logging.Formatter, redactor: Redactor) -> None:
         super().__init__()

@@ -26,11 +26,11 @@ class SecretNeeded(ValueNeeded):
 
 
 class RunSecrets:
-    """Shared by the tasks of a step run: the playbook's keychain entries, and the secrets used so far.
+    """The secrets of a step run, shared by its tasks: the playbook's keychain entries, and the secrets used so far.
 
     Attributes:
         used: Redacts every secret that a task of this run has read; ``None`` if none has.
-        keychain: The worker's.
+        keychain: The keychain of the worker.
     """
 
     def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], asker: Asker) -> None:
@@ -40,7 +40,7 @@ class RunSecrets:
         self._asker = asker
 
     async def resolve(self, name: str) -> tuple[Secret, Key | None]:
-        """``name`` as an entry of the playbook's keychain, else as a credential; with its cache key if it is a token.
+        """Resolves ``name`` as a keychain entry, else as a credential; with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
@@ -50,7 +50,7 @@ class RunSecrets:
         if entry is not None:
             secret, key = await self.keychain.entry(self._asker, entry)
         else:
-            secret = await self.keychain.named(self._asker, name)
+            secret = await self.keychain.named_credential(self._asker, name)
         if self.used is None:
             self.used = ToolRedactor()
         await asyncio.to_thread(self.used.learn, secret.value)
@@ -87,21 +87,21 @@ class TaskSecrets(Mapping[str, Any]):
         return len(self._run.entries.keys() | set(self._opened))
 
     async def credential(self, name: str) -> CredentialValue:
-        """The credential for ``auth: name``. Raises like :meth:`RunSecrets.resolve`."""
+        """Returns the credential for ``auth: name``. Raises like :meth:`RunSecrets.resolve`."""
         return (await self._resolve(name)).credential
 
     async def is_operators(self, name: str) -> bool:
-        """Whether the operator configured it. Raises like :meth:`RunSecrets.resolve`."""
+        """Returns whether the operator configured the credential. Raises like :meth:`RunSecrets.resolve`."""
         return (await self._resolve(name)).is_operators
 
     async def describe(self, name: str) -> dict[str, Any]:
-        """``{name, version, expires_at}``, once the value is available. Raises like :meth:`RunSecrets.resolve`."""
+        """Resolves a credential to ``{name, version, expires_at}``. Raises like :meth:`RunSecrets.resolve`."""
         secret = await self._resolve(name)
         expires_at = None if secret.expires_ms is None else iso(secret.expires_ms)
         return {"name": name, "version": secret.version, "expires_at": expires_at}
 
     def renew_after(self, failure: ToolFailure) -> bool:
-        """Whether the remote end rejected a token used here: the next attempt then fetches a new one."""
+        """Returns whether the failure rejects a token used here, and drops it: the next attempt fetches a new one."""
         refused = failure.error.kind == "http_status" and failure.error.code == "401"
         if not (refused and self._tokens):
             return False

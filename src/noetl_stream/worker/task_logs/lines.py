@@ -36,7 +36,7 @@ class OutputLines:
         self._at_ms = 0
 
     def add(self, data: bytes, at_ms: int, room: Callable[[int], bool]) -> int:
-        """Adds what was written; returns how many lines of it were dropped.
+        """Adds bytes that the task wrote; returns how many lines were dropped.
 
         Args:
             room: Whether a line of this size may be kept.
@@ -57,7 +57,7 @@ class OutputLines:
         return dropped
 
     def take(self, *, ended: bool = False) -> list[TimedText]:
-        """The lines so far, without secrets. The last ones wait while a secret may continue in the next.
+        """Returns the lines so far, without secrets. The last ones wait while a secret may continue in the next.
 
         Args:
             ended: Nothing follows: an unfinished line counts too, and no line waits.

@@ -33,7 +33,7 @@ class EncodedBatch(NamedTuple):
 
 
 class LineHolder(Protocol):
-    """What holds lines until they are due."""
+    """A holder of log lines that flushes them when they are due."""
 
     def flush(self) -> None: ...
 
@@ -102,13 +102,13 @@ class LogPublisher:
         self._send_some()
 
     async def run(self) -> None:
-        """Does what is due, for ever."""
+        """Flushes due log lines until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flush_forever())
             group.create_task(self._watch_running())
 
     async def drain(self) -> None:
-        """Returns when everything that was published is stored or given up."""
+        """Waits until every published batch of lines is stored or given up."""
         self._flush_all()
         await self._idle.wait()
 

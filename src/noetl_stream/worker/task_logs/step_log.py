@@ -48,7 +48,7 @@ class StepLog:
         self.say(fact.task, fact.attempt, fact.path, text)
 
     def say(self, task: str, attempt: int, path: Path, text: str, at_ms: int | None = None) -> None:
-        """A line of the worker's own, or several."""
+        """Adds one or more lines of the worker's own."""
         redactor = self.secrets.used
         text = text if redactor is None else redactor.text(text)
         at_ms = self.publisher.clock.now_ms() if at_ms is None else at_ms
@@ -75,7 +75,7 @@ class StepLog:
         self.publisher.flush_soon(self)
 
     def flush(self) -> None:
-        """Publishes what there is."""
+        """Publishes the lines held as a batch."""
         if self._dropped:
             if self.publisher.has_room(self._bytes + HEADERS_BYTES):
                 dropped, self._dropped = self._dropped, 0
@@ -118,13 +118,13 @@ class TaskLog:
         self._output.write(stream, data)
 
     def begun(self) -> None:
-        """Says that it has begun, once."""
+        """Logs that the attempt has begun, once."""
         if not self.has_begun:
             self.has_begun = True
             self._say("started", self._began_ms)
 
     def ended(self, outcome: Outcome) -> None:
-        """Says how it ended."""
+        """Logs how the attempt ended."""
         error = outcome.error
         if error is not None:
             self.stopped(f"failed: {error.kind}: {error.message}")
@@ -132,7 +132,7 @@ class TaskLog:
             self.stopped(f"{outcome.status} after {outcome.meta.duration_s:.3f} s")
 
     def stopped(self, text: str) -> None:
-        """Says how it was stopped, after all that it has written."""
+        """Logs how the attempt was stopped, after all lines that it has written."""
         self.begun()
         if self._output is not None:
             self._output.flush(ended=True)
