@@ -1,9 +1,9 @@
-"""The archive: Parquet files in a folder or in object storage, which DuckDB writes and anything reads.
+"""The archive: Parquet files in a folder or in object storage, written by DuckDB and readable by any Parquet reader.
 
 ``executions/<month>/<name>.parquet`` has a row for each execution, ``events/<month>/<name>.parquet`` one for each of
-their events, both by the month they started in. A name begins with the first and the last id in the file, so that
-others need not be opened. The documents are JSON, as commands and gateways show them. An execution is archived once it
-is in a file of ``executions``, which comes last.
+their events, both by the month they started in. A name begins with the first and the last id in the file, so that other
+files need not be opened. The documents are JSON, as commands and gateways show them. An execution is archived once it
+is in a file of ``executions``, which is written last.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "document": "VARCHAR",
     },
 }
-"""Of each kind of file."""
+"""The columns of each kind of archive file."""
 
 CHECKED: Final = {EXECUTIONS: "listed || document || result", EVENTS: "document"}
 
@@ -73,7 +73,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 
 class ParquetArchive:
-    """:class:`~noetl_stream.ports.archive.ArchiveFiles`, and what commands read from it."""
+    """:class:`~noetl_stream.ports.archive.ArchiveFiles` in Parquet, and the reads of commands."""
 
     def __init__(self, files: FolderFiles | ObjectFiles) -> None:
         self._files = files
@@ -93,14 +93,14 @@ class ParquetArchive:
         return found
 
     def get(self, execution_id: str) -> ExecutionDocument:
-        """Raises :class:`~noetl_stream.errors.NotFound` if it is not archived; likewise the next two."""
+        """Returns an archived execution; raises :class:`~noetl_stream.errors.NotFound`, as :meth:`result` does."""
         return _decoded(self._newest(execution_id, "document"), ExecutionDocument)
 
     def result(self, execution_id: str) -> ResultDocument:
         return _decoded(self._newest(execution_id, "result"), ResultDocument)
 
     def events(self, execution_id: str, after: int, limit: int | None) -> list[EventDocument]:
-        """Those above the position ``after``, in order."""
+        """Returns the events of an archived execution above the position ``after``, in order."""
         self._newest(execution_id, "listed")
         query = """
             select any_value(document) from given
@@ -111,7 +111,7 @@ class ParquetArchive:
         return [_decoded(text, EventDocument) for (text,) in rows]
 
     def page(self, chosen: ExecutionFilter, limit: int, before: str | None) -> ExecutionPage:
-        """The archived executions that match, newest first."""
+        """Returns the archived executions that match, newest first."""
         if chosen.labels or chosen.error is not None:
             raise UsageError("an archive has no index of labels and errors", hint="use --status, --path, --older-than")
         query = """
@@ -140,12 +140,12 @@ class ParquetArchive:
         return str(rows[0][0])
 
     def _names(self, kind: str, month: str = "", wanted: Collection[str] = ()) -> dict[str, int]:
-        """The files of a kind, of a month, that may hold one of the executions, with their sizes."""
+        """Returns the files of a kind and month that may hold one of the executions, with their sizes."""
         sizes = self._files.sizes(f"{kind}/{month}".rstrip("/"))
         return {name: size for name, size in sorted(sizes.items()) if name.endswith(SUFFIX) and _may_hold(name, wanted)}
 
     def _rows(self, sizes: Mapping[str, int], query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The rows of a query on files, which it names ``given``."""
+        """Returns the rows of a query on archive files, which it names ``given``."""
         if not sizes:
             return []
         with archive_errors(self._files.place), duckdb.connect(config=_CONFIG) as connection:
@@ -205,7 +205,7 @@ class ParquetBatch:
 
 
 class _Spool:
-    """The rows of a Parquet file to be, as lines of JSON."""
+    """Collects the rows of a Parquet file as lines of JSON."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self._kind = kind
@@ -215,7 +215,7 @@ class _Spool:
         self._sum = sha256()
 
     def add(self, row: Mapping[str, Any], checked: str) -> None:
-        """``checked`` is the text of :data:`CHECKED`."""
+        """Adds a row; ``checked`` is the text of its :data:`CHECKED` columns."""
         with archive_errors(self._lines):
             self._file.write(msgspec.json.encode(row) + b"\n")
         self._sum.update(checked.encode())
@@ -252,7 +252,7 @@ def _may_hold(name: str, wanted: Collection[str]) -> bool:
 
 
 def month_of(execution_id: str) -> str:
-    """The month in which an execution started, as ``2026_11``, by its id; :data:`OTHER_MONTH` if it has no time."""
+    """Returns the month of an execution's start by its id, as ``2026_11``; :data:`OTHER_MONTH` if it has no time."""
     try:
         ms = int(execution_id[:13].replace("-", ""), 16)
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y_%m}"
@@ -262,7 +262,7 @@ def month_of(execution_id: str) -> str:
 
 @contextmanager
 def archive_errors(place: Path | str) -> Iterator[None]:
-    """Raises :class:`~noetl_stream.errors.UsageError` for what the system or DuckDB refuses there."""
+    """Turns errors of the system and of DuckDB into :class:`~noetl_stream.errors.UsageError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The certificate at the other end of a connection."""
+"""The TLS certificate of a connection's peer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from asyncio import BaseTransport
 
 
 def certificate_ends_ms(transport: BaseTransport | None) -> int | None:
-    """When the peer's certificate ends, ms since the epoch; ``None`` if the connection has no TLS."""
+    """Returns when the peer's certificate ends, ms since the epoch; ``None`` for a connection without TLS."""
     wrapped: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
     shown = wrapped.getpeercert(binary_form=True) if wrapped is not None else None
     if shown is None:

@@ -1,4 +1,4 @@
-"""The clock of the operating system, and one that tests control."""
+"""The clock of the operating system, and a manual one for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_MS = 1_750_000_000_000
 
 
 class ManualClock:
-    """:class:`~noetl_stream.ports.clock.Clock` whose time moves only by :meth:`advance`; random by ``seed``."""
+    """:class:`~noetl_stream.ports.clock.Clock` that only :meth:`advance` moves; random bytes are drawn by ``seed``."""
 
     def __init__(self, now_ms: int = START_MS, seed: int = 0) -> None:
         self._start_ms = now_ms
@@ -52,17 +52,17 @@ class ManualClock:
 
     @property
     def next_waking_s(self) -> float | None:
-        """When the next sleep ends, by :meth:`monotonic_s`; ``None`` if no task sleeps."""
+        """Returns when the next sleep ends, by :meth:`monotonic_s`; ``None`` if no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None
 
     def advance(self, seconds: float) -> None:
-        """Moves time forward and wakes tasks whose sleep has ended, in that order."""
+        """Advances the clock, then wakes tasks whose sleep has ended."""
         self.advance_to(self._elapsed_s + seconds)
 
     def advance_to(self, until_s: float) -> None:
-        """Moves time forward to this value of :meth:`monotonic_s`."""
+        """Advances the clock to this value of :meth:`monotonic_s`."""
         while self._sleepers and self._sleepers[0][0] <= until_s:
             due_s, _, woken = heapq.heappop(self._sleepers)
             self._elapsed_s = max(self._elapsed_s, due_s)
@@ -73,7 +73,7 @@ class ManualClock:
             watcher()
 
     def on_advance(self, watcher: Callable[[], None]) -> None:
-        """Calls ``watcher`` after each :meth:`advance`."""
+        """Calls ``watcher`` after each :meth:`advance` of the clock."""
         self._watchers.append(watcher)
 
 

@@ -25,7 +25,7 @@ from noetl_stream.tools.egress import Egress, Reach
 log = logging.getLogger(__name__)
 
 LEEWAY_S: Final = 30
-"""The accepted difference between the provider's clock and ours."""
+"""The accepted difference between the provider's clock and this machine's, in seconds."""
 
 MAX_PRINCIPAL_CHARACTERS: Final = 200
 REQUIRED: Final = ["iss", "sub", "aud", "exp", "iat"]
@@ -49,10 +49,10 @@ MAX_DOCUMENT_BYTES: Final = 512 * 1024
 MAX_KEYS: Final = 100
 
 FRESH_S: Final = 600.0
-"""Older keys are fetched again."""
+"""The age from which cached keys are fetched again."""
 
 KEPT_S: Final = 3600.0
-"""How long keys are used while the provider does not answer."""
+"""How long cached keys are used while the provider does not answer."""
 
 REFETCH_AFTER_S: Final = 30.0
 """How soon keys are fetched again to find an unknown one."""
@@ -71,7 +71,9 @@ ALGORITHMS: Final = {
 
 
 class OidcProvider:
-    """An :class:`~noetl_stream.ports.stores.identities.IdentityProvider`. It does not close ``keys``."""
+    """An :class:`~noetl_stream.ports.stores.identities.IdentityProvider` of bearer tokens. It does not close
+    ``keys``.
+    """
 
     def __init__(self, settings: OidcSettings, keys: ProviderKeys) -> None:
         self._settings = settings
@@ -98,7 +100,7 @@ class OidcProvider:
         return Caller(principal, role, paths, id=f"oidc:{claims['sub']}")
 
     def _verified(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
-        """The claims. The key determines the allowed algorithms, never the token."""
+        """Verifies a bearer token and returns its claims. The key determines the algorithms, never the token."""
         try:
             return jwt.decode(
                 bearer,
@@ -114,7 +116,7 @@ class OidcProvider:
             raise Unauthenticated(f"the identity provider's token {reason}") from None
 
     def _role(self, claims: Mapping[str, Any]) -> Role | None:
-        """The highest role in the claim."""
+        """Returns the highest role in the claims."""
         claim = _claim(claims, self._settings.role_claim)
         values = claim if isinstance(claim, list) else [claim]
         roles = self._settings.roles
@@ -122,7 +124,7 @@ class OidcProvider:
         return max(found, key=ROLES.index, default=self._settings.default_role)
 
     def _paths(self, claims: Mapping[str, Any], principal: str) -> tuple[str, ...]:
-        """The paths that the caller is limited to; empty if nobody is.
+        """Returns the paths that the caller is limited to; empty if callers are not limited.
 
         Raises:
             Forbidden: the claim names none.
@@ -164,7 +166,7 @@ def _check_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], se
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """The claim of that name, or a member of one named with dots: ``realm_access.roles``."""
+    """Returns the claim of that name, or a member of one named with dots: ``realm_access.roles``."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -174,7 +176,7 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _principal(claims: Mapping[str, Any]) -> str:
-    """Named by the email address if the provider has verified it, else by the subject."""
+    """Returns the principal: the email address if the provider has verified it, else the subject."""
     email = claims.get("email") if claims.get("email_verified") is True else None
     name = email if isinstance(email, str) and email else claims["sub"]
     shown = "".join(character if character.isprintable() else "?" for character in name)
@@ -187,11 +189,11 @@ class SigningKey(NamedTuple):
 
 
 class ProviderKeys:
-    """The provider's keys by id, cached.
+    """Caches the provider's keys by id.
 
     Args:
-        jwks_url: Where they are published. Default: as the issuer's discovery document says.
-        egress: What may be reached in addition to the hosts of ``issuer`` and ``jwks_url``, which the operator chose: a
+        jwks_url: Where the keys are published. Default: as the issuer's discovery document says.
+        egress: The rules for hosts in addition to those of ``issuer`` and ``jwks_url``, which the operator chose: a
             discovery document must not point a gateway at internal hosts.
     """
 
@@ -209,10 +211,10 @@ class ProviderKeys:
         self._failure: str | None = None
 
     async def find(self, kid: str | None) -> SigningKey | None:
-        """The key of this id; tokens and keys may have none. Waits for the provider only if the id is unknown.
+        """Returns the key of this id; tokens and keys may have none. Asks the provider only if the id is unknown.
 
         Raises:
-            Unreachable: the provider does not answer, and no keys are cached or they are too old.
+            Unreachable: the provider does not answer, and no keys are cached, or only too old ones.
         """
         known = kid in self._keys and self._age_s() <= KEPT_S
         if self._should_fetch(kid):
@@ -234,7 +236,7 @@ class ProviderKeys:
             await self._sessions.popitem()[1].close()
 
     def _should_fetch(self, kid: str | None) -> bool:
-        """Whether to fetch keys now."""
+        """Returns whether to fetch keys now."""
         if (self._fetching is not None and not self._fetching.done()) or (
             kid in self._keys and self._age_s() <= FRESH_S
         ):
@@ -292,7 +294,7 @@ class ProviderKeys:
 
 
 def _keys_in(document: Mapping[str, Any]) -> dict[str | None, SigningKey]:
-    """The keys for signatures that we support."""
+    """Parses the keys for signatures by supported algorithms."""
     listed = document.get("keys")
     found: dict[str | None, SigningKey] = {}
     for given in (listed if isinstance(listed, list) else [])[:MAX_KEYS]:

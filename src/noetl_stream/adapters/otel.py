@@ -40,7 +40,7 @@ class OtelTracing:
 
     Args:
         role: Names the service, unless the environment does.
-        process: Its name in events and metrics.
+        process: The name of the process in events and metrics.
 
     Raises:
         UsageError: a variable that the SDK reads is invalid.
@@ -114,7 +114,7 @@ class OtelTracing:
 
 
 class _Counted(SpanExporter):
-    """Counts what an exporter does with spans."""
+    """Counts the spans that an exporter exports and refuses."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -122,7 +122,7 @@ class _Counted(SpanExporter):
 
     @property
     def taken(self) -> int:
-        """How many spans no longer wait."""
+        """How many spans were exported or refused."""
         return self.exported + self.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -141,7 +141,7 @@ class _Counted(SpanExporter):
 
 
 def _resource(role: str, process: str) -> Resource:
-    """Who exports: as the environment says, with a service name if it gives none."""
+    """Returns the resource of spans: as the environment says, with a service name if it gives none."""
     attributes: dict[str, Any] = {"service.version": __version__, "service.instance.id": process}
     if str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service"):
         attributes[SERVICE_NAME] = f"noetl-{role}"

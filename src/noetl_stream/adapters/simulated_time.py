@@ -1,5 +1,5 @@
-"""An event loop whose time advances only when it is idle: hours of a run take milliseconds, and a seed always yields
-the same run.
+"""An event loop on simulated time, which advances only when the loop is idle: hours of a run take milliseconds, and a
+seed always yields the same run.
 
 ``asyncio.sleep``, ``asyncio.timeout`` and ``loop.call_later`` use that time too. There are no threads: work for one
 (``asyncio.to_thread``) runs at once.
@@ -20,20 +20,20 @@ Value = TypeVar("Value")
 ROUNDS_OF_CANCELLING = 20
 
 TURNS_AT_A_MOMENT = 100_000
-"""Turns of the loop within one moment of simulated time; more means a task spins."""
+"""Turns of the loop at one moment of simulated time; more means that a task spins."""
 
 REAL_WORK_S = 60.0
 
 
 class NothingWouldHappen(RuntimeError):
-    """All tasks wait and none sleeps, or a task spins: without this error the loop would hang for ever."""
+    """All asyncio tasks wait and none sleeps, or one spins: without this error the loop would hang for ever."""
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """A loop on simulated time; pass :attr:`clock` to everything that runs in it.
+    """An event loop on simulated time; pass :attr:`clock` to everything that runs in it.
 
     Args:
-        real_work_s: How long, by a real clock, nothing may be heard of :meth:`real_work`.
+        real_work_s: How long, by a real clock, :meth:`real_work` may be silent.
     """
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS, real_work_s: float = REAL_WORK_S) -> None:
@@ -46,19 +46,19 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self.clock.monotonic_s()
 
     async def idle(self) -> None:
-        """Returns when nothing more happens without time passing."""
+        """Waits until no task can go on without simulated time passing."""
         self._idling.idle = self.create_future()
         await self._idling.idle
 
     async def pass_time(self, until_s: float | None = None) -> None:
-        """Lets time pass to the next moment at which something is due, or to ``until_s`` if that is earlier."""
+        """Advances simulated time to the next due timer, or to ``until_s`` if that is earlier."""
         self._idling.until_s = until_s
         self._idling.passed = self.create_future()
         await self._idling.passed
 
     @contextmanager
     def real_work(self) -> Iterator[None]:
-        """Meanwhile time stands still: threads and processes work, which know no simulated time."""
+        """Stops simulated time during the block, for work of threads and processes, which know none."""
         self._idling.real_works += 1
         try:
             yield
@@ -67,19 +67,19 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 def simulated_loop() -> SimulatedLoop:
-    """The running loop."""
+    """Returns the running :class:`SimulatedLoop`."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     return loop
 
 
 def simulated_clock() -> ManualClock:
-    """The clock of the running :class:`SimulatedLoop`."""
+    """Returns the clock of the running :class:`SimulatedLoop`."""
     return simulated_loop().clock
 
 
 async def cancel_all_tasks() -> None:
-    """Cancels all other tasks of the loop, those that start meanwhile too."""
+    """Cancels all other tasks of the loop, also those that start meanwhile."""
     for _ in range(ROUNDS_OF_CANCELLING):
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if not others:
@@ -90,12 +90,12 @@ async def cancel_all_tasks() -> None:
 
 
 class _Idling(selectors.DefaultSelector):
-    """Instead of waiting, moves the clock to the next moment at which something is due.
+    """A selector that, instead of waiting, moves the clock to the next due timer.
 
     Attributes:
         idle: Resolved, once, instead of moving the clock.
         passed: Resolved, once, when the clock has moved; to ``until_s`` at most.
-        real_works: How much is done outside of simulated time.
+        real_works: How many blocks of :meth:`SimulatedLoop.real_work` run.
     """
 
     def __init__(self, clock: ManualClock, real_work_s: float) -> None:
@@ -134,7 +134,7 @@ class _Idling(selectors.DefaultSelector):
 
 
 def _resolved(future: asyncio.Future[None] | None) -> bool:
-    """Whether this call has resolved it."""
+    """Resolves a future; returns whether this call did."""
     if future is None or future.done():
         return False
     future.set_result(None)
@@ -142,7 +142,7 @@ def _resolved(future: asyncio.Future[None] | None) -> bool:
 
 
 class _AtOnce(ThreadPoolExecutor):
-    """Runs work before ``submit`` returns."""
+    """An executor that runs work before ``submit`` returns."""
 
     def submit(self, fn: Callable[..., Value], /, *args: Any, **kwargs: Any) -> Future[Value]:
         done: Future[Value] = Future()

@@ -1,4 +1,4 @@
-"""Where the spans of a role go. OpenTelemetry is imported only for a role that exports some."""
+"""Opens the exporter of a role's spans. OpenTelemetry is imported only if one exports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def open_tracing(settings: TraceSettings | None, role: str, process: str) -> Tracing | None:
-    """``None`` without settings, and without the SDK: other programs may share its variables.
+    """Opens the exporter of spans; ``None`` without settings, or without the SDK: its variables may be for others.
 
     Raises:
         UsageError: a variable that the SDK reads is invalid.

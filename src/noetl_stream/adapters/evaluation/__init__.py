@@ -1,1 +1,1 @@
-"""Evaluates templates in processes of their own."""
+"""Evaluates templates in separate processes."""

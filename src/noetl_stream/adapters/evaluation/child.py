@@ -1,7 +1,7 @@
-"""The process that evaluates templates: it reads questions from its input and writes answers to its output.
+"""The process that evaluates templates: reads questions from its input and writes answers to its output.
 
-It has no environment and no open files but these two. Its memory, time and files are limited, and it writes no
-file. It ends with its parent, since that closes its input.
+It has no environment and no open files but these two. Its memory, time and files are limited, and it writes no file. It
+ends with its parent, which closes its input.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import BinaryIO, Final
 from noetl_stream.engine.choices import answer_json
 
 HEADER_BYTES: Final = 8
-"""Each message begins with its length."""
+"""The length of a message's header, which is the length of the message."""
 
 MAX_MEMORY_BYTES: Final = 1024 * 1024 * 1024
 MAX_CPU_S: Final = 120
 MAX_FILES: Final = 16
-"""Enough to import a module of Python late."""
+"""How many files the process may open: enough to import a module of Python late."""
 
 
 def main() -> None:
-    """Answers until its input ends."""
+    """Answers questions until the input ends."""
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     _limit(resource.RLIMIT_AS, MAX_MEMORY_BYTES)
     _limit(resource.RLIMIT_FSIZE, 0)
@@ -39,7 +39,7 @@ def _write(answers: BinaryIO, answer: bytes) -> None:
 
 
 def _limit(kind: int, most: int) -> None:
-    """Lowers a limit for good, where the system has it."""
+    """Lowers a resource limit for good, where the system has it."""
     _, hard = resource.getrlimit(kind)
     lowered = most if hard == resource.RLIM_INFINITY else min(most, hard)
     try:
@@ -49,7 +49,7 @@ def _limit(kind: int, most: int) -> None:
 
 
 def _allow_cpu(seconds: int) -> None:
-    """Limits the next answer: without a parent to stop it, the process still ends."""
+    """Limits the CPU time of the next answer: the process ends even without a parent to stop it."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + seconds, hard))

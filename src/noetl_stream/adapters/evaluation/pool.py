@@ -15,7 +15,7 @@ from noetl_stream.errors import EvaluationEnded, Unreachable
 
 MAX_PROCESSES: Final = 2
 MAX_S: Final = 60.0
-"""How long one set of questions may take; the process is then killed."""
+"""How long one set of questions may take before its process is killed."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
@@ -24,7 +24,7 @@ _PROGRAM: Final = (
 
 
 class EvaluationPool:
-    """Up to ``max_processes``, with one set of questions each; further ones wait in order of arrival."""
+    """Runs up to ``max_processes`` processes, one set of questions each; others wait in order of arrival."""
 
     def __init__(self, max_processes: int = MAX_PROCESSES, max_s: float = MAX_S) -> None:
         self._slots: Final = asyncio.Semaphore(max_processes)
@@ -33,7 +33,7 @@ class EvaluationPool:
         self._working: Final[set[asyncio.Task[bytes]]] = set()
 
     async def evaluate(self, questions: bytes) -> bytes:
-        """See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
+        """Evaluates templates. See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
         task = asyncio.create_task(self._evaluate(questions))
         self._working.add(task)
         try:

@@ -1,1 +1,1 @@
-"""Where files are kept: a folder, or object storage, which needs ``obstore``."""
+"""Stores files in a folder, or in object storage, which needs ``obstore``."""

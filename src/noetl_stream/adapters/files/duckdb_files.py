@@ -14,7 +14,7 @@ PROTOCOL: Final = "noetl"
 
 
 class DuckdbFiles(AbstractFileSystem):  # type: ignore[misc]
-    """What DuckDB asks for. Files never change: each has a name of its own.
+    """A file system through which DuckDB reads object storage. Files never change: each has a name of its own.
 
     Args:
         reader: Opens a file, given its name and size.

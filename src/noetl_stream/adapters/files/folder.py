@@ -47,7 +47,7 @@ class FolderFiles:
             return _NewFile(self._made(name))
 
     def put(self, made: Path, name: str) -> None:
-        """Moves a file there from :meth:`scratch`."""
+        """Moves a file from :meth:`scratch` to its name."""
         with file_errors(self._folder):
             _keep(made, self._made(name))
 
@@ -60,15 +60,15 @@ class FolderFiles:
                     folder.rmdir()
 
     def scratch(self) -> TemporaryDirectory[str]:
-        """A new folder for files in the making, on the same disk."""
+        """Makes a folder for unfinished files, on the same disk."""
         return TemporaryDirectory(prefix=".making-", dir=self._made("any").parent, ignore_cleanup_errors=True)
 
     def for_duckdb(self, _connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
-        """What DuckDB reads in place of files, given their names and sizes."""
+        """Returns the paths that DuckDB reads, given names and sizes of files."""
         return [str(self._folder / name) for name in sizes]
 
     def _made(self, name: str) -> Path:
-        """The path of a file, in folders that exist."""
+        """Returns the path of a file, and creates its folders."""
         path = self._folder / name
         missing = []
         for folder in path.parents:

@@ -1,7 +1,7 @@
 """Files in object storage: S3 and compatible services, Google Cloud Storage, Azure.
 
 Credentials, region and endpoint come from the variables that these services' own tools read; ``obstore`` reads them.
-Its errors are shown in our words only: they may contain a signed address.
+Its errors are reworded: they may contain a signed address.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ REQUEST_S: Final = 60
 RETRY_S: Final = 20
 MAX_RETRIES: Final = 7
 PART_BYTES: Final = 32 << 20
-"""S3 takes 10,000 parts: a file of up to 312 GiB."""
+"""The size of an upload's parts: S3 takes 10,000, which allows files of up to 312 GiB."""
 
 PARTS_AT_ONCE: Final = 2
 READ_BYTES: Final = 8 << 20
 DUCKDB_READ_BYTES: Final = 64 << 10
-"""It reads the end of a file, and the columns that a query needs."""
+"""The bytes of one read by DuckDB, which reads the end of a file and the columns that a query needs."""
 
 CREDENTIALS_HINT: Final = "look at the AWS_…, GOOGLE_… or AZURE_… variables, or the role of the machine"
 
@@ -49,7 +49,7 @@ _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist|ContainerNotFound", re.IGNORECASE)
 _LEFT_OUT: Final = re.compile(r"Generic \w{1,40} error: |\w{1,20}://\S+|[A-Za-z0-9+/=_-]{24,}")
-"""Not shown: addresses may be signed, and long words may be keys."""
+"""The parts of an error that are not shown: addresses may be signed, and long words may be keys."""
 
 
 class ObjectFiles:
@@ -94,7 +94,7 @@ class ObjectFiles:
         return _NewObject(self, name, opened)
 
     def put(self, made: Path, name: str) -> None:
-        """Uploads a file, and reads back what is there then."""
+        """Uploads a file, and checks the object by reading it."""
         with made.open("rb") as file:
             written = _digest(file)
         with self.errors(name):
@@ -110,11 +110,11 @@ class ObjectFiles:
             obstore.delete(self._store, name)
 
     def scratch(self) -> TemporaryDirectory[str]:
-        """A new folder for files in the making."""
+        """Makes a folder for unfinished files."""
         return TemporaryDirectory(prefix="noetl-files-", ignore_cleanup_errors=True)
 
     def for_duckdb(self, connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
-        """What DuckDB reads in place of files, given their names and sizes."""
+        """Returns the addresses that DuckDB reads, given names and sizes of objects."""
         from noetl_stream.adapters.files.duckdb_files import PROTOCOL, DuckdbFiles
 
         connection.register_filesystem(DuckdbFiles(partial(self._reader, buffer_bytes=DUCKDB_READ_BYTES), sizes))
@@ -137,7 +137,7 @@ class ObjectFiles:
             raise self._told(place, str(error)) from None
 
     def _told(self, place: str, text: str) -> NoetlError:
-        """``obstore``'s long error, in our words."""
+        """Returns the error for ``obstore``'s text, which is long and may hold secrets."""
         found, code = _STATUS.search(text), _CODE.search(text)
         status = "" if found is None else found[1]
         answer = f"{status} {code[1]}" if code else status
@@ -163,7 +163,7 @@ class ObjectFiles:
 
 
 class _NewObject:
-    """An object in parts, which the last call makes one."""
+    """Uploads an object in parts, which :meth:`close` joins."""
 
     def __init__(self, files: ObjectFiles, name: str, opened: WritableFile) -> None:
         self._files = files
@@ -184,7 +184,7 @@ class _NewObject:
 
 
 class _ObjectReader(RawIOBase):
-    """Reads an object in ranges."""
+    """Reads an object by byte ranges."""
 
     def __init__(self, files: ObjectFiles, name: str, size: int) -> None:
         self._files = files

@@ -1,9 +1,9 @@
-"""A message broker in memory: log, queue, bus and blobs sharing one state, for fast and repeatable role tests.
+"""A message broker in memory: log, queue, bus and blobs with one state, for fast and repeatable tests of roles.
 
-Its adapters do what their ports document. Tests trigger the failures described in PROTOCOL: :meth:`MemoryBroker.stop`
-and :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log``
-and ``command_queue``. While it is stopped, requests raise :class:`~noetl_stream.errors.Unreachable`. Nothing survives
-the process.
+Its adapters do what their ports document. Tests cause the failures described in PROTOCOL: :meth:`MemoryBroker.stop` and
+:meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log`` and
+``command_queue``. While it is stopped, requests raise :class:`~noetl_stream.errors.Unreachable`. No data survives the
+process.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from noetl_stream.ports.clock import Clock
 
 
 class MemoryBroker:
-    """One broker. Its adapters can be shared by any number of roles in one event loop."""
+    """A broker in memory. Any number of roles in one event loop can share its adapters."""
 
     def __init__(self, clock: Clock | None = None, *, ack_wait_s: float = ACK_WAIT_S) -> None:
-        """
+        """Makes an empty broker.
+
         Args:
-            clock: Default: its own :class:`ManualClock`.
+            clock: The broker's clock; by default a :class:`ManualClock` of its own.
             ack_wait_s: The lease of a delivery.
         """
         self.clock: Clock = clock if clock is not None else ManualClock()
@@ -40,15 +41,15 @@ class MemoryBroker:
             self.clock.on_advance(self._time_passed)
 
     def stop(self) -> None:
-        """Stops like a killed broker: readers break, sends and acks are lost, messages to be stored are held."""
+        """Stops the broker as if killed: readers break, sends and acks are lost, messages to be stored are held."""
         self._line.stop()
 
     def start(self) -> None:
-        """Starts again with everything that was stored; sources get a new connection."""
+        """Starts the broker again with all stored messages; sources get a new connection."""
         self._line.start()
 
     def restart(self) -> None:
-        """Stops and starts, and forgets message ids."""
+        """Stops and starts the broker, and forgets message ids."""
         self.stop()
         self.event_log.forget_message_ids()
         self.command_queue.forget_message_ids()
@@ -83,9 +84,9 @@ class MemoryBlobs:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that have a value, for tests."""
+        """Returns the keys of all objects, for tests."""
         return list(self._values)
 
     def lose(self, key: str) -> None:
-        """Loses a value, as a damaged disk would."""
+        """Loses an object, as a damaged disk would."""
         self._values.pop(key, None)

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class MemorySubscription:
-    """Calls its handler for one message at a time."""
+    """A subscription that calls its handler for one message at a time."""
 
     def __init__(self, bus: MemoryBus, subject: str, handler: Handler, group: str) -> None:
         self.subject = subject
@@ -96,7 +96,7 @@ class MemoryBus:
             self._subscriptions.remove(subscription)
 
     def deliver(self, subject: str, body: bytes, reply: str) -> bool:
-        """Delivers a message to all listeners, one per group. Returns whether there were any."""
+        """Delivers a message to all listeners, one per group; returns whether there were any."""
         if not self._line.is_up:
             return False
         answer = self._asked.get(subject)

@@ -22,7 +22,7 @@ ACK_WAIT_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class _Stored:
-    """A command in the queue. It can be delivered from ``free_at_s`` on."""
+    """A command in the queue, which can be delivered from ``free_at_s`` on."""
 
     command: QueuedCommand
     subject: str
@@ -105,7 +105,7 @@ class MemoryCommandSource:
 
     @property
     def waiting(self) -> list[bytes]:
-        """Commands that were delivered but not yet taken, for tests."""
+        """Returns the commands that were delivered but not yet taken, for tests."""
         count = self._ready.qsize()
         return [delivery.body for delivery in list(self._put)[-count:]] if count else []
 
@@ -174,7 +174,7 @@ class MemoryCommandQueue:
 
     @property
     def queued(self) -> dict[str, bytes]:
-        """The commands named by :meth:`present`, for tests, even while the broker is stopped."""
+        """Returns the commands named by :meth:`present`, for tests, even while the broker is stopped."""
         return {stored.command.command_id: stored.command.body for stored in self._commands.values()}
 
     @property
@@ -183,7 +183,7 @@ class MemoryCommandQueue:
         return {partition: fence.sequence for partition, fence in self._fences.items()}
 
     def free_at_s(self, command_id: str) -> float:
-        """When the lease of a command ends, by the clock, for tests."""
+        """Returns when the lease of a command ends, by the clock, for tests."""
         return next(one.free_at_s for one in self._commands.values() if one.command.command_id == command_id)
 
     async def pools(self) -> list[QueuedPool]:
@@ -222,7 +222,7 @@ class MemoryCommandQueue:
         self._line.check()
 
     def dispatch(self) -> None:
-        """Delivers unleased commands to sources with credit, as their turns say, and the oldest of a priority first."""
+        """Delivers free commands to sources with credit, by the turns of priorities, the oldest of a priority first."""
         if not self._line.is_up:
             return
         now_s = self._line.clock.monotonic_s()
@@ -249,23 +249,23 @@ class MemoryCommandQueue:
                 source.put(MemoryDelivery(self, stored))
 
     def forget_unacked(self) -> None:
-        """Ends all leases now, as if every worker had died."""
+        """Ends the leases of all commands now, as if every worker had died."""
         for stored in self._commands.values():
             stored.free_at_s = float("-inf")
         self.dispatch()
 
     def forget_deliveries(self) -> None:
-        """Marks all commands as never delivered: a queue restored from a copy."""
+        """Marks all commands as never delivered, as in a queue restored from a copy."""
         for stored in self._commands.values():
             stored.num_delivered = 0
         self.forget_unacked()
 
     def forget_message_ids(self) -> None:
-        """Accepts an id that was stored before, as JetStream may after a restart."""
+        """Forgets message ids: one that was stored before is accepted, as JetStream may after a restart."""
         self._message_ids.clear()
 
     def lose_fences(self) -> None:
-        """Loses the fences of all partitions, as a stream that is made anew."""
+        """Loses the fences of all partitions, like a stream that is made anew."""
         self._fences.clear()
 
     def lose(self, command_id: str) -> None:

@@ -8,16 +8,16 @@ from noetl_stream.engine.choices import answer_json
 
 
 class MemoryEvaluator:
-    """Counts the sets of questions that it has answered."""
+    """Evaluates templates in this process, and counts the sets of questions."""
 
     def __init__(self) -> None:
         self.answered = 0
 
     async def evaluate(self, questions: bytes) -> bytes:
-        """See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
+        """Evaluates templates. See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
         await asyncio.sleep(0)
         self.answered += 1
         return answer_json(questions)
 
     async def close(self) -> None:
-        """Nothing is under way."""
+        """Closes the evaluator, which holds nothing."""

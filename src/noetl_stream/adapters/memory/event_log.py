@@ -60,7 +60,7 @@ class MemoryEventReader:
         self._log.forget_reader(self)
 
     def look(self) -> None:
-        """Wakes the reader: the log has grown, or the broker has sent a heartbeat."""
+        """Wakes the reader after the log has grown, or the broker has sent a heartbeat."""
         if self._broken is not None or self._log.deaf:
             return
         self.contact_s = self._line.clock.monotonic_s()
@@ -106,9 +106,9 @@ class MemoryEventLog:
         self._message_ids = MessageIds(line.clock)
         self._readers: list[MemoryEventReader] = []
         self.deaf = False
-        """While set, open readers receive nothing, and do not notice."""
+        """Whether open readers receive no messages, and do not notice."""
         self.trimmed = 0
-        """The last sequence that was trimmed. :attr:`stored` still has it."""
+        """The sequence of the last trimmed message, which :attr:`stored` still has."""
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
@@ -194,16 +194,16 @@ class MemoryEventLog:
 
     @property
     def end(self) -> int:
-        """The last sequence."""
+        """The sequence of the last message."""
         return len(self._stored)
 
     @property
     def stored(self) -> Sequence[StoredMessage]:
-        """All messages in order, for tests."""
+        """Returns all messages in order, for tests."""
         return self._stored
 
     def break_readers(self, reason: str = "the test broke it") -> None:
-        """Breaks all open readers, as a reconnect does."""
+        """Breaks all open readers, like a reconnect."""
         readers, self._readers = self._readers, []
         for reader in readers:
             reader.break_off(reason)
@@ -219,7 +219,7 @@ class MemoryEventLog:
         return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_input=True)
 
     def double_last(self, *, is_input: bool = True) -> None:
-        """Stores the last input, or the last record, again, as a publisher does that missed its acknowledgement."""
+        """Stores the last input or record again, like a publisher that missed its acknowledgement."""
         last = next((one for one in reversed(self._stored) if one.is_input == is_input), None)
         if last is not None:
             self.double(last.message_id)
@@ -233,13 +233,13 @@ class MemoryEventLog:
             self._store(again.subject, again.partition, again.execution_id, message_id, again.body, is_input=is_input)
 
     def lose_tail(self, count: int) -> None:
-        """Loses the last messages, as a power failure may (PROTOCOL §5)."""
+        """Loses the last messages, as after a power failure (PROTOCOL §5)."""
         del self._stored[len(self._stored) - count :]
         self.trimmed = min(self.trimmed, self.end)
         self.forget_message_ids()
 
     def forget_message_ids(self) -> None:
-        """Accepts an id that was stored before, as JetStream may after a restart."""
+        """Forgets message ids: one that was stored before is accepted, as JetStream may after a restart."""
         self._message_ids.clear()
 
     def forget_reader(self, reader: MemoryEventReader) -> None:

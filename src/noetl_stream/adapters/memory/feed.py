@@ -1,4 +1,4 @@
-"""The feed in memory: what the ticks of a store have written, in order."""
+"""The feed in memory: the journal growth of a store's ticks, in order."""
 
 from __future__ import annotations
 

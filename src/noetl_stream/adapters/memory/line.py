@@ -1,4 +1,4 @@
-"""The connection between the roles of a test and its broker, and the broker's own time."""
+"""The connection between the roles of a test and its broker, and the broker's clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Line:
-    """Up or down for all roles at once. Actions held while it is down run in order when it is up again."""
+    """The connection of all roles, up or down. Actions held while it is down run in order when it is up again."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -26,17 +26,17 @@ class Line:
         self._restored: list[Callable[[], None]] = []
 
     def stamp_ms(self) -> int:
-        """The broker's time. Every call returns a later one, so that stored times are distinct."""
+        """Returns the broker's time. Each call returns a later one, so that stored times are distinct."""
         self._last_ms = max(self.clock.now_ms(), self._last_ms + 1)
         return self._last_ms
 
     def check(self) -> None:
-        """Raises Unreachable while the line is down."""
+        """Raises ``Unreachable`` while the connection is down."""
         if not self.is_up:
             raise Unreachable("the message broker in memory was stopped", hint="start it again")
 
     def hold(self, action: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Runs ``action`` now or when the line is up again; the future ends with its result."""
+        """Runs ``action`` when the connection is up; the future ends with its result."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def act() -> None:
@@ -80,7 +80,7 @@ class MessageIds:
         self._known: dict[str, tuple[int, int]] = {}
 
     def find(self, message_id: str) -> int | None:
-        """The sequence at which this id was stored within the window."""
+        """Returns the sequence at which this message id was stored within the window."""
         known = self._known.get(message_id)
         if known is None or self._clock.now_ms() - known[1] > DUPLICATE_WINDOW_MS:
             return None

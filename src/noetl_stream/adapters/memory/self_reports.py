@@ -1,4 +1,4 @@
-"""What stores in memory report: there is always room, and one clock."""
+"""The diagnosis of stores in memory: there is always room, and one clock."""
 
 from __future__ import annotations
 

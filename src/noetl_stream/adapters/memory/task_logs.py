@@ -1,4 +1,4 @@
-"""What tasks write, in memory."""
+"""Task logs in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ READ_BATCHES: Final = 64
 
 
 class MemoryTaskLogs:
-    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs`. What is published while the broker is stopped is not
-    stored.
+    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` in memory. Lines published to a stopped broker are
+    lost.
     """
 
     def __init__(self, line: Line) -> None:

@@ -1,4 +1,4 @@
-"""Streams that triggers read, in memory."""
+"""The streams that triggers read, in memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class _Stream(msgspec.Struct):
 
 
 class MemoryTriggerStreams:
-    """:class:`~noetl_stream.ports.streams.trigger_streams.TriggerStreams`, and what its users do with their streams."""
+    """:class:`~noetl_stream.ports.streams.trigger_streams.TriggerStreams` in memory, with the actions of the streams'
+    users.
+    """
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -78,7 +80,7 @@ class MemoryTriggerStreams:
         self._streams[stream].messages.clear()
 
     async def left(self, stream: str, consumer: str) -> int:
-        """How many messages a consumer has not acknowledged."""
+        """Returns how many messages a consumer has not acknowledged."""
         found = self._found(stream)
         return len(found.left(found.consumers[consumer]))
 
@@ -113,12 +115,12 @@ class MemoryTriggerStreams:
         return self._streams[stream]
 
     def is_there(self, stream: _Stream, consumer: _Consumer) -> bool:
-        """Whether neither was deleted."""
+        """Returns whether stream and consumer both still exist."""
         return stream in self._streams.values() and consumer in stream.consumers.values()
 
 
 class MemoryStreamConsumer:
-    """:class:`~noetl_stream.ports.streams.trigger_streams.StreamConsumer`. Two that read one consumer break each
+    """:class:`~noetl_stream.ports.streams.trigger_streams.StreamConsumer` in memory. Two readers of one break each
     other.
     """
 

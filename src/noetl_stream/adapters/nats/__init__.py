@@ -1,7 +1,7 @@
-"""NATS: connections, JetStream, and the ports they implement.
+"""NATS: connections, JetStream, and the adapters of ports on it.
 
-Loads the client library without the parts unused here: aiohttp, which it imports for WebSocket (a fifth of a command's
-imports), and its own JetStream (an eighth of ``run``'s), which loads once more than its header names is used.
+Loads the client library without unused parts: aiohttp, which it imports for WebSocket (a fifth of a command's imports),
+and its own JetStream (an eighth of ``run``'s), which loads once more than its header names is used.
 """
 
 import sys
@@ -22,7 +22,7 @@ class Header(StrEnum):
 
 
 def _load(name: str) -> Any:
-    """An attribute of the library's JetStream."""
+    """Loads the library's JetStream on the first use of an attribute, and returns that."""
     return getattr(import_module(JETSTREAM), name)
 
 

@@ -1,7 +1,7 @@
 """Large values in a JetStream object store, in the standard format (chunks, then a meta message).
 
-It does not use nats-py's object store, whose ``get`` can wait for ever and whose ``put`` replaces: here every step is
-a request with a time-out, and a key is written once.
+nats-py's object store is not used, whose ``get`` can wait for ever and whose ``put`` replaces: here every step is a
+request with a time-out, and a key is written once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NatsBlobs:
     method.
 
     Attributes:
-        written_bytes, read_bytes: The size of all values put and read here.
+        written_bytes, read_bytes: The bytes of all objects written and read.
     """
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, timeout_s: float) -> None:
@@ -73,7 +73,8 @@ class NatsBlobs:
         timeout_s: float = TIMEOUT_S,
         acknowledge_within_s: float = RESEND_AFTER_S,
     ) -> NatsBlobs:
-        """
+        """Opens the object store.
+
         Args:
             timeout_s: How long a whole ``put`` or ``get`` may take.
             acknowledge_within_s: How long one chunk may wait for its acknowledgement.
@@ -83,11 +84,11 @@ class NatsBlobs:
 
     @property
     def retries(self) -> int:
-        """How many messages were sent again."""
+        """How many chunks and meta messages were sent again."""
         return self._outbox.retries
 
     async def put(self, key: str, data: bytes) -> None:
-        """Stores the value completely or not at all.
+        """Stores the object completely or not at all.
 
         Raises:
             Unreachable: not stored in time, or rejected (the stream is full); try again.
@@ -112,7 +113,7 @@ class NatsBlobs:
         return data
 
     async def delete(self, key: str) -> None:
-        """Deletes the meta message first, so that no damaged value is visible."""
+        """Deletes an object, its meta message first, so that no damaged object is visible."""
         meta = await self._find(key)
         if meta is not None:
             for subject in (_meta_subject(key), _chunk_subject(meta.nuid)):
@@ -123,7 +124,7 @@ class NatsBlobs:
         await verify_stream(self._connection, RESULTS)
 
     async def close(self) -> None:
-        """Closes the publishing side; the connection stays."""
+        """Closes the publishing side; the NATS connection stays open."""
         await self._outbox.close()
 
     async def _put_new(self, key: str, data: bytes) -> None:

@@ -66,7 +66,7 @@ class NatsBus:
         return answers
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
-        """Logs errors of ``handler`` and continues with the next message.
+        """Subscribes ``handler``. Its errors are logged, and the next message is handled.
 
         Raises:
             NotPermitted: this user may not subscribe there.
@@ -86,7 +86,7 @@ class NatsBus:
 
 
 class _Listener:
-    """Calls a handler for each message, one after the other. Its task ends when no message is left."""
+    """Calls a handler for each message, one after the other. Its asyncio task ends when no message is left."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -100,7 +100,7 @@ class _Listener:
             self._handling = asyncio.get_running_loop().create_task(self._handle_all())
 
     async def close(self) -> None:
-        """Ends it, drops messages that are not handled yet, and cancels the handler, unless the handler calls this."""
+        """Unsubscribes, drops messages not handled yet, and cancels the handler, unless the handler calls this."""
         if self.subscription is not None:
             await self.subscription.close()
         self._arrived.clear()

@@ -1,4 +1,4 @@
-"""What NATS reports on itself and the streams."""
+"""NATS's diagnosis of itself and of the streams."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from noetl_stream.errors import StoreMissing
 from noetl_stream.ports.self_reports import NatsFacts, NatsStorage, StreamFacts
 
 FAR_BEHIND: Final = 1_000
-"""A copy that lacks more of the leader's last writes than this is behind."""
+"""How many of the leader's last writes a copy may lack before it counts as behind."""
 
 SILENT_S: Final = 5.0
-"""After this long without a word to its leader, a copy is away. It reports each second; NATS waits longer.
+"""How long a copy may be silent to its leader before it counts as away. It reports each second; NATS waits longer.
 
-A new leader that has not heard from it yet says 0, for ever if the copy died as the leader.
+A new leader that has not heard from a copy yet says 0, for ever if the copy died as the leader.
 """
 
 

@@ -48,7 +48,8 @@ class NatsEventLog:
         leader_wait_s: float = LEADER_WAIT_S,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> NatsEventLog:
-        """
+        """Opens the event log.
+
         Args:
             acknowledge_within_s: After this long without an answer a report's outcome is unknown, and a journal record
                 is sent again.
@@ -64,7 +65,7 @@ class NatsEventLog:
         return self._outbox.retries
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
-        """Also raises Unreachable if the stream is full or missing, with that reason."""
+        """Publishes a request. Also raises Unreachable if the stream is full or missing, with that reason."""
         return (await self._publish(subjects.requested(execution_id), message_id, body)).seq
 
     async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
@@ -93,7 +94,8 @@ class NatsEventLog:
         return batch.seal()
 
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> NatsEventReader:
-        """
+        """Opens a reader of partitions.
+
         Raises:
             StoreMissing: the stream does not exist.
             Unreachable: no answer in time.
@@ -105,7 +107,7 @@ class NatsEventLog:
         return reader
 
     async def last_sequence(self) -> int:
-        """Makes idle readers check at once, so that ``high_water`` reaches it without waiting for heartbeats."""
+        """Returns the last sequence, and makes idle readers check at once, so that ``high_water`` reaches it soon."""
         last = (await stream_info(self._connection, EVENTS)).state.last_seq
         for reader in list(self._readers):
             if reader.high_water < last:
@@ -122,8 +124,9 @@ class NatsEventLog:
         await stream_api(self._connection, EVENTS, f"STREAM.PURGE.{EVENTS}", {"seq": through + 1})
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """Makes three short requests per partition that is not at the stream's end: the first message beyond the cursor
-        comes with the number that follow. NATS counts by its subject index, without reading messages.
+        """Counts the messages beyond cursors, with three short requests per partition that is not at the stream's end:
+        the first message beyond the cursor comes with the number that follow. NATS counts by its subject index, without
+        reading messages.
         """
         last = (await stream_info(self._connection, EVENTS)).state.last_seq
         waiting = [partition for partition, cursor in cursors.items() if cursor < last]
@@ -166,7 +169,7 @@ class NatsEventLog:
         await verify_stream(self._connection, EVENTS)
 
     async def close(self) -> None:
-        """Closes the publishing side; the connection stays."""
+        """Closes the publishing side; the NATS connection stays open."""
         await self._outbox.close()
 
 

@@ -23,15 +23,15 @@ from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.protocol.subjects import EVENTS, inputs, partition_patterns
 
 WINDOW = 2048
-"""Messages requested ahead of the fold."""
+"""How many messages are requested ahead of the fold."""
 
 MAX_READ_AHEAD_BYTES = 16 * 1024 * 1024
-"""Bytes requested ahead of the fold, at least the two largest messages. NATS holds as much for a client that does not
-read in time, and cuts it off above ``max_pending``, by default 64 MiB.
+"""How many bytes are requested ahead of the fold, at least the two largest messages. NATS holds as much for a client
+that does not read in time, and cuts it off above ``max_pending``, by default 64 MiB.
 """
 
 BATCH_BYTES = 2 * 1024 * 1024
-"""A batch ends with the message that exceeds this."""
+"""The bytes at which a batch of messages ends."""
 
 HEARTBEAT_S = 2.0
 """Two missed heartbeats break the reader before its server may no longer renew its leases (PROTOCOL §2 *Reading*)."""
@@ -41,7 +41,7 @@ PROBE_HEARTBEAT_S = 0.02
 INACTIVE_S = 30.0
 
 FILTERS_LIMIT = 4
-"""Up to this many partitions the server filters; above, it sends all and the reader drops the rest.
+"""Up to how many partitions the server filters; above, it sends all and the reader drops the rest.
 
 On a tail both cost the same. On a backlog a consumer with several filters delivers some 7,000 messages a second, one
 with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py``).
@@ -105,7 +105,7 @@ class NatsEventReader:
 
     @property
     def contact_s(self) -> float:
-        """A reader that holds enough asks for nothing, and hears nothing for that reason alone."""
+        """When NATS was last heard. A reader that holds enough messages requests none, and so hears nothing."""
         return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
 
     @property
@@ -215,7 +215,7 @@ class NatsEventReader:
         self._wake()
 
     def _pass_over(self, sequence: int) -> None:
-        """Everything up to ``sequence`` has arrived."""
+        """Notes that everything up to ``sequence`` has arrived."""
         if not self._ready:
             self.high_water = max(self.high_water, sequence)
         elif isinstance(self._ready[-1], int):

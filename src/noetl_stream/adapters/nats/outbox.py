@@ -1,8 +1,8 @@
 """Publishing into streams, pipelined: each message is held until JetStream acknowledges it (PROTOCOL §2 *Publishing*).
 
-Every publish requests its answer at ``<inbox>.<n>``, and a dict maps ``n`` to the message: none needs a task or waits
-for another. Messages are published once, with an answer in time or an unknown outcome; or in batches that are resent
-until each is acknowledged.
+Every publish requests its answer at ``<inbox>.<n>``, and a dict maps ``n`` to the message: no message needs a task or
+waits for another. Messages are published once, with an answer in time or an unknown outcome; or in batches that are
+resent until each is acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from noetl_stream.adapters.nats.protocol import (
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 
 RESEND_AFTER_S = 2.0
-"""How long an acknowledgement may take before the message's owner decides what to do."""
+"""How long an acknowledgement may take before the message's owner decides whether to send it again."""
 
 RETRY_AFTER_S = 0.5
 """How soon a rejected message is retried: the stream is full, or has no leader."""
@@ -35,7 +35,7 @@ RETRY_AFTER_S = 0.5
 LOOK_EVERY_S = 0.25
 
 LEADER_WAIT_S = 15.0
-"""How long a single message that no stream takes is sent again: a cluster elects a leader in up to 9 s."""
+"""How long a single message is sent again that no stream takes: a cluster elects a leader in up to 9 s."""
 
 MESSAGE_ID = "Nats-Msg-Id"
 
@@ -60,19 +60,19 @@ class PublishOwner(Protocol):
     """The owner of a message, which handles its acknowledgement."""
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
-        """It is stored, or was before (``ack.duplicate``)."""
+        """Called when the message is stored, or was before (``ack.duplicate``)."""
         ...
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        """It was not stored. Return ``True`` to retry soon."""
+        """Called when the message was not stored; returns ``True`` to retry soon."""
         ...
 
     def overdue(self, sent: PendingPublish, reason: str) -> bool:
-        """It may or may not be stored. Return ``True`` to send it again."""
+        """Called when the message may or may not be stored; returns ``True`` to send it again."""
         ...
 
     def abandoned(self, error: NoetlError) -> None:
-        """The connection has ended; no answer will come."""
+        """Called when the connection has ended, and no acknowledgement will come."""
         ...
 
 
@@ -80,7 +80,7 @@ class Outbox:
     """The messages of one connection that await acknowledgement, in the order of sending.
 
     Attributes:
-        retries: How many were sent again.
+        retries: How many messages were sent again.
     """
 
     def __init__(self, connection: NatsConnection, resend_after_s: float, leader_wait_s: float) -> None:
@@ -113,7 +113,7 @@ class Outbox:
         return outbox
 
     def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
-        """Sends a message in this turn of the loop, or once the line is restored.
+        """Sends a message in this turn of the loop, or once the connection is restored.
 
         Raises:
             PayloadRefused: the message is larger than the server accepts.
@@ -211,7 +211,7 @@ log = logging.getLogger(__name__)
 
 
 class SinglePublish:
-    """One message. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
+    """A message published once. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
 
     __slots__ = ("_is_due_again", "_loop", "_until_s", "answer")
 
@@ -310,7 +310,7 @@ class HeldBatch(Generic[Result]):
 
 
 def hint_for(error: ApiError) -> str | None:
-    """A hint for fixing a rejected publish."""
+    """Returns a hint for a rejected publish."""
     if error is _NOT_PERMITTED:
         return RIGHTS_HINT
     if error.err_code == STORE_REFUSED or "insufficient" in error.description:

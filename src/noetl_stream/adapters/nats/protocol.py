@@ -14,7 +14,7 @@ CONFLICT = 409
 NO_RESPONDERS = 503
 
 USED_UP = frozenset({"Batch Completed", "Message Size Exceeds MaxBytes"})
-"""The texts of a status that only ends a request: it has delivered all messages, or all that fit into its bytes."""
+"""The texts of a status that only ends a request: all its messages, or all that fit its bytes, were delivered."""
 
 NANOSECONDS = 1_000_000_000
 
@@ -34,7 +34,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_status(headers: bytes) -> Status | None:
-    """The status in a header block (``NATS/1.0 100 Idle Heartbeat`` and fields); ``None`` if it has none."""
+    """Parses the status in a header block (``NATS/1.0 100 Idle Heartbeat`` and fields); ``None`` if it has none."""
     words = headers.partition(b"\r\n")[0].decode("utf-8", "replace").split(" ", 2)
     if len(words) < 2 or not words[1].isdigit():
         return None
@@ -42,7 +42,7 @@ def parse_status(headers: bytes) -> Status | None:
 
 
 def parse_fields(headers: bytes) -> dict[str, str]:
-    """The fields of a header block."""
+    """Parses the fields of a header block."""
     fields = {}
     for line in headers.decode("utf-8", "replace").split("\r\n")[1:]:
         name, found, value = line.partition(":")
@@ -72,7 +72,7 @@ def parse_metadata(reply: bytes) -> MessageMetadata:
 
 
 def parse_pending(reply: bytes) -> tuple[str, int]:
-    """The consumer of a message, and how many it had left to deliver after it, from the reply subject."""
+    """Parses the reply subject of a message: its consumer, and how many messages that had left to deliver."""
     tokens = reply.split(b".")
     return (tokens[3].decode(), int(tokens[8])) if len(tokens) == 9 else (tokens[5].decode(), int(tokens[10]))
 
@@ -96,30 +96,30 @@ class PublishAck(msgspec.Struct, frozen=True, gc=False):
 
 CONSUMER_NOT_FOUND = 10014
 SUBJECTS_OVERLAP = 10100
-"""Another consumer of a work queue takes some of these subjects."""
+"""The error that another consumer of a work queue takes some of these subjects."""
 
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 WRONG_LAST_SEQUENCE = 10071
 
 CHECK_UNDER_WAY = 10164
-"""A leader cannot check a sequence while another message that depends on it is on its way to the followers."""
+"""The error that a leader cannot check a sequence while another message of it is on its way to the followers."""
 
 COPY_UNDER_WAY = 10158
-"""A message with the same id is on its way to the followers; whether it will be stored is not known."""
+"""The error that a message with the same id is on its way to the followers, and may or may not be stored."""
 
 STORE_REFUSED = 10077
 NO_SERVERS = frozenset({10005, 10074})
-"""There are too few nats-servers for the copies of a stream, or too few with its tags."""
+"""The errors that there are too few nats-servers for the copies of a stream, or too few with its tags."""
 
 BEING_MOVED = 10226
 JETSTREAM_OFF = frozenset({10039, 10076})
 WITHOUT_LEADER = frozenset({10008})
-"""A cluster is electing a leader; ask again."""
+"""The errors of a cluster that is electing a leader; ask again."""
 
 decode_publish_ack = msgspec.json.Decoder(PublishAck).decode
 
 
 def milliseconds(timestamp: str) -> int:
-    """RFC 3339 with nanoseconds → milliseconds since the epoch, rounded down."""
+    """Converts RFC 3339 with nanoseconds to milliseconds since the epoch, rounded down."""
     return (datetime.fromisoformat(timestamp) - _EPOCH) // timedelta(milliseconds=1)

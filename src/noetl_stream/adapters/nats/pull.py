@@ -20,21 +20,21 @@ from noetl_stream.adapters.nats.protocol import (
 
 EXPIRES_S = 30.0
 SHORT_EXPIRES_S = 10.0
-"""For requests that somebody may have to wait for."""
+"""How long a request lives that somebody may have to wait for."""
 
 ENVELOPE_BYTES = 64 * 1024
-"""What NATS may count of a message in addition to ``max_payload``: its subject and the subject that acknowledges it."""
+"""The bytes that NATS may count of a message in addition to ``max_payload``: its subject and reply subject."""
 
 
 class Pull:
-    """Credit with one consumer: what the server may still send. Answers arrive at ``<inbox>.<word>``.
+    """Credit with one consumer: messages that it may still send. Answers arrive at ``<inbox>.<word>``.
 
     Args:
         heartbeat_s: 0 for none, as short requests need none.
-        api: What requests to JetStream begin with; by default those about the engine's streams.
+        api: The prefix of requests to JetStream; by default that for the engine's streams.
 
     Attributes:
-        credit: Messages.
+        credit: The messages still to come.
         credit_bytes: The most bytes that these may have.
         expires_s: How long a request lives.
     """
@@ -60,11 +60,11 @@ class Pull:
 
     @property
     def largest_bytes(self) -> int:
-        """The most that one message may count. A request for fewer bytes could wait for ever."""
+        """The most bytes that one message may count. A request for fewer could wait for ever."""
         return self._connection.max_payload + ENVELOPE_BYTES
 
     def room(self, limit: int, held: int) -> int:
-        """How many of ``limit`` bytes are free in addition to those ``held`` and those still to come; at least
+        """Returns how many of ``limit`` bytes are free, without the ``held`` ones and those still to come; at least
         :attr:`largest_bytes` if there are none of either.
         """
         limit = max(limit, self.largest_bytes)
@@ -77,7 +77,7 @@ class Pull:
         self._ask(count, size, self.expires_s, self._heartbeat_s)
 
     def take(self, count: int) -> None:
-        """Requests up to ``count`` of the messages that are there now, of up to :attr:`largest_bytes` together."""
+        """Requests up to ``count`` of the messages that wait now, of up to :attr:`largest_bytes` together."""
         self._ask(count, self.largest_bytes, 0.0, 0.0)
 
     def probe(self, heartbeat_s: float) -> None:
@@ -85,11 +85,11 @@ class Pull:
         self._ask(1, self.largest_bytes, heartbeat_s * 3, heartbeat_s)
 
     def arrived(self, size: int) -> None:
-        """Handles a message of ``size`` bytes, as :func:`counted_bytes` counts it."""
+        """Counts a message of ``size`` bytes, as :func:`counted_bytes` counts it."""
         self._spend(1, size)
 
     def ended(self, status: Status) -> bool:
-        """Whether this status only ends a request, whose rest no longer counts: it expired, or is used up.
+        """Returns whether this status only ends a request, whose rest no longer counts: it expired, or is used up.
 
         Without the number of messages that were not delivered, all credit is void.
         """
@@ -121,5 +121,5 @@ class Pull:
 
 
 def counted_bytes(subject: bytes, reply: bytes, headers: bytes, body: bytes) -> int:
-    """The size of a message, as NATS counts it against a request."""
+    """Returns the size of a message, as NATS counts it against a request."""
     return len(subject) + len(reply) + len(headers) + len(body)

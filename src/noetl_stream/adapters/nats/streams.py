@@ -57,8 +57,8 @@ class _StreamCluster(msgspec.Struct):
 
 
 class StreamInfo(msgspec.Struct):
-    """JetStream's answer to ``STREAM.INFO``. ``total`` counts the pages of ``state.subjects``, if requested;
-    ``cluster`` is missing where one nats-server is alone.
+    """JetStream's answer to ``STREAM.INFO``. ``total`` counts the pages of ``state.subjects``, if requested; a single
+    nats-server has no ``cluster``.
     """
 
     config: dict[str, Any]
@@ -68,14 +68,14 @@ class StreamInfo(msgspec.Struct):
 
 
 class StreamDocument(msgspec.Struct, frozen=True):
-    """A stream, and where its copies are.
+    """A stream, and the nats-servers that have its copies.
 
     Attributes:
         replicas: How many copies it should have.
         leader: The nats-server whose copy is written first; empty if there is none at the moment.
         current: The others whose copies have everything.
         behind: The others whose copies do not, or that are offline.
-        tags: Those that the servers must have in their ``server_tags``.
+        tags: The tags that the servers must have in their ``server_tags``.
     """
 
     stream: str
@@ -101,7 +101,7 @@ class _MessageAnswer(msgspec.Struct):
 
 
 def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
-    """The required settings of each stream. All others are the operator's."""
+    """Returns the required settings of each stream. All other settings are the operator's."""
     window = DUPLICATE_WINDOW_S * NANOSECONDS
     return {
         EVENTS: {
@@ -145,14 +145,14 @@ BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
 
 
 class LogsBounds(msgspec.Struct, frozen=True, gc=False):
-    """How much LOGS keeps; ``None``: as it is, or :data:`BOUNDS` for a new one."""
+    """The bounds of the stream LOGS; ``None``: as it is, or :data:`BOUNDS` for a new one."""
 
     max_bytes: int | None = None
     max_age_s: float | None = None
 
     @property
     def settings(self) -> dict[str, int]:
-        """Those of the stream."""
+        """Returns the bounds as settings of the stream."""
         age = None if self.max_age_s is None else round(self.max_age_s * NANOSECONDS)
         given = {"max_bytes": self.max_bytes, "max_age": age}
         return {key: value for key, value in given.items() if value is not None}
@@ -173,7 +173,7 @@ async def ensure_streams(
     """Creates missing streams and corrects settings that differ.
 
     Args:
-        partitions: P, by default that of this process. Streams with another P are rejected, not changed.
+        partitions: P, by default as in this process. Streams with another P are rejected, not changed.
         replicas: Copies in a cluster. Raised if lower, never lowered.
         tags: What each nats-server with a copy has among its ``server_tags``. None: streams stay where they are.
         storage: ``file`` or ``memory``, for new streams.
@@ -207,7 +207,7 @@ async def ensure_streams(
 
 
 async def list_streams(connection: NatsConnection) -> list[StreamDocument]:
-    """Those that exist. Raises Unreachable if NATS does not answer."""
+    """Lists the existing streams. Raises Unreachable if NATS does not answer."""
     found = []
     for name in wanted_streams(partition_count()):
         with contextlib.suppress(StoreMissing):
@@ -234,7 +234,7 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int |
     """Checks that the stream has the settings this version needs.
 
     Raises:
-        NotReady: it is missing or differs; the hint names the command that repairs it.
+        NotReady: the stream is missing or differs; the hint names the command that repairs it.
     """
     require_payload(connection)
     present = await _config(connection, name)
@@ -274,7 +274,7 @@ async def verify_empty(connection: NatsConnection, names: Iterable[str]) -> None
     """Checks that these streams were just made.
 
     Raises:
-        Conflict: one holds messages, or has held some.
+        Conflict: a stream holds messages, or has held some.
         StoreMissing: one does not exist.
     """
     for name in names:
@@ -288,14 +288,14 @@ async def verify_empty(connection: NatsConnection, names: Iterable[str]) -> None
 
 
 async def partitions_of(connection: NatsConnection) -> int | None:
-    """P of EVENTS; ``None`` if it does not exist or does not say."""
+    """Returns P of EVENTS; ``None`` if the stream does not exist or does not say."""
     present = await _config(connection, EVENTS)
     found = (present or {}).get("metadata", {}).get(_PARTITIONS_KEY)
     return int(found) if found is not None else None
 
 
 async def set_partitions(connection: NatsConnection, count: int) -> None:
-    """Notes a new P with EVENTS, for :mod:`noetl_stream.hosting.maintenance` alone.
+    """Stores a new P with EVENTS, for :mod:`noetl_stream.hosting.maintenance` alone.
 
     Errors: as of :func:`ensure_streams`.
     """
@@ -307,7 +307,7 @@ async def set_partitions(connection: NatsConnection, count: int) -> None:
 
 
 def differing_settings(name: str, present: Mapping[str, Any]) -> list[str]:
-    """The settings of a stream of ours that are not as this version needs them, by name."""
+    """Returns the settings of an engine's stream that differ from those this version needs, by name."""
     return sorted(_differing(present, wanted_streams(partition_count())[name]))
 
 
@@ -323,7 +323,8 @@ async def stream_api(
     *,
     timeout_s: float = API_TIMEOUT_S,
 ) -> bytes:
-    """See :meth:`~noetl_stream.adapters.nats.connections.connection.NatsConnection.api`.
+    """Calls JetStream about a stream. See
+    :meth:`~noetl_stream.adapters.nats.connections.connection.NatsConnection.api`.
 
     Raises:
         StoreMissing: ``stream`` does not exist.
@@ -335,14 +336,14 @@ async def stream_api(
 
 
 async def stream_info(connection: NatsConnection, stream: str, request: Mapping[str, Any] | None = None) -> StreamInfo:
-    """Settings and state of a stream. Errors: as of :func:`stream_api`."""
+    """Returns settings and state of a stream. Errors: as of :func:`stream_api`."""
     return msgspec.json.decode(await stream_api(connection, stream, f"STREAM.INFO.{stream}", request), type=StreamInfo)
 
 
 async def stored_message(
     connection: NatsConnection, stream: str, wanted: Mapping[str, Any], *, timeout_s: float = API_TIMEOUT_S
 ) -> StreamMessage | None:
-    """A message, read from the stream's leader, which has the latest writes. Errors: as of :func:`stream_api`."""
+    """Returns a message from the stream's leader, which has the latest writes. Errors: as of :func:`stream_api`."""
     try:
         answer = await stream_api(connection, stream, f"STREAM.MSG.GET.{stream}", wanted, timeout_s=timeout_s)
     except ApiRefused as error:
@@ -405,7 +406,7 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
 
 
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The required settings that differ. Subjects, metadata and a format that a newer release has added stay."""
+    """Returns the required settings that differ. Subjects, metadata and a format added by a newer release stay."""
     needed = dict(wanted)
     if subjects := present.get("subjects"):
         needed["subjects"] = list(dict.fromkeys([*subjects, *wanted["subjects"]]))

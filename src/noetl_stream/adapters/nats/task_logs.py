@@ -1,4 +1,4 @@
-"""What tasks write, on the JetStream stream LOGS."""
+"""Task logs on the JetStream stream LOGS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noetl_stream.protocol.subjects import LOGS, task_logs_of
 
 READ_BATCHES: Final = 64
 READ_BYTES: Final = 1024 * 1024
-"""How much one read asks for."""
+"""The bytes that one read of logs requests."""
 
 
 class NatsTaskLogs:
@@ -45,7 +45,7 @@ class NatsTaskLogs:
         self._outbox.put(subject, body, {MESSAGE_ID: message_id}, _Publish(self._outbox, done))
 
     async def read(self, execution_id: str, first: int) -> list[StoredBatch]:
-        """Asks the stream directly, so that no reader needs a consumer."""
+        """Reads the stream directly, so that no reader needs a consumer."""
         connection = self._connection
         wanted = {"seq": max(first, 1), "next_by_subj": task_logs_of(execution_id)}
         wanted |= {"batch": READ_BATCHES, "max_bytes": READ_BYTES}
@@ -75,12 +75,12 @@ class NatsTaskLogs:
         await stream_api(self._connection, LOGS, f"STREAM.PURGE.{LOGS}", {"filter": task_logs_of(execution_id)})
 
     async def close(self) -> None:
-        """Closes the publishing side; the connection stays."""
+        """Closes the publishing side; the NATS connection stays open."""
         await self._outbox.close()
 
 
 class _Answer:
-    """The answer to a direct read: batches, then a status."""
+    """The answer to a direct read of the stream: batches, then a status."""
 
     def __init__(self) -> None:
         self.batches: list[StoredBatch] = []
@@ -97,7 +97,7 @@ class _Answer:
 
 
 class _Publish:
-    """A batch. It is sent again, under the same id, until it is stored, refused, or given up."""
+    """A batch of log lines, sent again under the same id until it is stored, refused, or given up."""
 
     __slots__ = ("_done", "_loop", "_until_s")
 

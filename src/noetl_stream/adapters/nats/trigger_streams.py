@@ -1,4 +1,4 @@
-"""Streams that triggers read: a durable pull consumer for each, in the account of whoever publishes (ADR 28)."""
+"""The streams that triggers read: a durable pull consumer for each trigger, in the publisher's account (ADR 28)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, TriggerMessage
 
 ACK_WAIT_S: Final = 5.0
-"""A message that a server has read and not acknowledged is delivered again after this time."""
+"""How long until a message that was read and not acknowledged is delivered again."""
 
 EXPIRES_S: Final = 15.0
 HEARTBEAT_S: Final = 5.0
 MAX_HELD_BYTES: Final = 2 * 1024 * 1024
 _TRIGGER: Final = "noetl_trigger"
 _EVENTS: Final = "noetl_events"
-"""In the metadata of a consumer: the path of its trigger, and when the EVENTS of its servers was made, since others may
-read the same stream.
+"""The keys, in the metadata of a consumer, of its trigger's path and of when the EVENTS of its servers was made, since
+other servers may read the same stream.
 """
 
 
@@ -132,10 +132,10 @@ class NatsTriggerStreams:
         return sorted(names)
 
     async def info(self, stream: str, consumer: str) -> _ConsumerFound:
-        """A consumer as it is now.
+        """Returns the present state of a consumer.
 
         Raises:
-            ReaderBroken: it is gone.
+            ReaderBroken: the consumer is gone.
         """
         found = await self._find(stream, consumer)
         if found is None:
@@ -187,7 +187,7 @@ def _settings(name: str) -> dict[str, Any]:
 
 
 def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]:
-    """Where a new consumer begins. One on a work queue must take all that is there."""
+    """Returns where a new consumer begins. One on a work queue must take all messages."""
     if retention == "workqueue" or not (folded or wanted.from_ms):
         return {"deliver_policy": "all"}
     if folded:
@@ -198,8 +198,8 @@ def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]
 class NatsStreamConsumer:
     """:class:`~noetl_stream.ports.streams.trigger_streams.StreamConsumer` on NATS.
 
-    The consumer numbers its deliveries without gaps: a gap means that another reader got some. Messages not
-    acknowledged come again once NATS has waited for them, among new ones, which are held back until all have come.
+    The consumer numbers its deliveries without gaps: a gap means that another reader got some. Unacknowledged messages
+    come again after :data:`ACK_WAIT_S`, among new ones, which are held back until all have come.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class NatsStreamConsumer:
         stream: str,
         made: str,
     ) -> NatsStreamConsumer:
-        """Reads a consumer as it was found."""
+        """Starts reading a consumer from its present state."""
         one = cls(streams, connection, clock, found.name, stream, made)
         one._last, one._outstanding = found.delivered.consumer_seq, found.num_ack_pending
         connection.on_lost(one._on_lost)
@@ -287,7 +287,7 @@ class NatsStreamConsumer:
         self._receipts.clear()
 
     async def _settle(self, wait_s: float) -> None:
-        """Takes messages delivered before and not acknowledged, one by one, until all are here."""
+        """Takes messages delivered before and not acknowledged, one by one, until all have come."""
         now_s = self._clock.monotonic_s()
         if self._holds_new and now_s < self._quiet_until_s:
             await self._clock.sleep(min(wait_s, self._quiet_until_s - now_s))

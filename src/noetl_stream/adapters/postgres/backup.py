@@ -1,4 +1,4 @@
-"""The schema ``noetl`` as a whole, for backups: copied out in one snapshot, loaded in one transaction.
+"""The schema ``noetl`` as a whole, for backups: copied in one snapshot, loaded in one transaction.
 
 Tables travel in Postgres's text format, which does not depend on its version. Rows of ``migration`` come from the
 migrations themselves, those of ``server`` describe running servers.
@@ -161,7 +161,7 @@ async def _sequence_names(connection: Connection) -> list[str]:
 
 
 def _known(migrations: Sequence[tuple[str, str]]) -> int:
-    """How many migrations the backup has; raises NotReady unless they are the first of this version's."""
+    """Returns how many migrations the backup has; raises NotReady unless they are the first of this version's."""
     known = known_migrations()
     for place, (name, checksum) in enumerate(migrations):
         if place >= len(known) or (known[place].name, known[place].checksum) != (name, checksum):
@@ -193,5 +193,5 @@ def _quoted(columns: Sequence[str]) -> str:
 
 
 def _count(done: str) -> int:
-    """The number in Postgres's answer ``COPY 12``."""
+    """Returns the number in Postgres's answer ``COPY 12``."""
     return int(done.split()[-1])

@@ -25,7 +25,7 @@ class PostgresCatalog:
         self._database = database
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
-        """See :meth:`noetl_stream.ports.stores.catalog.Catalog.register`.
+        """Registers a playbook or schema. See :meth:`noetl_stream.ports.stores.catalog.Catalog.register`.
 
         Raises:
             PayloadRefused: Postgres rejects a value, such as text with a NUL.

@@ -18,7 +18,7 @@ class PostgresCursors:
         return [Cursor(*row) for row in await self._database.fetch("cursors")]
 
     async def partition_count(self) -> int:
-        """P of the database."""
+        """Returns P of the database."""
         return int((await self._database.fetch("partition_count"))[0][0])
 
     async def floor(self) -> int:

@@ -9,7 +9,7 @@ from noetl_stream.ports.stores.store import KnownServer
 
 
 class PostgresDiagnosis:
-    """:class:`~noetl_stream.ports.self_reports.DatabaseDiagnosis`."""
+    """:class:`~noetl_stream.ports.self_reports.DatabaseDiagnosis` of Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -19,13 +19,13 @@ from noetl_stream.ports.stores.store import ListedExecution, ListingFilter
 from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
-"""How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""
+"""How far the time in an id may be from the execution's start: clients draw ids by their own clocks."""
 
 COUNTED: Final = 5_000
-"""Rows of each condition are counted up to here to find the rarest; above, any condition finds enough rows soon."""
+"""How many rows of each condition are counted to find the rarest; any commoner one finds rows soon."""
 
 _ABOVE_ALL: Final = "~"
-"""Sorts after every id."""
+"""A text that sorts after every id."""
 
 # "offset 0" keeps this a lookup per row: the planner could turn it into a join over all rows.
 _HAS_TERM: Final = (
@@ -39,14 +39,14 @@ _TALLIED: Final = {
     "label": "x.labels ->> :label::text",
     "path": "x.path",
 }
-"""The key of each kind of tally."""
+"""The SQL of the key of each kind of tally."""
 
 
 _LOOKED_UP: Final = {"edges": "", "label": ", x.labels", "path": ", x.path"}
-"""What a kind reads of an execution."""
+"""The columns of an execution that each kind of tally reads."""
 
 _OF_ROW: Final = "x.position >= 0"
-"""True for every row, and in no index: else the one by path, which has all columns of a group, is read whole."""
+"""A condition true for every row, and in no index: else the index by path is read whole."""
 
 _BY_STATUS: Final = {
     "list": "list_executions_by_status",
@@ -54,11 +54,11 @@ _BY_STATUS: Final = {
     "tally": "tally_executions",
     "tally_between": "tally_executions_between",
 }
-"""The statements that look up by status and path."""
+"""The statements that find executions by status and path."""
 
 
 class _Range(msgspec.Struct, frozen=True, gc=False):
-    """The ids from ``lowest`` on and below ``above``."""
+    """The execution ids from ``lowest`` on and below ``above``."""
 
     above: str
     lowest: str
@@ -111,7 +111,7 @@ class Listing:
         return [RecentExecution(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
-        """The term to look up; ``None`` to look up by status and path, or to read all in order."""
+        """Returns the term to look up; ``None`` to look up by status and path, or to read all executions in order."""
         by_row = bool(wanted.statuses) or wanted.path is not None
         if len(wanted.terms) + by_row < 2:
             return next(iter(wanted.terms), None)
@@ -135,7 +135,7 @@ def _range(wanted: ListingFilter, before: str | None) -> _Range:
 
 
 def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
-    """The parameters of all statements, whatever their conditions."""
+    """Returns the parameters of all statements, whatever their conditions."""
     return {
         "limit": limit,
         "above": ids.above,
@@ -148,7 +148,7 @@ def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
 
 
 def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
-    """The statement that looks up by ``term``, by status and path, or by neither."""
+    """Returns the statement that looks up by ``term``, by status and path, or by neither."""
     if term is not None:
         return query_text(f"{verb}_executions_by_term")
     if not wanted.statuses and wanted.path is None:
@@ -171,7 +171,7 @@ def _all_of(conditions: Iterable[str]) -> str:
 
 
 def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
-    """The conditions on each row that the lookup does not cover, except terms."""
+    """Yields the SQL conditions that the lookup does not cover, except terms."""
     if term is not None and wanted.statuses:
         yield "x.status = any(:statuses::text[])"
     if term is not None and wanted.path is not None:
@@ -183,6 +183,6 @@ def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
 
 
 def _id_from(at_ms: int) -> str:
-    """The lowest id of that time: a version 7 UUID begins with its time."""
+    """Returns the lowest execution id of a time: a version 7 UUID begins with its time."""
     digits = f"{max(at_ms, 0):012x}"
     return f"{digits[:8]}-{digits[8:12]}"

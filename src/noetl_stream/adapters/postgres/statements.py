@@ -1,7 +1,7 @@
-"""The SQL files of ``queries/``. They name their parameters as psql does; here they are numbered for Postgres.
+"""The SQL files of ``queries/``. They name parameters as psql does; these are numbered here for Postgres.
 
-``:owner`` is one value. A dotted name stands for columns of a row type, which :data:`SINGLE_ROWS` or
-:func:`sequences` has, so that a column is named only there:
+``:owner`` is one value. A dotted name stands for columns of a row type, which :data:`SINGLE_ROWS` or :func:`sequences`
+has, so that a column is named only there:
 
 =======================  ===============================================================================
 ``:entries.columns``     ``execution_id, position, …``
@@ -52,7 +52,7 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
 }
 
 MAX_COMPILED: Final = 512
-"""How many compiled texts are cached; those of execution lists are built from conditions."""
+"""How many compiled statements are cached; those of execution lists are built from conditions."""
 
 _PART: Final = re.compile(r"^-- part (\w+)(?:: (one|several))?\n", re.MULTILINE)
 _SIZES: Final = {None: None, "one": 1, "several": 2}
@@ -66,18 +66,18 @@ Spread = Callable[[Any], Iterable[Any]]
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False):
-    """A text for Postgres, with the values its parameters come from."""
+    """An SQL text for Postgres, with the values of its parameters."""
 
     text: str
     spreads: tuple[tuple[str, Spread], ...]
 
     @property
     def only_reads(self) -> bool:
-        """Whether it surely changes nothing, so that it can be sent again."""
+        """Whether the statement surely changes no data, so that it can be sent again."""
         return _CHANGES.search(self.text) is None
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """The parameters in order; ``values`` may contain others.
+        """Returns the parameters in order; ``values`` may contain others.
 
         Raises:
             KeyError: a value is missing.
@@ -90,26 +90,26 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 
 @cache
 def statement(name: str) -> Statement:
-    """``queries/<name>.sql``, compiled."""
+    """Returns ``queries/<name>.sql``, compiled."""
     return compiled(query_text(name))
 
 
 @cache
 def sequences() -> Mapping[str, type[Any]]:
-    """The row types of a tick, by its fields: the source of ``rows``."""
+    """Returns the row types of a tick, by its fields: the source of ``rows``."""
     kinds = {name: get_args(hint) for name, hint in get_type_hints(Tick).items()}
     return {name: kind[0] for name, kind in kinds.items() if kind and issubclass(kind[0], Row)}
 
 
 @cache
 def query_text(name: str) -> str:
-    """The text of ``queries/<name>.sql``."""
+    """Returns the text of ``queries/<name>.sql``."""
     return (Path(__file__).with_name("queries") / f"{name}.sql").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=MAX_COMPILED)
 def compiled(text: str) -> Statement:
-    """``text`` with its parameters numbered by their first mention.
+    """Compiles ``text``: its parameters are numbered by their first mention.
 
     Raises:
         ValueError: a dotted name is unknown.
@@ -126,13 +126,13 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
 
 
 def commit_statement(tick: Tick) -> Statement:
-    """The statement that commits ``tick``; its arguments are the fields of the tick."""
+    """Returns the statement that commits ``tick``; its arguments are the fields of the tick."""
     return _commit_of(tuple([min(len(getattr(tick, name)), 2) for name in _part_names()]))
 
 
 @lru_cache(maxsize=MAX_COMPILED)
 def _commit_of(sizes: tuple[int, ...]) -> Statement:
-    """The statement of ticks with no row (0), one, or several (2) of each of :func:`_part_names`."""
+    """Returns the statement of ticks with no row (0), one, or several (2) of each of :func:`_part_names`."""
     size_of = dict(zip(_part_names(), sizes, strict=True))
     wanted = [part.text for part in _commit_parts() if size_of[part.rows] and part.size in (None, size_of[part.rows])]
     text = "with " + ",\n".join(wanted) + "\nselect ok from passed"
@@ -154,7 +154,7 @@ def _part_names() -> tuple[str, ...]:
 
 
 class _Compilation:
-    """``single`` are the sequences that have one row."""
+    """Compiles a statement. ``single`` are the sequences that have one row."""
 
     def __init__(self, single: frozenset[str] = frozenset()) -> None:
         self._single = single
@@ -207,12 +207,12 @@ class _Compilation:
 
 
 def row_of(row_type: type[_Row], record: asyncpg.Record) -> _Row:
-    """The row in a record's columns; the record may have others."""
+    """Makes a row from a record's columns; the record may have others."""
     return row_type(**{name: record[name] for name in columns(row_type)})
 
 
 def _updates(row_type: type[Row]) -> str:
-    """``status = excluded.status, …``; ``stored`` is the row that is there."""
+    """Returns ``status = excluded.status, …`` for the columns of a row; ``stored`` is the existing row."""
     values = {name: f"excluded.{name}" for name in columns(row_type) if name not in row_type.written_once}
     for name in row_type.filled_later:
         values[name] = f"case when excluded.{name}::text = '{{}}' then stored.{name} else excluded.{name} end"

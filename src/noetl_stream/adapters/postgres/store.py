@@ -1,4 +1,4 @@
-"""The fold's store on Postgres: what ticks write, with its dead letters and its feed."""
+"""The fold's store on Postgres: the rows of ticks, with its dead letters and its feed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:  # commands that read start faster without them
     from noetl_stream.adapters.postgres.retention import PostgresRetention
 
 ENTRIES_AT_ONCE: Final = 500
-"""How many entries of a journal are looked through at once for events of certain names."""
+"""How many entries of a journal are searched at once for events of certain names."""
 
 EVENTS_AT_ONCE: Final = 5_000
 """How many journal entries one transaction deletes, to keep it short."""
@@ -69,7 +69,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     """:class:`~noetl_stream.ports.stores.store.Store` in the schema ``noetl`` of one database; the port documents each
     method.
 
-    The other ports over the same connections are its attributes.
+    Its attributes are the other ports over the same connections.
     """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
@@ -119,10 +119,10 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         require_texts(await self.verify_version(), self._database.address)
 
     async def verify_version(self) -> Sequence[AppliedMigration]:
-        """As :meth:`verify`, but reads no file: whether one was changed after it was applied is not looked into.
+        """Verifies the schema like :meth:`verify`, but reads no file, and so does not check whether one was changed.
 
         Returns:
-            What was applied.
+            The applied migrations.
         """
         address = self._database.address
         try:
@@ -153,7 +153,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     # --- ticks and leases ---------------------------------------------------------------------------------------------
 
     async def commit(self, tick: Tick) -> None:
-        """See :meth:`noetl_stream.ports.stores.store.Store.commit`.
+        """Commits a tick. See :meth:`noetl_stream.ports.stores.store.Store.commit`.
 
         Raises:
             Fenced: nothing was written.
@@ -171,11 +171,13 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.take_over`. Sorted by id."""
+        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
         return await self._leases.take_over(owner, lease_s, limit, alive, left)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.owned`. When it returns, earlier commits have ended."""
+        """Returns an owner's leases, once earlier commits end. See
+        :meth:`noetl_stream.ports.stores.store.Store.owned`.
+        """
         return await self._writer.owned(owner)
 
     async def set_folding(
@@ -406,7 +408,7 @@ def _durability_warning(setting: str, value: str) -> str:
 
 
 def _rows_for(limit: int | None) -> int | None:
-    """How many entries to read for this many events: the first may hold none of them."""
+    """Returns how many entries to read for this many events: the first may hold none of them."""
     return None if limit is None else limit + 1
 
 

@@ -12,7 +12,7 @@ from noetl_stream.ports.stores.store import Tick
 
 @dataclass
 class AggregateTables:
-    """Aggregates by id, histories by aggregate and number."""
+    """Tables of aggregates by id, and of histories by aggregate and number."""
 
     rows: dict[str, AggregateRow] = field(default_factory=dict)
     histories: dict[str, dict[int, HistoryRow]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class MemoryAggregates(ABC):
     @property
     @abstractmethod
     def aggregate_tables(self) -> AggregateTables:
-        """The aggregates, and their histories."""
+        """The tables of aggregates and their histories."""
 
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
         rows = self.aggregate_tables.rows

@@ -69,5 +69,5 @@ def _searched(entry: CatalogEntry) -> str:
 
 
 def _label_text(value: object) -> str | None:
-    """A label as text, as Postgres' ``->>`` returns it."""
+    """Returns a label as text, like Postgres' ``->>``."""
     return value if value is None or isinstance(value, str) else codec.encode(value).decode()

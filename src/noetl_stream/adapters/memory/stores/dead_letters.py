@@ -24,12 +24,12 @@ class MemoryDeadLetters:
         return letter_id in self.letters
 
     def write(self, row: DeadLetterRow) -> None:
-        """Stores a letter, as the tick that skips its message does."""
+        """Stores a dead letter, as the tick that skips its message does."""
         known = (letter.number for letter in self.letters.values())
         self.letters[row.id] = DeadLetter(max(known, default=0) + 1, row, "waiting", None, None)
 
     def forget(self, execution_id: str) -> None:
-        """Forgets the letters of an execution that is deleted."""
+        """Removes the dead letters of a deleted execution."""
         self.letters = {id: one for id, one in self.letters.items() if one.row.execution_id != execution_id}
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:

@@ -224,7 +224,7 @@ class MemoryCredentials:
         return number in self._former
 
     def forget_execution(self, execution_id: str) -> None:
-        """What the deletion of an execution does here."""
+        """Removes an execution from the uses of credentials, as its deletion does."""
         self._uses.pop(execution_id, None)
         used = {number for uses in self._uses.values() for _, number in uses}
         self._former = {number: value for number, value in self._former.items() if number in used}

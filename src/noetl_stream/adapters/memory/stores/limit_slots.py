@@ -16,7 +16,7 @@ from noetl_stream.ports.stores.store import ExecutionRow, InboxRow, Tick
 
 @dataclass
 class LimitTables:
-    """Slots by limit and holder."""
+    """Tables of slots, by limit and holder."""
 
     rows: dict[tuple[str, str], LimitSlotRow] = field(default_factory=dict)
 
@@ -30,7 +30,7 @@ class LimitTables:
             self.rows.pop((gone.limit_id, gone.holder), None)
 
     def askers(self, inbox: Iterable[InboxRow]) -> set[str]:
-        """The executions that hold or wait, and those whose messages to limits are not folded yet."""
+        """The executions that hold or await slots, and those whose messages to limits are not folded yet."""
         facts = (codec.decode_aggregate_message(row.body).fact for row in inbox if is_limit(row.execution_id))
         asked = {fact.execution_id for fact in facts if isinstance(fact, LimitFact)}
         return asked | {row.execution_id for row in self.rows.values()}
@@ -44,7 +44,7 @@ class MemoryLimits(ABC):
     @property
     @abstractmethod
     def limit_tables(self) -> tuple[LimitTables, Mapping[str, ExecutionRow]]:
-        """The slots, and the executions."""
+        """The tables of slots and of executions."""
 
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
         slots = {}

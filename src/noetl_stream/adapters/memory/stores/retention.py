@@ -11,7 +11,7 @@ from noetl_stream.ports.stores.retention import LivingExecution, Month, StartedE
 class MemoryRetention:
     """:class:`~noetl_stream.ports.stores.retention.RetentionStore` of a memory store; the port documents each method.
 
-    Its journals have no partitions.
+    Journals in memory have no partitions by month.
     """
 
     def __init__(self, store: MemoryStore) -> None:

@@ -55,7 +55,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class MemoryDump(NamedTuple):
-    """What a :class:`MemoryStore` holds."""
+    """The contents of a :class:`MemoryStore`."""
 
     tables: MemoryTables
     fed: dict[tuple[int, int], tuple[int, bytes]]
@@ -85,20 +85,20 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return self.tables.limits, self.tables.executions
 
     async def verify(self) -> None:
-        """Memory is always ready."""
+        """Checks nothing: a store in memory is always ready."""
 
     async def durability_warnings(self) -> list[str]:
         return self.tables.warnings
 
     async def close(self) -> None:
-        """Keeps everything: another server of the same test may still use it."""
+        """Keeps all data: another server of the same test may still use the store."""
 
     def dump(self) -> MemoryDump:
-        """A copy of everything."""
+        """Returns a copy of the store's contents."""
         return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
 
     def restore(self, dump: MemoryDump) -> None:
-        """Restores everything to the state of the copy."""
+        """Restores the store's contents from a copy."""
         tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
         for table in fields(tables):
             setattr(self.tables, table.name, getattr(tables, table.name))
@@ -106,7 +106,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     # --- ticks ----------------------------------------------------------------------------------------------------
 
     async def commit(self, tick: Tick) -> None:
-        """See :meth:`noetl_stream.ports.stores.store.Store.commit`.
+        """Commits a tick. See :meth:`noetl_stream.ports.stores.store.Store.commit`.
 
         Raises:
             ValueError: the tick has no partition to fence it.
@@ -168,7 +168,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         self.tables.inbox[self.tables.inbox_sent] = message
 
     def keep_playbook(self, row: PlaybookRow) -> None:
-        """Stores a source by its digest, for the catalog too; an existing one stays unchanged."""
+        """Stores a playbook source by its digest, for the catalog too; an existing one stays unchanged."""
         self.tables.playbooks.setdefault(row.digest, row)
 
     def _pass_fence(self, owner: str, advances: Sequence[PartitionAdvance]) -> None:
@@ -213,7 +213,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.take_over`. Sorted by id."""
+        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
         now_s = self._clock.monotonic_s()
         free = [
             row
@@ -262,7 +262,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
                 row.published_tick = max(row.published_tick, published_tick)
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.read_partitions`. Sorted by id."""
+        """Returns partitions sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.read_partitions`."""
         now_s = self._clock.monotonic_s()
         return [
             columns_of(PartitionView, row, live=row.is_live(now_s))
@@ -296,7 +296,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return page_of(execution_id, self._entries(execution_id, after), after, limit, names)
 
     async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.journals`. Every requested id is a key."""
+        """Returns journal entries; each id is a key. See :meth:`noetl_stream.ports.stores.store.Store.journals`."""
         return {
             execution_id: list(islice(self._entries(execution_id, position, whole=True), limit))
             for execution_id, position in after.items()
@@ -315,7 +315,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return results_of(execution_id, self._entries(execution_id), step_run_id)
 
     def _entries(self, execution_id: str, after: int = 0, whole: bool = False) -> Iterator[StoredEntry]:
-        """From the entry with the first event after this position; ``whole``: the first fully after it."""
+        """Yields entries from that of the first event after this position; ``whole``: from the first fully after it."""
         rows = self.tables.journals.get(execution_id, {})
         positions = sorted(rows)
         first = bisect_right(positions, after) if whole else max(0, bisect_right(positions, after + 1) - 1)
@@ -434,7 +434,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return self.tables.executions.get(execution_id)
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.executions`. Unknown ids are left out."""
+        """Returns known executions. See :meth:`noetl_stream.ports.stores.store.Store.executions`."""
         rows = self.tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
@@ -458,7 +458,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return [ExecutionTally(status, value, count) for (status, value), count in found.items()]
 
     def _matching(self, wanted: ListingFilter) -> list[ExecutionRow]:
-        """Newest first."""
+        """Returns the matching executions, newest first."""
         chosen = [
             row
             for row in self.tables.executions.values()

@@ -91,7 +91,8 @@ class NatsCommandQueue:
         ack_wait_s: float = ACK_WAIT_S,
         look_again_s: float = LOOK_AGAIN_S,
     ) -> NatsCommandQueue:
-        """
+        """Opens the command queue.
+
         Args:
             acknowledge_within_s: A command without an answer for this long is sent again.
             ack_wait_s: The lease of a delivery.
@@ -102,11 +103,11 @@ class NatsCommandQueue:
 
     @property
     def retries(self) -> int:
-        """How many messages were sent again."""
+        """How many commands were sent again."""
         return self._outbox.retries
 
     def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
-        """A copy already in the queue, of any issue, counts as acknowledged.
+        """Publishes commands. A copy already in the queue, of any issue, counts as acknowledged.
 
         Commands wait for the consumer of their priority: without one, workers would not see them.
         """
@@ -125,7 +126,7 @@ class NatsCommandQueue:
         return await self._issue(placed, fences)
 
     async def _ensure_consumer(self, pool: str, priority: int) -> bool:
-        """Whether commands of the pool may have this priority; waits without limit for the answer."""
+        """Returns whether commands of the pool may have this priority; waits without limit for the answer."""
         place = pool, priority
         while place not in self._has_consumer:
             try:
@@ -147,7 +148,8 @@ class NatsCommandQueue:
         return batch.seal()
 
     async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
-        """
+        """Fences the queue for partitions.
+
         Raises:
             StoreMissing: the stream does not exist.
             Unreachable: no answer in time; some fences may be new.
@@ -165,7 +167,8 @@ class NatsCommandQueue:
         await make_consumer(self._connection, pool, self._ack_wait_s)
 
     async def open_source(self, pool: str) -> NatsCommandSource:
-        """
+        """Opens the source of a pool's commands.
+
         Raises:
             UsageError: the pool's name is not valid.
             Unreachable: no answer in time, or no server has made the pool's consumer.
@@ -176,8 +179,8 @@ class NatsCommandQueue:
         await find_consumer(self._connection, pool)
 
     async def present(self) -> dict[str, str]:
-        """Above 100,000 commands NATS answers in pages, between which the queue may change. A command missed that way
-        is reissued, and its claim drops it.
+        """Lists the commands in the queue. Above 100,000 NATS answers in pages, between which the queue may change. A
+        command missed that way is reissued, and its claim drops it.
         """
         found: dict[str, str] = {}
         places: set[tuple[str, int]] = set()
@@ -222,7 +225,7 @@ class NatsCommandQueue:
         return [replace(found[pool], by_priority=_highest_first(waiting[pool])) for pool in sorted(found)]
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
-        """Looks up the first command that each of the pools' consumers has not delivered."""
+        """Returns when the oldest undelivered command of each pool was queued, by consumer."""
         delivered: dict[str, dict[int, int]] = {pool: {DEFAULT_PRIORITY: 0} for pool in pools if consumer_of(pool)}
         async for pool, priority, one in self._consumers():
             if pool in delivered:
@@ -243,7 +246,7 @@ class NatsCommandQueue:
         return found
 
     async def _consumers(self) -> AsyncIterator[tuple[str, int, _Consumer]]:
-        """The pools' consumers, with pool and priority."""
+        """Lists the pools' consumers, with pool and priority."""
         offset = 0
         while True:
             request = {"offset": offset}
@@ -271,7 +274,8 @@ class NatsCommandQueue:
                 return
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """
+        """Removes commands from the queue.
+
         Raises:
             Unreachable: no answer in time; some commands may be gone.
         """
@@ -288,7 +292,7 @@ class NatsCommandQueue:
         await verify_stream(self._connection, COMMANDS)
 
     async def close(self) -> None:
-        """Closes the publishing side; the connection stays."""
+        """Closes the publishing side; the NATS connection stays open."""
         await self._outbox.close()
 
 

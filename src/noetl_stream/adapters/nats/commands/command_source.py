@@ -1,4 +1,4 @@
-"""Deliveries of one pool, across lost connections, consumers and servers."""
+"""Deliveries of a pool's commands, across lost connections, consumers and servers."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ RESTART_WAIT_S = 0.5
 OPEN_AGAIN_AFTER_S = 1.0
 
 LAST_ANSWER_S = 1.0
-"""How long the end of a request may be on its way."""
+"""How long the answer to an ended request may still take."""
 
 FIND_PRIORITIES_S = 30.0
-"""How often a worker looks for priorities that nobody announced."""
+"""How often a worker looks for priorities that were not announced."""
 
 WAITING_LIMIT = 10_000
 
 MAX_HELD_BYTES = 48 * 1024 * 1024
-"""Bytes of commands that a worker holds or has requested. Above it slots stay free until other commands are answered:
-NATS cuts off a client that has more than ``max_pending``, by default 64 MiB, to read.
+"""The bytes of commands that a worker holds or has requested. Above it slots stay free until other commands are
+answered: NATS cuts off a client that has more than ``max_pending``, by default 64 MiB, to read.
 """
 
 _ACK = b"+ACK"
@@ -128,7 +128,8 @@ class NatsCommandSource:
     async def open(
         cls, connection: NatsConnection, pool: str, *, look_again_s: float = LOOK_AGAIN_S
     ) -> NatsCommandSource:
-        """
+        """Opens the source.
+
         Args:
             look_again_s: See :data:`~noetl_stream.adapters.nats.commands.priority_requests.LOOK_AGAIN_S`.
         """
@@ -200,15 +201,15 @@ class NatsCommandSource:
             await (subscription.drain() if self._connection.is_connected else subscription.close())
 
     def answer(self, reply: str, word: bytes, size: int) -> None:
-        """Answers a delivery at once, which no longer holds its ``size`` bytes."""
+        """Answers a delivery at once, which then no longer counts its ``size`` bytes."""
         self._connection.wire.send(reply, word)
         self._held_bytes -= size
         if self._lacks_bytes:
             self._ask_soon()
 
     def renew(self, reply: str) -> None:
-        """Renews a lease. From another thread it uses a separate connection, so that a busy loop does not lose its
-        leases (PROTOCOL §3 *Order*).
+        """Renews the lease of a delivery. From another thread it uses a separate connection, so that a busy loop does
+        not lose its leases (PROTOCOL §3 *Order*).
         """
         if threading.get_ident() == self._thread:
             self._connection.wire.send(reply, _IN_PROGRESS)
@@ -246,7 +247,7 @@ class NatsCommandSource:
             self._finding = self._loop.create_task(self._find())
 
     async def _find(self) -> None:
-        """Finds consumers made since the last notice. A restart begins it again."""
+        """Finds consumers made since the last notice; a restart begins again."""
         self._found_s = self._loop.time()
         while self._is_to_find and self._pull is not None:
             self._is_to_find, inbox = False, self._inbox
@@ -364,7 +365,7 @@ class NatsCommandSource:
 class LeaseConnection:
     """A connection in a separate thread, over which leases are renewed even while the worker's loop is busy.
 
-    Opened on first use; most workers never need it. It drops what it cannot send, since renewals repeat.
+    Opened on first use; most workers never need it. Renewals that cannot be sent are dropped, since they repeat.
     """
 
     def __init__(self, connection: NatsConnection, name: str) -> None:
@@ -378,7 +379,7 @@ class LeaseConnection:
         self._closed = False
 
     def send(self, subject: str, body: bytes) -> None:
-        """Sends soon. Safe to call from any thread."""
+        """Sends a message soon. Safe to call from any thread."""
         with self._guard:
             if self._closed:
                 return

@@ -1,7 +1,7 @@
-"""The fences that COMMANDS holds, and commands under them (PROTOCOL §5 *Fence at the queue*).
+"""The fences in COMMANDS, and commands under them (PROTOCOL §5 *Fence at the queue*).
 
 A fence is the one message of its subject. Its sequence is the right to publish commands of its partition: each command
-names it, and JetStream refuses those that name another.
+names it, and JetStream refuses commands that name another.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _EXPECTED_OF: Final = f"{_EXPECTED}-Subject"
 _ROLL_UP: Final = {"Nats-Rollup": "sub"}
 
 ASK_AGAIN_AFTER_S: Final = 0.005
-"""How soon a command is sent again that JetStream could not check."""
+"""How soon a command that JetStream could not check is sent again."""
 
 _NO_FENCE: Final = QueueFence(0, "")
 
 
 @lru_cache(maxsize=1024)
 def fence_headers(partition: int, sequence: int) -> Mapping[str, str]:
-    """With these, JetStream refuses a command unless the fence of its partition has this sequence."""
+    """Returns the headers with which JetStream refuses a command unless its partition's fence has this sequence."""
     return {_EXPECTED: str(sequence), _EXPECTED_OF: subjects.fence(partition)}
 
 
 async def raise_fences(
     connection: NatsConnection, outbox: Outbox, owner: str, epochs: Mapping[int, int]
 ) -> dict[int, int]:
-    """See :meth:`~noetl_stream.ports.streams.command_queue.CommandQueue.fence`.
+    """Raises the fences of partitions. See :meth:`~noetl_stream.ports.streams.command_queue.CommandQueue.fence`.
 
     Raises:
         StoreMissing: COMMANDS does not exist.
@@ -54,7 +54,7 @@ async def raise_fences(
 
 
 async def _raise_fence(connection: NatsConnection, outbox: Outbox, partition: int, wanted: QueueFence) -> int:
-    """The fence's sequence; 0 if another owner already has one as new."""
+    """Raises a fence and returns its sequence; 0 if another owner already has one as new."""
     subject = subjects.fence(partition)
     while True:
         stored = await stored_message(connection, subjects.COMMANDS, {"last_by_subj": subject})
@@ -82,11 +82,11 @@ def _decode(body: bytes) -> QueueFence:
 
 
 class Turns:
-    """Sends commands; those of one partition one at a time, once JetStream cannot check them otherwise.
+    """Sends commands; those of one partition one at a time, while JetStream cannot check them otherwise.
 
     In a cluster, the leader of a stream refuses a command (:data:`CHECK_UNDER_WAY`) while another one that names the
-    same fence is on its way to the followers. Refused commands, and those that come after them, wait here until none
-    is left.
+    same fence is on its way to the followers. Refused commands, and those that come after them, wait here until none is
+    left.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -94,7 +94,7 @@ class Turns:
         self._lines: dict[str, _Line] = {}
 
     def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
-        """See :meth:`~noetl_stream.adapters.nats.outbox.Outbox.put`."""
+        """Sends a command. See :meth:`~noetl_stream.adapters.nats.outbox.Outbox.put`."""
         line = self._lines.get(headers[_EXPECTED_OF]) if self._lines else None
         if line is None:
             self._outbox.put(subject, body, headers, owner)
@@ -102,7 +102,7 @@ class Turns:
             line.waiting.append(PendingPublish(subject, body, headers, owner))
 
     def refused(self, sent: PendingPublish) -> None:
-        """A refused command must be sent again."""
+        """Queues a refused command to be sent again."""
         fence = sent.headers[_EXPECTED_OF]
         line = self._lines.get(fence)
         if line is None:
@@ -115,7 +115,7 @@ class Turns:
         self._outbox.loop.call_later(ASK_AGAIN_AFTER_S, self._send_next, fence, line)
 
     def ended(self, sent: PendingPublish) -> None:
-        """A command was stored, or refused for good."""
+        """Sends the next command after one was stored, or refused for good."""
         if self._lines:
             fence = sent.headers[_EXPECTED_OF]
             line = self._lines.get(fence)
@@ -132,7 +132,7 @@ class Turns:
 
 
 class _Line:
-    """Commands of one partition that wait. ``first`` is the subject of the one whose turn it is."""
+    """The waiting commands of one partition. ``first`` is the subject of the one whose turn it is."""
 
     def __init__(self) -> None:
         self.first = ""

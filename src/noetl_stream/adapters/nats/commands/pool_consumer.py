@@ -1,11 +1,11 @@
 """The durable consumers of a pool: made by servers, found by workers.
 
-A worker may not make them: such a request could also name a subject that JetStream then sends the commands to, and
+A worker may not make them: such a request could also name a subject to which JetStream then sends the commands, and
 JetStream may publish anywhere.
 
 The consumer named after the pool takes all its commands until one has a priority other than the default. From then on
-each such priority has its own consumer, and the pool's keeps the others. A work queue has one consumer for each
-subject, so no two deliver the same command.
+each such priority has its own consumer, and the pool's takes the rest. A work queue has one consumer for each subject,
+so no two deliver the same command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from noetl_stream.protocol.subjects import ASK_QUEUE, COMMANDS, NEW_PRIORITY, co
 log = logging.getLogger(__name__)
 
 CONSUMER_PREFIX: Final = "pool-"
-"""The consumer of a pool is named after it."""
+"""The prefix of a consumer's name, before the pool."""
 
 PRIORITY_MARK: Final = "="
 """Separates pool and priority in a consumer's name; no pool's name contains it."""
@@ -38,8 +38,8 @@ MAX_ACK_PENDING: Final = 1_000_000
 MAX_WAITING: Final = 8192
 
 _READS_PRIORITIES: Final = "noetl_priorities"
-"""In the metadata of a pool's consumer: workers that take from all its priorities have asked for it. Those of version
-0.3 take from the consumer of the pool alone.
+"""The key, in the metadata of a pool's consumer, which says that workers take from all its priorities. Workers of
+version 0.3 take from the consumer of the pool alone.
 """
 
 _ALL: Final = "all"
@@ -58,14 +58,14 @@ class _ConsumerInfo(msgspec.Struct):
 
 
 class PoolConsumers(NamedTuple):
-    """What a pool has: its consumers by priority, and the server's time in milliseconds after they were found."""
+    """The consumers of a pool by priority, and the server's time in milliseconds after they were found."""
 
     consumers: Mapping[int, str]
     server_ms: int
 
 
 def consumer_of(pool: str, priority: int = DEFAULT_PRIORITY) -> str:
-    """The name of the consumer of a pool, or of one of its other priorities.
+    """Returns the name of the consumer of a pool, or of one of its other priorities.
 
     Raises:
         UsageError: the pool's name is not valid.
@@ -77,14 +77,14 @@ def consumer_of(pool: str, priority: int = DEFAULT_PRIORITY) -> str:
 
 
 def pool_in(consumer: str) -> tuple[str, int] | None:
-    """The pool and priority that a consumer is named after, if any."""
+    """Returns the pool and priority that a consumer is named after, if any."""
     pool, _, priority = consumer.removeprefix(CONSUMER_PREFIX).partition(PRIORITY_MARK)
     return (pool, int(priority or DEFAULT_PRIORITY)) if consumer.startswith(CONSUMER_PREFIX) else None
 
 
 async def make_consumer(connection: NatsConnection, pool: str, ack_wait_s: float) -> None:
-    """Makes the consumer of a pool, if it does not exist, for workers that take from all priorities. ``ack_wait_s`` is
-    the lease of a delivery.
+    """Makes the consumer of a pool, if missing, for workers that take from all priorities, with this lease of a
+    delivery.
 
     Raises:
         StoreMissing: the stream does not exist.
@@ -129,14 +129,14 @@ def _all_commands(pool: str) -> str:
 
 
 async def _without_others(connection: NatsConnection, pool: str) -> Sequence[str]:
-    """With version 0.2's only if there are some: a second pattern costs NATS a tenth more for each command."""
+    """Returns the pool's subjects, with version 0.2's only if it has commands: a second costs a tenth a command."""
     older = commands_without_priority(pool)
     found = await stream_info(connection, COMMANDS, {"subjects_filter": older})
     return (commands_of(pool, DEFAULT_PRIORITY), *([older] if found.state.subjects else []))
 
 
 async def _config(connection: NatsConnection, name: str, ack_wait_s: float) -> Mapping[str, Any]:
-    """The settings of a consumer without its subjects; those of a new one, if it does not exist."""
+    """Returns the settings of a consumer without its subjects; those of a new one, if it does not exist."""
     present = await _find(connection, name)
     if present is not None:
         metadata = {**(present.config.get("metadata") or {}), _READS_PRIORITIES: _ALL}
@@ -165,7 +165,7 @@ async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], 
 
 
 async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
-    """The server's time in milliseconds, as the pool's consumer tells it; ``None`` if there is no such consumer.
+    """Returns the server's time in milliseconds, as the pool's consumer tells it; ``None`` without such a consumer.
 
     Raises:
         StoreMissing: the stream does not exist.
@@ -187,8 +187,7 @@ async def _find(connection: NatsConnection, name: str) -> _ConsumerInfo | None:
 
 
 async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsumers:
-    """The consumers of a pool. A server is asked for the pool's own, if it does not exist or was made for workers of
-    version 0.3.
+    """Returns the consumers of a pool; asks a server for the pool's own, if that is missing or of version 0.3.
 
     Raises:
         StoreMissing: the stream does not exist.
@@ -205,7 +204,7 @@ async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsume
 
 
 async def find_consumers(connection: NatsConnection, pool: str) -> PoolConsumers | None:
-    """Like :func:`ensure_consumers`; ``None`` if the pool's own does not exist."""
+    """Finds consumers like :func:`ensure_consumers`; ``None`` if the pool's own does not exist."""
     found = await _find(connection, consumer_of(pool))
     return None if found is None else await _all_of(connection, pool, found)
 

@@ -1,9 +1,9 @@
 """Requests to the consumers of a pool that has several priorities, so that its commands come by their turns.
 
-JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority only as
-many as it knows are waiting: each delivery says how many are left. If none were, it looks again after a while and takes
-what is there. Only while nothing waits anywhere does it leave requests with all priorities. Together they never exceed
-what the worker asked for.
+JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority only as many as
+it knows are waiting: each delivery says how many are left. If none were, it looks again after a while and takes the
+commands that are there. Only while none waits anywhere does it leave requests with all priorities. Together these never
+exceed the worker's free slots.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from noetl_stream.model.priorities import PriorityTurns
 from noetl_stream.protocol.subjects import COMMANDS
 
 LOOK_AGAIN_S: Final = 0.1
-"""A priority at which nothing waited is looked at again after this long, before something lower is taken."""
+"""How long until a priority without waiting commands is looked at again, before a lower one is taken."""
 
 LEFT_S: Final = 0.5
-"""How long a request is left with a priority at which nothing waits. It keeps slots from the others."""
+"""How long a request is left with a priority without waiting commands. It keeps slots from the others."""
 
 LEFT_SHORT_S: Final = 0.1
-"""The same, for a worker with fewer free slots than priorities: it looks at them in turn."""
+"""The same for a worker with fewer free slots than priorities, which looks at them in turn."""
 
 LOST_S: Final = 5.0
-"""Without a sign of its end for this long, a request is lost: a consumer that is deleted drops what it has not read."""
+"""How long a request may be silent before it counts as lost: a deleted consumer drops unread requests."""
 
 
 class _Line:
-    """One priority, with one request at a time: an answer does not say what it answers. Its status arrives at
-    ``<inbox>.<priority>``.
+    """One priority with one request at a time, since answers name none. A status arrives at ``<inbox>.<priority>``.
 
     Attributes:
-        pull: What is requested.
-        is_left: Whether the request was left there, though nothing waited.
-        waiting: The commands there in addition to what is requested; ``None`` if that is not known.
-        heard_s: When the request was sent, or something was last heard of the priority.
+        pull: The request.
+        is_left: Whether the request was left there, though no command waited.
+        waiting: The commands there in addition to the requested ones; ``None`` if that is not known.
+        heard_s: When the request was sent, or the priority was last heard of.
     """
 
     __slots__ = ("heard_s", "is_left", "pull", "waiting")
@@ -59,14 +58,14 @@ class _Line:
         return self.waiting != 0 or (self.credit > 0 and not self.is_left)
 
     def take(self, count: int, now_s: float) -> None:
-        """Requests so many of those that wait."""
+        """Requests some of the waiting commands."""
         self.is_left, self.heard_s = False, now_s
         if self.waiting is not None:
             self.waiting -= count
         self.pull.take(count)
 
     def leave(self, count: int, expires_s: float, now_s: float) -> None:
-        """Leaves a request for so many that may come."""
+        """Leaves a request for commands that may come."""
         self.is_left, self.heard_s = True, now_s
         self.pull.expires_s = expires_s
         self.pull.request(count, self.pull.largest_bytes)
@@ -76,16 +75,16 @@ class _Line:
         self.heard_s = now_s
 
     def forget(self) -> None:
-        """Counts on no answer any more."""
+        """Drops the credit: no answer is expected any more."""
         self.pull.credit = self.pull.credit_bytes = 0
         self.waiting = None
 
 
 class PriorityRequests:
-    """The requests of one worker.
+    """The requests of one worker for commands, over all priorities of its pool.
 
     Args:
-        consumers: By priority.
+        consumers: The consumers by priority.
         look_again_s: See :data:`LOOK_AGAIN_S`.
     """
 
@@ -108,7 +107,7 @@ class PriorityRequests:
         self.add(consumers)
 
     def add(self, consumers: Mapping[int, str]) -> None:
-        """Takes from these, too."""
+        """Adds consumers to take commands from."""
         for priority in sorted(consumers.keys() - self._lines.keys(), reverse=True):
             consumer = consumers[priority]
             self._lines[priority] = _Line(self._connection, consumer, self._inbox, priority)
@@ -124,7 +123,7 @@ class PriorityRequests:
         return sum(line.credit for line in self._lines.values())
 
     def look_again(self) -> None:
-        """The next requests look where nothing waited a while ago, and where a request was lost."""
+        """Makes the next requests look at priorities where no command waited a while ago, or a request was lost."""
         now_s = self._now_s()
         for line in self._lines.values():
             if line.credit and line.heard_s <= now_s - LOST_S:
@@ -133,7 +132,7 @@ class PriorityRequests:
                 line.waiting = None
 
     def ask(self, count: int, held_bytes: int, most_bytes: int) -> bool:
-        """Requests up to ``count``, with those requested before. Returns whether the byte limit allows it."""
+        """Requests up to ``count`` commands, earlier requests included; returns whether the byte limit allows it."""
         free, room, now_s = count - self.credit, self._room(held_bytes, most_bytes), self._now_s()
         if free <= 0:
             return True
@@ -163,7 +162,7 @@ class PriorityRequests:
         return True
 
     def arrived(self, reply: bytes, size: int) -> None:
-        """Handles a delivery of ``size`` bytes."""
+        """Counts a delivery of ``size`` bytes."""
         consumer, pending = parse_pending(reply)
         priority = self._by_consumer.get(consumer)
         if priority is None:
@@ -174,7 +173,7 @@ class PriorityRequests:
         line.learn(max(0, pending - line.credit), self._now_s())
 
     def ended(self, subject: bytes, status: Status) -> bool:
-        """Whether this status only ends a request: it expired, or there was nothing more."""
+        """Returns whether this status only ends a request: it expired, or no message was left."""
         priority = subject.rpartition(b".")[2].decode()
         line = self._lines.get(int(priority)) if priority.isdecimal() else None
         if line is None:  # of the one that was left before the pool had several priorities
@@ -188,7 +187,7 @@ class PriorityRequests:
         return True
 
     def _room(self, held_bytes: int, most_bytes: int) -> Iterator[bool]:
-        """Whether there is room for one more request, and one more, …"""
+        """Yields, before each request, whether its bytes fit under the limit."""
         pulls = [line.pull for line in self._lines.values()]
         for pull in pulls:
             if not pull.credit:

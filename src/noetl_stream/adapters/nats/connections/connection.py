@@ -1,7 +1,8 @@
-"""One connection to NATS: opened with a time-out, restored for ever, its errors translated.
+"""A connection to NATS: opened with a time-out, restored for ever, its errors translated.
 
 nats-py's defaults are dangerous (DESIGN §6): it gives up after 60 attempts, notices a dead peer after minutes, and its
-first connect may never end. This sets its options, and notifies those who hold state when the line is lost or restored.
+first connect may never end. Options are set here, and holders of state are notified when the connection is lost or
+restored.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class NatsConnection:
-    """A connection and its helpers: ``wire`` sends and receives raw messages, :meth:`api` calls JetStream. ``line``
-    counts how often it was made or restored; ``jetstream`` is what requests to JetStream begin with; ``refusals`` are
-    the subjects it may not use.
+    """A connection with its helpers: ``wire`` sends and receives raw messages, :meth:`api` calls JetStream. ``line``
+    counts how often it was made or restored; ``jetstream`` is the prefix of requests to JetStream; ``refusals`` are the
+    subjects that this user may not use.
     """
 
     wire: PlainWire
@@ -98,10 +99,10 @@ class NatsConnection:
         Args:
             url: ``nats://[user:password@]host:port``, or several with commas between.
             name: Shown by the server's monitoring.
-            nkey: The seed of a NATS user (``SU…``); without it the url says who this is.
-            identity: Whose rights that user has (:mod:`noetl_stream.protocol.nats_permissions`): it decides on the
-            inboxes and
-                on the names of JetStream's requests. Of no effect without ``nkey``.
+            nkey: The seed of a NATS user (``SU…``); without it the url has the user.
+            identity: The identity whose rights that user has (:mod:`noetl_stream.protocol.nats_permissions`), which
+            decides on
+                the inboxes and the names of JetStream's requests. Of no effect without ``nkey``.
             fast: Whether to use the fast path if the client supports it.
 
         Raises:
@@ -120,7 +121,7 @@ class NatsConnection:
         return connection
 
     async def sibling(self, name: str) -> NatsConnection:
-        """Another connection to the same server, for the calling loop."""
+        """Opens another connection to the same server, for the calling loop."""
         return await NatsConnection.open(self._url, name=name, nkey=self._nkey, identity=self.identity)
 
     @property
@@ -129,7 +130,7 @@ class NatsConnection:
 
     @property
     def streams(self) -> str:
-        """What requests to JetStream about streams that triggers read begin with: they are in another account."""
+        """The prefix of requests to JetStream about streams that triggers read: they are in another account."""
         return IMPORTED_STREAMS if self.identity else JETSTREAM
 
     @property
@@ -139,15 +140,15 @@ class NatsConnection:
 
     @property
     def may_miss_its_end(self) -> bool:
-        """Whether JetStream may be on another NATS server, which keeps sending to an inbox that was closed here: it
-        sees only that a server answers for the account.
+        """Whether JetStream may be on another NATS server, which keeps sending to an inbox that was closed here, since
+        only its answering for the account is seen.
         """
         found = self.client._server_info  # noqa: SLF001
         return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
 
     @property
     def server_version(self) -> str:
-        """The release of the nats-server, as it says."""
+        """The release of the nats-server."""
         return str(self.client._server_info["version"])  # noqa: SLF001
 
     @property
@@ -156,11 +157,11 @@ class NatsConnection:
         return self.client.max_payload
 
     def on_lost(self, hook: Hook) -> None:
-        """Calls ``hook`` whenever the line is lost; the last messages sent may or may not have arrived."""
+        """Calls ``hook`` whenever the connection is lost; the last messages sent may or may not have arrived."""
         self._lost.append(hook)
 
     def on_restored(self, hook: Hook) -> None:
-        """Calls ``hook`` whenever the line and its subscriptions are restored."""
+        """Calls ``hook`` whenever the connection and its subscriptions are restored."""
         self._restored.append(hook)
 
     def on_ended(self, hook: Hook) -> None:
@@ -168,15 +169,15 @@ class NatsConnection:
         self._ended.append(hook)
 
     def forget(self, *hooks: Hook) -> None:
-        """Removes these hooks."""
+        """Removes these hooks of the connection."""
         for registered in (self._lost, self._restored, self._ended):
             registered[:] = [hook for hook in registered if hook not in hooks]
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Returns once the line is up.
+        """Waits until the connection is up.
 
         Raises:
-            Unreachable: it was not restored in time.
+            Unreachable: the connection was not restored in time.
         """
         try:
             await asyncio.wait_for(self._connected.wait(), timeout_s)
@@ -184,9 +185,9 @@ class NatsConnection:
             raise self.unreachable(f"no connection for {timeout_s:g} s") from None
 
     async def flush(self, timeout_s: float = API_TIMEOUT_S) -> None:
-        """Returns when the server has received everything sent before.
+        """Waits until the server has received everything sent before.
 
-        A line that is lost meanwhile is waited for: its subscriptions are made again.
+        If the connection is lost meanwhile, this waits for it: its subscriptions are made again.
 
         Raises:
             Unreachable: no answer in time.
@@ -217,8 +218,8 @@ class NatsConnection:
         timeout_s: float = API_TIMEOUT_S,
         prefix: str = "",
     ) -> bytes:
-        """JetStream's JSON answer to a request like ``STREAM.INFO.EVENTS``; waits for a lost line to come back.
-        ``prefix`` is :attr:`streams` for one about a stream that triggers read.
+        """Returns JetStream's JSON answer to a request like ``STREAM.INFO.EVENTS``; waits for a lost connection to come
+        back. ``prefix`` is :attr:`streams` for one about a stream that triggers read.
 
         Raises:
             ApiRefused: JetStream answered with an error.
@@ -243,9 +244,9 @@ class NatsConnection:
         return message.data
 
     async def direct_get(self, stream: str, wanted: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """The header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if it finds none.
+        """Returns the header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if none.
 
-        With ``batch`` in ``wanted``, their ``Nats-Num-Pending`` is how many more there are.
+        With ``batch`` in ``wanted``, their ``Nats-Num-Pending`` is the number of further messages.
 
         Raises:
             NotReady: the stream does not exist, or does not allow this.
@@ -265,11 +266,11 @@ class NatsConnection:
         raise self.unreachable(f"DIRECT.GET.{stream} was refused: {status} {fields.get('Description', '')}".rstrip())
 
     def unreachable(self, why: object) -> Unreachable:
-        """The error for a server that does not answer, with the reason."""
+        """Returns the error for a server that does not answer, with the reason."""
         return Unreachable(f"cannot reach NATS at {self.shown_url}: {why or 'no answer'}")
 
     async def close(self) -> None:
-        """Sends pending messages and closes; no hook is called."""
+        """Sends pending messages and closes the connection; no hook is called."""
         if self._closing:
             return
         self._closing = True
@@ -289,7 +290,7 @@ class NatsConnection:
             await end_tasks([reconnecting])
 
     async def request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
-        """The answer to a message; ``None`` if nothing listens there.
+        """Returns the answer to a message; ``None`` if no subscriber listens.
 
         Raises:
             NotPermitted: this user may not publish there.
@@ -314,8 +315,8 @@ class NatsConnection:
                 await end_tasks([answering])
 
     async def _request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
-        """JetStream's answer. Asks again each second, which is harmless: nobody answers while a leader is elected,
-        and messages sent on a lost line never arrive.
+        """Returns JetStream's answer. Asks again each second, which is harmless: nobody answers while a leader is
+        elected, and messages sent on a lost connection never arrive.
         """
         await self.wait_connected(timeout_s)
         asking: set[asyncio.Future[Msg | None]] = set()

@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.connections.wire import PlainWire, RawHandler, W
 log = logging.getLogger(__name__)
 
 KNOWN_RELEASE = "2.16."
-"""The release whose internals are used here; any other gets the plain path."""
+"""The release of nats-py whose internals are used here; others get the plain path."""
 
 _CRLF = b"\r\n"
 _MESSAGE = ord("M")
@@ -29,7 +29,7 @@ _MESSAGE_WITH_HEADERS = ord("H")
 
 
 def fast_path_fits(client: Client) -> bool:
-    """Whether this client is of that release and uses plain TCP or TLS."""
+    """Returns whether this client is of that release and uses plain TCP or TLS."""
     insides = ("_ps", "_transport", "_pending", "_pending_data_size")
     return (
         version("nats-py").startswith(KNOWN_RELEASE)

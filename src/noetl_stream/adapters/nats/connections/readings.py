@@ -1,4 +1,4 @@
-"""What a process's connection to NATS measures."""
+"""The metrics of a process's connection to NATS."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Subjects that NATS does not let a user publish or subscribe.
 
-NATS says so in a message that nats-py hands to a callback only, so that a call about that subject would wait in vain.
-Here it waits for the refusal too.
+NATS reports a refusal in a message that nats-py hands to a callback only, so that a call about that subject would wait
+in vain. Here it waits for the refusal too.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Refusals:
         self._shown: set[tuple[str, str]] = set()
 
     def error(self, verb: str, subject: str) -> NotPermitted:
-        """The error of a call about a subject. ``verb`` is ``publish`` or ``subscribe``."""
+        """Returns the error of a call about a subject. ``verb`` is ``publish`` or ``subscribe``."""
         return NotPermitted(f"NATS at {self._shown_url} does not let {self._user} {verb} {subject}", hint=RIGHTS_HINT)
 
     @contextmanager
     def heard(self, verb: str, subject: str) -> Iterator[asyncio.Future[None]]:
-        """A future that is done once NATS refuses the subject."""
+        """Yields a future that is done once NATS refuses the subject."""
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault((verb, subject.lower()), [])
         waiting.append(refused)
@@ -56,7 +56,7 @@ class Refusals:
                 self._waiting.pop((verb, subject.lower()), None)
 
     def take(self, error: Exception) -> bool:
-        """Whether ``error`` is a refusal. Each is logged once a line, and ends the calls that it is about."""
+        """Returns whether ``error`` is a refusal. Each is logged once a connection, and ends the calls about it."""
         found = _REFUSAL.search(str(error))
         if found is None:
             return False
@@ -77,5 +77,5 @@ class Refusals:
         self.on_publish[:] = [one for one in self.on_publish if one != hook]
 
     def restart(self) -> None:
-        """The line is a new one: what is refused on it is shown again."""
+        """Forgets which refusals were logged, on a new connection."""
         self._shown.clear()

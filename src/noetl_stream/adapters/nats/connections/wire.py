@@ -21,26 +21,26 @@ from noetl_stream.concurrency import end_tasks
 log = logging.getLogger(__name__)
 
 RawHandler = Callable[[bytes, bytes, bytes, bytes], None]
-"""Called with subject, reply subject, header block (``b""``: none) and body. Must not block or raise."""
+"""A handler of messages: subject, reply subject, header block (``b""``: none) and body. Must not block or raise."""
 
 UNLIMITED = -1
 
 
 class WireSubscription:
-    """An active subscription."""
+    """An active subscription to a subject."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
 
     async def close(self) -> None:
-        """Ends it and drops messages still in flight."""
+        """Unsubscribes, and drops messages still in flight."""
         try:
             await self._subscription.unsubscribe()
         except NatsError as error:
             log.debug("unsubscribing: %s", error)
 
     async def drain(self) -> None:
-        """Ends it after messages still in flight were handled."""
+        """Unsubscribes after messages still in flight were handled."""
         try:
             await self._subscription.drain()  # type: ignore[no-untyped-call]
         except NatsError as error:
@@ -48,8 +48,8 @@ class WireSubscription:
 
 
 class PlainWire:
-    """One client's sends, in order, and its subscriptions. Sends while not connected are dropped; to store a message,
-    use :mod:`~noetl_stream.adapters.nats.outbox`, which holds and resends it.
+    """The sends of one client, in order, and its subscriptions. Messages sent while not connected are dropped; to store
+    one, use :mod:`~noetl_stream.adapters.nats.outbox`, which holds and resends it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -64,17 +64,17 @@ class PlainWire:
         self._wake.set()
 
     async def push(self) -> None:
-        """Writes everything sent or subscribed so far to the socket: nats-py's own flush would overtake it."""
+        """Writes all messages and subscriptions so far to the socket: nats-py's own flush would overtake them."""
         while self._outgoing:  # noqa: ASYNC110  the writer takes them within a turn or two
             await asyncio.sleep(0)
         # One turn for nats-py's own writer.
         await asyncio.sleep(0)
 
     async def subscribe(self, subject: str, handler: RawHandler, group: str = "") -> WireSubscription:
-        """Calls ``handler`` for each message of ``subject``. Active on the server once a later flush returns.
+        """Calls ``handler`` for each message of ``subject``. Active on the server after the next flush.
 
         Args:
-            group: Listeners of this name share the messages.
+            group: Subscriptions of the same group share the messages.
         """
         return WireSubscription(await self._subscribe(subject, handler, group))
 

@@ -23,14 +23,14 @@ CLOSE_TIMEOUT_S: Final = 5.0
 CONNECT_AGAIN_S: Final = 0.2
 POOL_CONNECTIONS: Final = 4
 APPLICATION_NAME_BYTES: Final = 63
-"""Postgres cuts longer application names."""
+"""The bytes at which Postgres cuts application names."""
 
 
 def shown_address(dsn: str) -> str:
-    """``dsn`` without its password, safe to show and log.
+    """Returns ``dsn`` without its password, safe to show and log.
 
     Raises:
-        UsageError: not a Postgres URL. The message does not repeat it: it may contain a password.
+        UsageError: ``dsn`` is no Postgres URL. The message does not repeat it, since it may contain a password.
     """
     hint = "write postgresql://user:password@host:5432/database"
     try:
@@ -53,7 +53,8 @@ def shown_address(dsn: str) -> str:
 
 
 def _shown_host(name: str) -> str:
-    """
+    """Returns a host of a DSN as it is shown.
+
     Raises:
         ValueError: it is not a host with or without a port.
     """
@@ -71,7 +72,7 @@ def require_version(major: int, address: str) -> None:
 
 
 async def open_connection(dsn: str, application_name: str, settings: dict[str, str] | None = None) -> Connection:
-    """A separate connection, with JSON columns as bytes.
+    """Opens a separate connection, with JSON columns as bytes.
 
     Raises:
         Unreachable: no answer, or refused.
@@ -100,8 +101,8 @@ class Database:
     """The connections of one process to one database.
 
     Attributes:
-        address: Safe to show.
-        overdue: Watches over statements.
+        address: The address without its password, safe to show.
+        overdue: Watches statements for lost connections.
     """
 
     def __init__(
@@ -116,10 +117,10 @@ class Database:
 
     @classmethod
     async def open(cls, dsn: str, name: str, *, patience_s: float = 0.0) -> Database:
-        """Connects. Errors: as of :func:`open_connection`.
+        """Connects to the database. Errors: as of :func:`open_connection`.
 
         Args:
-            name: Shown in ``pg_stat_activity``.
+            name: The application's name in ``pg_stat_activity``.
             patience_s: How long a statement waits for a Postgres that was there before, as while it fails over.
         """
         application_name = f"noetl-stream {name}".encode()[:APPLICATION_NAME_BYTES].decode(errors="ignore")
@@ -144,11 +145,11 @@ class Database:
         return cls(dsn, application_name, pool, patience_s)
 
     async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
-        """The rows of a named query, in its own transaction. ``values`` are its parameters, by name."""
+        """Returns the rows of a named query, in its own transaction. ``values`` are its parameters, by name."""
         return await self.fetch_statement(statement(query), values)
 
     async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """The rows of a statement, in its own transaction. One that writes is not sent again once it was sent."""
+        """Returns the rows of a statement, in its own transaction. One that writes is never sent twice."""
         arguments, loop = wanted.arguments(values), asyncio.get_running_loop()
         until_s = loop.time() + self._patience_s
         while True:
@@ -166,7 +167,7 @@ class Database:
             await asyncio.sleep(CONNECT_AGAIN_S)
 
     async def connect(self, settings: dict[str, str] | None = None) -> Connection:
-        """A new connection outside the pool. Errors: as of :func:`open_connection`."""
+        """Opens a connection outside the pool. Errors: as of :func:`open_connection`."""
         return await open_connection(self._dsn, self.application_name, settings)
 
     async def close(self) -> None:
@@ -183,10 +184,10 @@ def _session(application_name: str) -> dict[str, str]:
 
 
 async def _prepare(connection: Any, address: str) -> None:
-    """Checks the version; JSON columns are read and written as bytes."""
+    """Checks the version of Postgres, and sets JSON columns to be read and written as bytes."""
     require_version(connection.get_server_version().major, address)
     await connection.set_type_codec("json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
 
 
 async def _nothing_to_reset(connection: Any) -> None:
-    """Statements here do not change their session; asyncpg's own reset would cost each a round trip."""
+    """Returns no reset statement: statements here do not change their session, and a reset costs a round trip."""

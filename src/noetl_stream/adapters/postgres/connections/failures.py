@@ -21,7 +21,7 @@ from noetl_stream.errors import (
 )
 
 DRIVER_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""Everything a call to the database may raise."""
+"""The errors that a call to the database may raise."""
 
 MIGRATE: Final = "run `noetl-stream database migrate`"
 
@@ -41,7 +41,7 @@ _LACKS_PRIVILEGE: Final = "42501"
 
 
 def was_answered(error: BaseException) -> bool:
-    """Whether the server itself refused the statement, so that it cannot have been committed.
+    """Returns whether the server itself refused the statement, so that it cannot have been committed.
 
     A fatal message does not count: it ends the connection for other reasons, perhaps just after a commit.
     """
@@ -52,7 +52,7 @@ def was_answered(error: BaseException) -> bool:
 
 
 def translated(error: BaseException, address: str) -> NoetlError:
-    """The error to raise instead of ``error``. ``address`` names the Postgres, without secrets."""
+    """Returns the error to raise instead of ``error``. ``address`` names the Postgres, without secrets."""
     if isinstance(error, asyncpg.DataError):
         return PayloadRefused(f"cannot send a value to Postgres: {_first_line(error)}")
     if isinstance(error, asyncpg.PostgresError) and error.sqlstate is not None:

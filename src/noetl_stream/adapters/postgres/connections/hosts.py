@@ -1,4 +1,4 @@
-"""Connecting to the host that answers, where an address names several.
+"""Connects to the Postgres host that answers, where an address names several.
 
 asyncpg asks one host after another within one time-out: a silent host, as on a dead machine, would keep it from the
 next.
@@ -20,23 +20,23 @@ NEXT_HOST_AFTER_S: Final = 0.5
 """How long a host may be silent until the next is asked as well."""
 
 ASK_AGAIN_S: Final = 0.5
-"""When a host that has refused is asked again, while another is silent: a standby may be promoted meanwhile."""
+"""How soon a host that has refused is asked again, while another is silent: a standby may be promoted meanwhile."""
 
 
 def host_names(dsn: str) -> list[str]:
-    """The hosts with their ports, as ``dsn`` writes them before the path."""
+    """Returns the hosts of ``dsn`` with their ports."""
     return urlsplit(dsn).netloc.rpartition("@")[2].split(",")
 
 
 def by_host(dsn: str) -> list[str]:
-    """``dsn`` with each of its hosts alone."""
+    """Returns ``dsn`` once for each of its hosts."""
     parts = urlsplit(dsn)
     user, at, _ = parts.netloc.rpartition("@")
     return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in host_names(dsn)]
 
 
 async def connect(dsn: str, **given: Any) -> Connection:
-    """:func:`asyncpg.connect` to the first host of ``dsn`` that answers and fits ``target_session_attrs``.
+    """Connects to the first host of ``dsn`` that answers and fits ``target_session_attrs``.
 
     If all refuse, raises the last host's error.
     """

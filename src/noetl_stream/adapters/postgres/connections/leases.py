@@ -25,8 +25,8 @@ class Leases:
     """The methods of :class:`~noetl_stream.ports.stores.store.Store` that keep leases; the port documents each.
 
     Args:
-        ticks: The connection on which ticks are committed, and partitions taken over, so that this holds up no renewal.
-            Rows name its backend, so that another server can end it.
+        ticks: The connection for commits of ticks and takeovers, which must not delay renewals. Rows name its backend,
+            so that another server can end it.
     """
 
     def __init__(self, database: Database, ticks: OwnConnection) -> None:
@@ -37,7 +37,7 @@ class Leases:
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
-        """Sorted by id."""
+        """Takes over free partitions, sorted by id."""
         values = {
             "owner": owner,
             "backend": await self._ticks.backend(),
@@ -51,7 +51,7 @@ class Leases:
         return sorted((PartitionLease(*row) for row in rows), key=attrgetter("id"))
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        """A tick of the owner holds up only its own partitions, which nobody can take meanwhile."""
+        """Renews leases. A tick of the owner delays only its own partitions, which nobody can take meanwhile."""
         values = {"owner": owner, "backend": self._ticks.open_backend, "lease_s": lease_s}
         rows = await self._fetch("renew", **values, **_arrays(epochs))
         renewed = {row["id"] for row in rows if row["is_renewed"]}
@@ -73,7 +73,7 @@ class Leases:
         await self._own.close()
 
     async def _renewed_once_free(self, locked: Sequence[tuple[int, int]], values: dict[str, Any]) -> set[int]:
-        """Those of these partitions that are still owned; all of them if they are still locked after a while."""
+        """Returns which of these partitions are still owned; all of them if they are still locked after a while."""
         wanted = statement("renew_locked")
         arguments = wanted.arguments(values | _arrays(locked))
 

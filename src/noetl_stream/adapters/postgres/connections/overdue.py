@@ -1,7 +1,7 @@
-"""Statements whose answer is overdue, because the host of their connection has gone without a word.
+"""Statements whose answer is overdue, because the host of their connection has gone silently.
 
-After a fail-over, packets to a host that is dead or cut off get no reply: TCP would wait for many minutes.
-So another connection asks whether the statement still runs.
+After a fail-over, packets to a host that is dead or cut off get no reply: TCP would wait for many minutes. So another
+connection asks whether the statement still runs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ OVERDUE_S: Final = 2.0
 """How long a statement may run before it is looked for, and again if it still runs."""
 
 LOOK_AGAIN_S: Final = 0.5
-"""When to look again for one that was not found, or if looking failed."""
+"""How soon a statement that was not found is looked for again, or one whose look failed."""
 
 LOOK_TIMEOUT_S: Final = 5.0
 
 
 class OverdueStatements:
-    """Ends connections whose statement no longer runs, so that it fails.
+    """Ends connections whose statement no longer runs, so that the statement fails.
 
     Args:
-        connect: Opens a connection for the question.
-        expire: Lets no other existing connection be reused.
+        connect: Opens a connection to look for statements.
+        expire: Prevents the reuse of all existing connections.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class OverdueStatements:
 
     @contextmanager
     def watching(self, connection: Watched) -> Iterator[None]:
-        """The connection is terminated if its statement is lost in this block."""
+        """Terminates the connection if its statement is lost in this block."""
         timer = asyncio.get_running_loop().call_later(OVERDUE_S, self._add, connection)
         try:
             yield

@@ -1,4 +1,4 @@
-"""A connection that is used for one purpose, one call at a time."""
+"""A Postgres connection that is used for one purpose, one call at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Answer = TypeVar("_Answer")
 
 
 class OwnConnection:
-    """Opened by the first call, and by the first after a failure.
+    """A connection opened by the first call, and by the first after a failure.
 
     Attributes:
         discarded: Backends of connections that were given up: their statements may still run.
@@ -30,20 +30,20 @@ class OwnConnection:
 
     @property
     def open_backend(self) -> int | None:
-        """The process id of its backend; ``None`` if it is not open."""
+        """The process id of the connection's backend; ``None`` if it is not open."""
         connection = self._connection
         return None if connection is None or connection.is_closed() else connection.get_server_pid()
 
     async def backend(self) -> int:
-        """Like :attr:`open_backend`; opens it if necessary. Raises as :meth:`Database.connect` does."""
+        """Returns :attr:`open_backend`; opens the connection if necessary. Raises as :meth:`Database.connect` does."""
         found = self.open_backend
         return await self.use(_backend_of) if found is None else found
 
     async def use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
-        """The answer of ``work``. Raises the driver's errors.
+        """Returns the result of ``work`` on the connection. Raises the driver's errors.
 
         Raises:
-            NotReady: a pooler is between, such as PgBouncer.
+            NotReady: the connection goes through a pooler, such as PgBouncer.
         """
         async with self._alone:
             if self._connection is None or self._connection.is_closed():

@@ -19,7 +19,7 @@ from noetl_stream.ports.stores.store import PartitionLease, Tick
 from noetl_stream.protocol.rows import Row, columns
 
 SMALL_TICK_ENTRIES: Final = 64
-"""Up to this many, one statement commits a whole tick; above, events are copied (HOT_PATH §5 *Two commit shapes*).
+"""Up to how many entries one statement commits a tick; above, events are copied (HOT_PATH §5 *Two commit shapes*).
 
 Ticks with rare rows are committed the second way too, so that ordinary ones do not pay for them.
 """
@@ -38,7 +38,7 @@ class Writer:
         self.connection = OwnConnection(database, SESSION)
 
     async def commit(self, tick: Tick) -> None:
-        """See :meth:`noetl_stream.ports.stores.store.Store.commit`.
+        """Commits a tick. See :meth:`noetl_stream.ports.stores.store.Store.commit`.
 
         Raises:
             ValueError: the tick has no partition to fence it.
@@ -60,7 +60,7 @@ class Writer:
             ) from error
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.stores.store.Store.owned`.
+        """Returns an owner's leases. See :meth:`noetl_stream.ports.stores.store.Store.owned`.
 
         Ends discarded connections first: their transactions could still commit, or lock their rows for ever.
         """

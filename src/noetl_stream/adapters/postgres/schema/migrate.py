@@ -19,19 +19,19 @@ from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
 
 _ADVISORY_LOCK: Final = 0x6E6F65746C
-"""Held while migrating, so that programs migrate one after the other. The number spells "noetl"."""
+"""The lock held while migrating, so that programs migrate one after the other. The number spells "noetl"."""
 
 
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 LAST_STOP: Final = 24
-"""Up to this migration, servers of 0.2 have to be stopped first."""
+"""The last migration before which servers of 0.2 have to be stopped."""
 
 _DROPS: Final = "_drop_"
 
 
 class Migration(msgspec.Struct, frozen=True, gc=False):
-    """A file of ``migrations/``: ``0001_partition.sql`` is number 1, name ``0001_partition``."""
+    """A file of ``migrations/``: ``0001_partition.sql`` is migration 1, named ``0001_partition``."""
 
     number: int
     name: str
@@ -46,7 +46,7 @@ class Migration(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def expands(self) -> bool:
-        """Whether programs that do not know it keep working. Not if its name has ``_drop_``."""
+        """Whether programs that do not know the migration keep working. Not if its name has ``_drop_``."""
         return self.number > LAST_STOP and _DROPS not in self.name
 
 
@@ -60,7 +60,7 @@ class AppliedMigration(msgspec.Struct, frozen=True, gc=False):
 
 @cache
 def known_migrations() -> tuple[Migration, ...]:
-    """All migrations of this version, in order."""
+    """Returns all migrations of this version, in order."""
     names = [file.stem for file in MIGRATIONS.iterdir() if file.suffix == ".sql"]
     return tuple(Migration(int(name.split("_")[0]), name) for name in sorted(names))
 
@@ -71,15 +71,14 @@ def _text(name: str) -> str:
 
 
 def schema_mark() -> str:
-    """Differs whenever :func:`migrate` would change a database differently. Does not read the files."""
+    """Returns a digest that changes with the result of :func:`migrate`. Does not read the files."""
     files = [entry for folder in (MIGRATIONS, GRANTS) for entry in os.scandir(folder)]
     marks = sorted(f"{one.name} {one.stat().st_size} {one.stat().st_ctime_ns}" for one in files)
     return hashlib.sha256("\n".join(marks).encode()).hexdigest()
 
 
 async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) -> list[str]:
-    """Brings the schema to this version and returns the names of the migrations it applied. The roles that exist get
-    their grants.
+    """Migrates the schema to this version and returns the names of the migrations applied. Gives roles their grants.
 
     Args:
         roles: Whether to create the roles first.
@@ -105,7 +104,7 @@ async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) 
 
 
 def pending_migrations(applied: list[AppliedMigration], address: str) -> list[Migration]:
-    """The migrations still to apply.
+    """Returns the migrations still to apply.
 
     Raises:
         NotReady: the schema is newer than this version.
@@ -134,7 +133,7 @@ def require_texts(applied: Iterable[AppliedMigration], address: str) -> None:
 
 def require_schema(applied: list[AppliedMigration], address: str) -> None:
     """Raises :class:`~noetl_stream.errors.NotReady` unless this version's migrations were applied. Later ones may have
-    been, if they take nothing away.
+    been too, unless they drop something.
     """
     known = known_migrations()[-1].number
     pending = pending_migrations([one for one in applied if one.number <= known or _DROPS in one.name], address)
@@ -169,7 +168,7 @@ async def _migrate(connection: Connection, address: str, roles: bool, through: i
 
 
 def record_migration(migration: Migration) -> str:
-    """The statement that marks it as applied."""
+    """Returns the statement that marks a migration as applied."""
     values = f"{migration.number}, '{migration.name}', '{migration.checksum}'"
     return f"insert into noetl.migration (number, name, checksum) values ({values})"  # noqa: S608  of our own files
 

@@ -18,7 +18,7 @@ async def repartition(dsn: str, count: int, last_seq: int) -> int:
     """Moves every execution to its partition of ``count``, in one transaction.
 
     Args:
-        last_seq: The last message of EVENTS. All up to it is folded, and will be removed.
+        last_seq: The last message of EVENTS. All messages up to it are folded, and will be removed.
 
     Returns:
         How many executions the database names.

@@ -35,12 +35,12 @@ revoke all on schema noetl from {role};
 
 @cache
 def grants(role: str) -> str:
-    """The text of ``grants/<role>.sql``."""
+    """Returns the text of ``grants/<role>.sql``."""
     return (GRANTS / f"{role}.sql").read_text(encoding="utf-8")
 
 
 async def create_roles(connection: Connection) -> list[str]:
-    """Creates the roles that do not exist yet; returns their names.
+    """Creates the missing Postgres roles; returns their names.
 
     Raises:
         NotReady: The user may not create roles.
@@ -60,7 +60,7 @@ async def create_roles(connection: Connection) -> list[str]:
 
 
 async def give_grants(connection: Connection) -> None:
-    """Gives each role that exists exactly its grants, unless it has them."""
+    """Gives each existing role exactly its grants, unless it has them."""
     roles = await _existing(connection)
     texts = [_REVOKE.format(role=role) + grants(role) for role in roles]
     checksum = hashlib.sha256("".join(texts).encode()).hexdigest() if texts else ""

@@ -1,4 +1,4 @@
-"""What `noetl-stream setup` finds and makes in a Postgres in addition to the schema: users for servers and gateways."""
+"""Database users for servers and gateways, which `noetl-stream setup` makes in addition to the schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME: Final = "noetl-stream setup"
 
 
 class SetupRights(msgspec.Struct, frozen=True, gc=False):
-    """What the user of an address may do, and what is there already."""
+    """The rights of an address' user, and which roles and users exist."""
 
     name: str
     database: str
@@ -31,7 +31,8 @@ class SetupRights(msgspec.Struct, frozen=True, gc=False):
 
 
 async def setup_rights(dsn: str) -> SetupRights:
-    """
+    """Reads the rights of an address' user.
+
     Raises:
         Unreachable: no answer, or refused.
         NotReady: the server is too old or a standby, or this user may not make the schema.
@@ -51,7 +52,7 @@ async def setup_rights(dsn: str) -> SetupRights:
 
 
 def dsn_of_user(dsn: str, user: str, password: str) -> str:
-    """The address with another user."""
+    """Returns the DSN with another user."""
     parts = urlsplit(dsn)
     hosts = parts.netloc.rpartition("@")[2]
     others = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("user", "password", "passfile")]
@@ -59,7 +60,7 @@ def dsn_of_user(dsn: str, user: str, password: str) -> str:
 
 
 async def may_log_in(dsn: str) -> bool:
-    """Whether the user of an address may. Raises Unreachable if Postgres does not answer."""
+    """Returns whether the user of a DSN may log in. Raises Unreachable if Postgres does not answer."""
     try:
         async with _connected(dsn):
             return True
@@ -68,10 +69,10 @@ async def may_log_in(dsn: str) -> bool:
 
 
 async def make_user(owner_dsn: str, user: str, verifier: str, role: str) -> bool:
-    """Makes a user who is a member of the role, or gives the one there is this password; whether that is allowed.
+    """Makes a user who is a member of the role, or sets an existing one's password; returns whether that is allowed.
 
     Args:
-        verifier: Of the password, as Postgres stores it.
+        verifier: The password's verifier, as Postgres stores it.
     """
     async with _connected(owner_dsn) as connection:
         exists = await connection.fetchval("select 1 from pg_roles where rolname = $1", user)
@@ -86,7 +87,7 @@ async def make_user(owner_dsn: str, user: str, verifier: str, role: str) -> bool
 
 
 async def drop_user(owner_dsn: str, user: str) -> None:
-    """Removes a user who owns nothing."""
+    """Drops a user who owns nothing."""
     async with _connected(owner_dsn) as connection:
         await connection.execute(f"drop role if exists {user}")
 
