@@ -1,4 +1,4 @@
-"""What a worker can do so many times at once, beside the commands that it holds."""
+"""Bounds what a worker's tools do at once, in addition to the slots of its commands."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Protocol, runtime_checkable
 
 Queued = Callable[[], AbstractContextManager[None]]
-"""Entered while something waits."""
+"""A context that is entered while a task waits."""
 
 
 class Capacity:
-    """Up to ``most`` at once; further ones wait in order of arrival.
+    """Up to ``most`` places for tasks; further tasks wait in order of arrival.
 
     Attributes:
-        busy: How many there are.
-        waiting: How many wait.
+        busy: How many places are taken.
+        waiting: How many tasks wait.
     """
 
     def __init__(self, most: int) -> None:
@@ -26,12 +26,12 @@ class Capacity:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next one would wait."""
+        """Whether the next task would wait."""
         return self._slots.locked()
 
     @asynccontextmanager
     async def held(self, queued: Queued) -> AsyncIterator[None]:
-        """One of them, for as long as the context lasts."""
+        """Holds a place for a task during the context; ``queued`` is entered while it waits."""
         if self.is_full:
             self.waiting += 1
             try:
@@ -51,7 +51,7 @@ class Capacity:
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A tool whose tasks wait for one another, though their commands have slots of the worker."""
+    """A tool whose tasks wait for places of their own, though their commands have slots of the worker."""
 
     @property
     def capacity(self) -> Capacity: ...

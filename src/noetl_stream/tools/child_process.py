@@ -1,6 +1,6 @@
-"""Child processes of tools: captures their output, and kills them with all their descendants (LANGUAGE §12).
+"""Captures the output of tools' child processes, and kills them with all their descendants (LANGUAGE §12).
 
-Descendants are found whatever their session or parent. This works on Linux. Elsewhere, those survive that left the
+Descendants are found whatever their session or parent. This works on Linux. Elsewhere, processes survive that left the
 group and whose parent has ended.
 """
 
@@ -17,25 +17,25 @@ import psutil
 
 _READ_BYTES: Final = 64 * 1024
 _PIPE_READS: Final = 17
-"""More than the largest pipe of an ordinary user holds (1 MiB)."""
+"""How many reads drain a pipe: more than the largest pipe of an ordinary user holds (1 MiB)."""
 
 
 Heard = Callable[[bytes], None]
 
 
 def unheard(data: bytes) -> None:
-    """For output that is only captured."""
+    """Ignores output that is only captured."""
 
 
 class TreeKiller:
-    """Kills process trees in batches: one scan of the process table serves all that are requested at the same time."""
+    """Kills process trees in batches: one scan of the process table serves all requests of the same time."""
 
     def __init__(self) -> None:
         self._requested: set[int] = set()
         self._killing: asyncio.Task[None] | None = None
 
     async def kill(self, process_id: int) -> None:
-        """Like :func:`kill_trees`. Completes even if the caller is cancelled."""
+        """Kills process trees like :func:`kill_trees`. Completes even if the caller is cancelled."""
         self._requested.add(process_id)
         if self._killing is None:
             self._killing = asyncio.get_running_loop().create_task(self._kill_requested())
@@ -54,7 +54,7 @@ def kill_trees(process_ids: Collection[int]) -> None:
 
 
 def kill_group(process_id: int) -> None:
-    """Kills what remains of the group of a process."""
+    """Kills the processes left in the group of a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
 
@@ -75,7 +75,7 @@ def _kill_descendants(roots: set[int]) -> None:
 
 
 def _descendants(roots: set[int]) -> set[int]:
-    """The descendants of children of this process, from one scan of the process table."""
+    """Finds the descendants of children of this process, in one scan of the process table."""
     children: dict[int, list[int]] = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -100,7 +100,7 @@ class CapturedOutput:
     Reads and owns ``descriptor``, the read end of a pipe.
 
     Attributes:
-        heard: Gets everything as it comes, also beyond the limit.
+        heard: Called with all output as it comes, also beyond the limit.
     """
 
     def __init__(self, descriptor: int, max_bytes: int, heard: Heard = unheard) -> None:
@@ -114,13 +114,13 @@ class CapturedOutput:
         self._dropped = 0
 
     def drain(self) -> None:
-        """Reads what was written before, even if writing goes on."""
+        """Reads the output written before, even if writing goes on."""
         for _ in range(_PIPE_READS):
             if not self._read():
                 break
 
     def take(self) -> tuple[str, int]:
-        """The text written since the last call, and how many bytes of it were dropped."""
+        """Returns the text written since the last call, and how many bytes of it were dropped."""
         self.drain()
         text, dropped = self._kept.decode("utf-8", errors="replace"), self._dropped
         self._kept.clear()
@@ -128,7 +128,7 @@ class CapturedOutput:
         return text, dropped
 
     def close(self) -> None:
-        """Stops reading, even if the write end is still open."""
+        """Stops reading the output, even if the write end is still open."""
         if not self._pipe.closed:
             self.drain()
             self._loop.remove_reader(self._pipe)

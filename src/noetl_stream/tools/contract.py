@@ -45,7 +45,7 @@ class ToolFailure(Exception):
         helper: Mapping[str, Any] | None = None,
         output: str = "",
     ) -> Self:
-        """The failure with this error."""
+        """Makes a failure of this error kind."""
         error = ErrorInfo(kind, message, retryable=retryable, code=code)
         return cls(error, result=result, helper=helper, output=output)
 
@@ -72,20 +72,20 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 async def describe_name_only(name: str) -> dict[str, Any]:
-    """The description of a credential when there is no credential store."""
+    """Describes a credential by its name, without a credential store."""
     return {"name": name, "version": None, "expires_at": None}
 
 
 Write: TypeAlias = Callable[[LogStream, bytes], None]
-"""Passes on what a task has written, ``stdout`` or ``stderr``: any bytes, wherever lines end."""
+"""Passes on the output of a task, ``stdout`` or ``stderr``: any bytes, wherever lines end."""
 
 
 def unheard(stream: LogStream, data: bytes) -> None:
-    """For :attr:`ToolCall.write` where nobody keeps a log."""
+    """Ignores a task's output, for :attr:`ToolCall.write` without a log."""
 
 
 async def nobodys(name: str) -> bool:
-    """For :attr:`ToolCall.is_operators` where the operator has no credentials."""
+    """Returns ``False``, for :attr:`ToolCall.is_operators` where the operator has no credentials."""
     return False
 
 
@@ -99,7 +99,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     Attributes:
         inputs: The rendered inputs and the verbatim ones, not yet validated.
         knobs: The kind's own keys in the effective ``spec``.
-        timeouts: In seconds. The worker itself enforces ``total``.
+        timeouts: The task's timeouts in seconds. The worker itself enforces ``total``.
         idempotency_key: The same for every redelivery of this attempt (DESIGN §2 promise).
         trust_domain: The same for runs of one playbook, in one version, for one principal. Runs of different domains
             must not meet in a process.
@@ -109,9 +109,9 @@ class ToolCall(msgspec.Struct, frozen=True):
         describe_credential: Resolves a credential name to ``{name, version, expires_at}``, without its value.
         is_operators: Whether the operator configured the credential of that name for this installation, rather than
             somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
-        traceparent: The W3C header of what it calls: HTTP requests send it, processes have it as ``TRACEPARENT``. Empty
-            if the execution belongs to nobody's trace.
-        queued: Says what the task waits for at its worker before it begins, while the context lasts.
+        traceparent: The W3C header for calls: HTTP requests send it, processes have it as ``TRACEPARENT``. Empty if the
+            execution belongs to no trace.
+        queued: A context that tells what the task waits for at its worker before it begins.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
     """
 

@@ -17,11 +17,11 @@ from uuid import UUID
 MAX_DEPTH: Final = 200
 """How deep lists and mappings may nest."""
 MAX_DIGITS: Final = 4_000
-"""Digits of a whole number: Python writes and reads no more than 4,300."""
+"""The most digits of a whole number: Python writes and reads no more than 4,300."""
 _MAX_BITS: Final = (10**MAX_DIGITS - 1).bit_length()
 
 _SHOWN_PATH: Final = 240
-"""Characters of a position; its beginning is enough where values nest deeply."""
+"""The most characters of a position in errors; its beginning is enough where values nest deeply."""
 
 Conversions = Mapping[type, Callable[[Any], Any]]
 _NONE: Final[Conversions] = {}
@@ -34,7 +34,7 @@ _WAYS: Final = {
     "to_list": "to_list()",
     "to_dict": "to_dict()",
 }
-"""By a method that objects of a library have, the call that gives plain values; the first that fits."""
+"""By a method that objects of a library have, the call that converts them to plain values; the first that fits."""
 
 
 class NotJson(Exception):
@@ -50,7 +50,7 @@ class NotJson(Exception):
 
 
 def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> Any:
-    """``value`` as new plain JSON.
+    """Converts ``value`` to new plain JSON.
 
     Args:
         name: The start of the path in errors.

@@ -1,12 +1,12 @@
 """The egress guard: every connection that a task asks for goes through it, whatever its kind.
 
 Addresses are checked, not names: a name is resolved, and the connection is made to a checked address. So it does not
-matter where an address comes from: any notation, a name server (even if it answers differently a moment
-later), a redirect, a list of hosts. Kinds differ only in how their libraries are given the checked address: http gets
-a factory of sockets, postgres and nats get literal addresses.
+matter where an address comes from: any notation, a name server (even if it answers differently a moment later), a
+redirect, a list of hosts. Kinds differ only in how their libraries are given the checked address: http gets a factory
+of sockets, postgres and nats get literal addresses.
 
-Where a proxy makes the connection, the one to the proxy is checked, and as much as can be seen from here of where it
-leads; the rest is for the proxy to refuse.
+Where a proxy makes the connection, the one to the proxy is checked, and its target as far as this machine can see it;
+the rest is for the proxy to refuse.
 
 ``python`` and ``shell`` are programs and are not guarded: an operator gives workers of such pools a network of their
 own, or switches the kinds off.
@@ -31,7 +31,7 @@ AddressInfo = tuple[Any, Any, int, str, Any]
 """An entry of ``getaddrinfo``."""
 
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits (RFC 6052)."""
+"""The IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits (RFC 6052)."""
 
 METADATA: Final[tuple[Network, ...]] = tuple(
     ipaddress.ip_network(network)
@@ -46,18 +46,18 @@ METADATA: Final[tuple[Network, ...]] = tuple(
         "192.0.0.192/32",  # Oracle Cloud
     )
 )
-"""Link-local addresses and those where clouds answer machines with their credentials."""
+"""The link-local addresses, and those where clouds give machines their credentials."""
 
 
 class Reach(Enum):
     """How far a connection may go."""
 
     PUBLIC = "public"
-    """To public addresses: after a redirect from one."""
+    """Public addresses only: after a redirect from one."""
     ALLOWED = "allowed"
-    """Also to what the operator allows tasks."""
+    """Also addresses that the operator allows tasks."""
     OWN = "own"
-    """Also to private networks and this machine: the operator chose the address himself."""
+    """Also private networks and this machine: the operator chose the address himself."""
 
 
 class ForbiddenAddress(OSError):
@@ -78,18 +78,18 @@ class Egress:
         self._names = frozenset(target.where for target in self._rules.allowed if isinstance(target.where, str))
 
     def allowed_name(self, host: str) -> str:
-        """``host`` as the operator's rules name it; empty if they do not."""
+        """Returns ``host`` as the operator's rules name it; empty if they do not."""
         name = host.rstrip(".").lower()
         return name if name in self._names else ""
 
     def check(self, text: str, port: int, *, name: str = "", reach: Reach = Reach.ALLOWED) -> None:
-        """Checks a connection to an address, as the system writes it.
+        """Checks a connection to an address in the system's notation.
 
         Args:
-            name: The host name it was found by, as :meth:`allowed_name` gives it.
+            name: The host name that resolved to the address, as :meth:`allowed_name` gives it.
 
         Raises:
-            ForbiddenAddress: it may not be made.
+            ForbiddenAddress: the connection may not be made.
         """
         address = _effective_address(ipaddress.ip_address(text))
         allowed = self._rules.allowed
@@ -112,8 +112,7 @@ class Egress:
             raise ForbiddenAddress(text, f"is not public; the worker's operator can allow it with {ALLOW_VARIABLE}")
 
     def sockets(self, name: str = "", reach: Reach = Reach.ALLOWED) -> Callable[[AddressInfo], socket.socket]:
-        """A factory of sockets that the client connects to the checked address. Arguments and errors: as of
-        :meth:`check`."""
+        """Returns a factory of sockets to the checked address. Arguments and errors: as of :meth:`check`."""
 
         def socket_for(info: AddressInfo) -> socket.socket:
             family, kind, protocol, _, address = info
@@ -123,12 +122,12 @@ class Egress:
         return socket_for
 
     async def addresses(self, host: str, port: int, reach: Reach = Reach.ALLOWED) -> list[str]:
-        """The addresses of ``host`` that may be connected to, at least one.
+        """Returns the addresses of ``host`` that may be connected to, at least one.
 
         Raises:
-            ForbiddenAddress: none may be.
+            ForbiddenAddress: no address may be.
             OSError: the name does not resolve.
-            ValueError: it is not a valid name.
+            ValueError: ``host`` is not a valid name.
         """
         name = self.allowed_name(host)
         passed: list[str] = []
@@ -144,16 +143,15 @@ class Egress:
         return passed
 
     async def is_inside(self, host: str, port: int) -> bool:
-        """Whether all addresses of ``host``, as this machine sees it, are not public."""
+        """Returns whether no address of ``host``, as this machine sees it, is public."""
         found = await _addresses_seen(host, port)
         return bool(found) and not any(map(is_public, found))
 
     async def check_host(self, host: str, port: int, reach: Reach = Reach.ALLOWED) -> None:
-        """Checks a connection that a proxy will make, as far as this machine sees where it leads: a name that is not
-        known here passes.
+        """Checks a connection that a proxy will make, as far as this machine sees its target: an unknown name passes.
 
         Raises:
-            ForbiddenAddress: it may not be made.
+            ForbiddenAddress: the connection may not be made.
         """
         for address in await _addresses_seen(host, port):
             self.check(address, port, name=self.allowed_name(host), reach=reach)
@@ -162,7 +160,7 @@ class Egress:
         """Checks a connection to the Unix socket ``path``.
 
         Raises:
-            ForbiddenAddress: it may not be made.
+            ForbiddenAddress: the connection may not be made.
         """
         if reach is not Reach.OWN and Path(os.path.normpath(path)).parent not in self._rules.socket_folders:
             reason = f"is a Unix socket; the worker's operator can allow its folder with {ALLOW_VARIABLE}"
@@ -170,12 +168,12 @@ class Egress:
 
 
 async def reach_of(call: ToolCall, auth: object) -> Reach:
-    """How far the connection that ``auth`` describes may go: a credential of the operator's own names its host."""
+    """Returns how far the connection that ``auth`` describes may go: the operator's own credential names its host."""
     return Reach.OWN if isinstance(auth, str) and await call.is_operators(auth) else Reach.ALLOWED
 
 
 def is_public(text: str) -> bool:
-    """Whether the address belongs to the public internet."""
+    """Returns whether the address belongs to the public internet."""
     address = _effective_address(ipaddress.ip_address(text))
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return False
@@ -195,7 +193,7 @@ async def _addresses_seen(host: str, port: int) -> list[str]:
 
 
 def _effective_address(address: Address) -> Address:
-    """The IPv4 address embedded in an IPv6 address, which is where packets go; else the address itself."""
+    """Returns the IPv4 address embedded in an IPv6 address, which is where packets go; else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _TRANSLATED:

@@ -38,7 +38,7 @@ Auth = Annotated[str | dict[str, Any], AfterValidator(named_if_text)]
 
 
 def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """Validates rendered inputs.
+    """Validates the rendered inputs of a task.
 
     Raises:
         ToolFailure: kind ``invalid_input``, or ``credential`` if only names of credentials are invalid. The message
@@ -54,12 +54,12 @@ def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
 
 
 def invalid_input(message: str) -> ToolFailure:
-    """The failure for an invalid input."""
+    """Makes the failure for an invalid input."""
     return ToolFailure.of("invalid_input", message)
 
 
 def own_settings(model: type[Model], kind: str, settings: ToolSettings) -> Model:
-    """What the operator has set for the kind with ``NOETL_TOOL_<KIND>``.
+    """Returns the operator's settings for the kind, from ``NOETL_TOOL_<KIND>``.
 
     Raises:
         UsageError: A setting is unknown or invalid.
@@ -74,12 +74,12 @@ def own_settings(model: type[Model], kind: str, settings: ToolSettings) -> Model
 
 
 def auth_field(default: Any, description: str) -> Any:
-    """The field ``auth`` of an input model, with its synonym ``credential``."""
+    """Makes the field ``auth`` of an input model, with its synonym ``credential``."""
     return Field(default=default, validation_alias=AUTH_ALIASES, description=description)
 
 
 async def credential_of(call: ToolCall, auth: Auth) -> str | dict[str, Any]:
-    """The credential that ``auth`` names, or ``auth`` itself if it is a mapping.
+    """Returns the credential that ``auth`` names, or ``auth`` itself if it is a mapping.
 
     Raises:
         ToolFailure: kind ``credential`` if no credential has that name.
@@ -88,16 +88,16 @@ async def credential_of(call: ToolCall, auth: Auth) -> str | dict[str, Any]:
 
 
 def bad_credential(auth: Auth, reason: str) -> ToolFailure:
-    """The failure for an unusable credential. Never shows its value."""
+    """Makes the failure for an unusable credential. Never shows its value."""
     name = f"credential {auth!r}" if isinstance(auth, str) else "auth"
     return ToolFailure.of("credential", f"{name}: {reason}")
 
 
 def text_entry(auth: Auth, credential: dict[str, Any], key: str) -> str | None:
-    """The text of the entry ``key``; ``None`` if it is missing.
+    """Returns the text of the entry ``key`` of a credential; ``None`` if it is missing.
 
     Raises:
-        ToolFailure: kind ``credential`` if it is not text.
+        ToolFailure: kind ``credential`` if the entry is not text.
     """
     value = credential.get(key)
     if value is None or isinstance(value, str):

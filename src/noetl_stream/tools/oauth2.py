@@ -22,7 +22,7 @@ MAX_RESPONSE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token; ``lives_s`` is its lifetime in seconds, ``None`` if unknown."""
+    """An access token; ``lives_s`` is its lifetime in seconds, ``None`` if unknown."""
 
     value: str = field(repr=False)
     type: str

@@ -34,7 +34,7 @@ class NoopTool:
         return ToolResult(validated(NoopInputs, call.inputs).args or {})
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Releases nothing: the tool holds no resources."""
 
 
 class SecretsInputs(Inputs):
@@ -65,4 +65,4 @@ class SecretsTool:
         return ToolResult(await call.describe_credential(secret_name(call.task, call.inputs)))
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Releases nothing: the tool holds no resources."""

@@ -1,4 +1,4 @@
-"""Places in a tool for tasks that are held up by others of their kind, which ``why``, the log and a metric say."""
+"""Places for tasks of a tool, whose waiting is shown by ``why``, the log and a metric."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Places(Capacity):
 
     @contextlib.asynccontextmanager
     async def held_for(self, call: ToolCall, timeout_s: float | None = None) -> AsyncIterator[None]:
-        """Holds a place for a task. Waiting for one is no failure: it ends with the task's own timeout.
+        """Holds a place for a task. Waiting for one is no failure: the task's own timeout ends it.
 
         Args:
-            timeout_s: Ends the wait earlier, if the author says so.
+            timeout_s: The author's timeout of the wait alone, if any.
 
         Raises:
             ToolFailure: ``timeout`` after ``timeout_s``.

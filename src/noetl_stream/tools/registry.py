@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
-    """The package a kind comes from."""
+    """The package that a kind comes from."""
 
     name: str
     version: str
@@ -45,11 +45,11 @@ class InstalledTools(NamedTuple):
 
 
 class _Unusable(Exception):
-    """Why a tool cannot be used."""
+    """A tool class cannot be used; the message says why."""
 
 
 def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTools:
-    """The tool kinds of this environment. A plugin cannot replace a built-in kind.
+    """Loads the tool kinds of this environment. A plugin cannot replace a built-in kind.
 
     Args:
         points: The entry points to load. Default: those of :data:`GROUP`.
@@ -70,7 +70,7 @@ def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTool
 
 
 def load_tools() -> dict[str, ToolClass]:
-    """The usable tool classes by kind. Logs a warning for each unusable one."""
+    """Returns the usable tool classes by kind. Logs a warning for each unusable one."""
     installed = installed_tools()
     for problem in installed.problems:
         log.warning("%s", problem)
@@ -78,13 +78,13 @@ def load_tools() -> dict[str, ToolClass]:
 
 
 class KindOff:
-    """Stands for a tool that the operator has switched off."""
+    """Replaces a tool that the operator has switched off."""
 
     def __init__(self, spec: KindSpec) -> None:
         self.spec = spec
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Refuses the task.
+        """Refuses the task, since its kind is off.
 
         Raises:
             ToolFailure: ``not_allowed``.
@@ -93,11 +93,11 @@ class KindOff:
         raise ToolFailure.of("not_allowed", message)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Releases nothing: the tool holds no resources."""
 
 
 def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict[str, Tool]:
-    """One tool of each class. A class method ``configured``, if present, receives the operator's settings.
+    """Makes one tool of each class. A class method ``configured``, if present, receives the operator's settings.
 
     Raises:
         UsageError: A kind to be switched off or set does not exist, or a kind refuses its own settings.
@@ -123,7 +123,7 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
 
 
 def kinds_of(tools: Mapping[str, ToolClass], off: Collection[str] = ()) -> Kinds:
-    """The specs of these tools, for the playbook checker, which warns of those that are ``off``."""
+    """Returns the specs of these tools, for the playbook checker, which warns of those that are ``off``."""
     return {kind: replace(tool.spec, off=True) if kind in off else tool.spec for kind, tool in tools.items()}
 
 
@@ -153,7 +153,7 @@ def _unusable_reason(kind: str, tool: Any) -> str | None:
 
 
 def _with_sources(points: Iterable[EntryPoint]) -> Iterator[tuple[Source, EntryPoint]]:
-    """The points with their packages, whose metadata is read once: it takes longer than all else here."""
+    """Yields the entry points with their packages, whose metadata is read once, since that takes long."""
     known: dict[Distribution | None, Source] = {}
     for point in points:
         if point.dist not in known:

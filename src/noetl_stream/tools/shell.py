@@ -29,15 +29,15 @@ MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
 TRACE_VARIABLE: Final = "TRACEPARENT"
 _SIGNAL_EXIT_CODE: Final = 128
-"""Added to the number of the signal that ended a command, as shells do."""
+"""The number added to that of the signal which ended a command, as in shells."""
 _SHOWN_CHARACTERS: Final = 200
 _MAX_ERRNO_BYTES: Final = 10
 _ADDRESS_BYTES: Final = 8
 _MOST_BYTES: Final = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
-"""What a program may have of words and environment; Linux takes no more whatever the size of the stack."""
+"""The most bytes of a program's words and environment; Linux takes no more whatever the size of the stack."""
 _LONGEST_WORD: Final = 32 * os.sysconf("SC_PAGESIZE") - 1 if sys.platform == "linux" else _MOST_BYTES
 _TEMPORARY_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
-"""The system is out of processes, memory, descriptors or disk space, for now."""
+"""The errors of a system that is out of processes, memory, descriptors or disk space, for now."""
 
 Word = str | int | float
 
@@ -81,7 +81,7 @@ class ShellTool:
     """Runs each command in a confined child process, in its own process group.
 
     Args:
-        settings: What commands may use. Default: that of :class:`ChildSettings`.
+        settings: The settings of commands. Default: those of :class:`ChildSettings`.
         answer_s: See :class:`Launcher`.
     """
 
@@ -93,7 +93,7 @@ class ShellTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> ShellTool:
-        """The tool with the operator's settings."""
+        """Makes the tool with the operator's settings."""
         return cls(settings.children)
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -121,16 +121,16 @@ class ShellTool:
         return ToolResult(result)
 
     async def close(self) -> None:
-        """Kills the commands that still run."""
+        """Kills the running commands."""
         await self._launcher.close()
 
     async def _run(
         self, program: ExternalProgram, text: str | None, max_output_bytes: int, write: Write
     ) -> dict[str, Any]:
-        """Runs the program. Cancelling kills it and everything it started.
+        """Runs the program of a command. Cancelling kills it and everything it started.
 
         Raises:
-            OSError: It could not be executed.
+            OSError: The program could not be executed.
         """
         with (
             _standard_input(text) as stdin,
@@ -157,7 +157,7 @@ class ShellTool:
 
 
 def _program(inputs: ShellInputs, call: ToolCall) -> ExternalProgram:
-    """The program to execute.
+    """Returns the program of a command.
 
     Raises:
         ToolFailure: ``invalid_input``.
@@ -182,7 +182,7 @@ def _program(inputs: ShellInputs, call: ToolCall) -> ExternalProgram:
 
 @contextlib.contextmanager
 def _standard_input(text: str | None) -> Iterator[int]:
-    """A descriptor to read ``text`` from. A file, since writing to a pipe would block if the command does not read."""
+    """Returns a descriptor to read ``text`` from. A file, since writing to a pipe would block if nobody reads it."""
     if text is None:
         with Path(os.devnull).open("rb") as nothing:
             yield nothing.fileno()
@@ -194,7 +194,7 @@ def _standard_input(text: str | None) -> Iterator[int]:
 
 
 class _Pipe:
-    """A pipe for one output of the command. We close our writing end once the command has its own."""
+    """A pipe for one output of the command. The writing end is closed here once the command has its own."""
 
     def __init__(self, max_bytes: int, *heard: Heard) -> None:
         reading_end, writing_end = os.pipe()
@@ -207,13 +207,13 @@ class _Pipe:
 
 
 def _size(program: ExternalProgram) -> int:
-    """What the kernel counts: the words and variables, each with its end and its address."""
+    """Returns the size that the kernel counts: words and variables, each with its end and its address."""
     variables = sum(len(name) + len(value) + 2 + _ADDRESS_BYTES for name, value in program.environment.items())
     return sum(len(word) + 1 + _ADDRESS_BYTES for word in program.words) + variables
 
 
 def _longest(program: ExternalProgram) -> int:
-    """The length of the longest word or variable."""
+    """Returns the length of the longest word or variable."""
     variables = (len(name) + 1 + len(value) for name, value in program.environment.items())
     return max(*map(len, program.words), *variables)
 

@@ -1,4 +1,4 @@
-"""Shared by the SQL kinds: statements, parameters, row limits, and the result (LANGUAGE §12)."""
+"""Code shared by the SQL kinds: statements, parameters, row limits, and the result (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
 MAX_ROWS: Final = 100_000
 _TEMPLATE: Final = re.compile(r"\{[{%#]")
 MAX_COMPARED_CHARS: Final = 16_384
-"""Characters of SQL that `check` compares with the task's params."""
+"""The most characters of SQL that `check` compares with the task's params."""
 
 INLINE_CHARS: Final = 16_384
-"""Characters of SQL that are read on the event loop; more take long, and are read in a thread."""
+"""The most characters of SQL that are read on the event loop; more take long, and are read in a thread."""
 
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
-"""The names of the input with the statements."""
+"""The names of the inputs with statements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SqlInputs(Inputs):
 
     @property
     def texts(self) -> list[str]:
-        """The texts, in order."""
+        """Returns the texts with statements, in order."""
         return [self.command] if isinstance(self.command, str) else self.command
 
 
@@ -106,10 +106,10 @@ def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]
 
 
 def params_error(inputs: Mapping[str, Any], named: Callable[[str], Sequence[tuple[str, Iterable[str]]]]) -> str | None:
-    """What :func:`check_params` would refuse, as far as it is known before the inputs are rendered.
+    """Returns the refusal of :func:`check_params`, as far as it is known before the inputs are rendered.
 
     Args:
-        inputs: By field, with their templates as written.
+        inputs: The inputs by field, with their templates as written.
         named: The statements of a text, each with the parameters that it uses; ``ValueError`` if it does not parse.
     """
     command, params = inputs.get("command"), inputs.get("params")
@@ -127,7 +127,7 @@ def params_error(inputs: Mapping[str, Any], named: Callable[[str], Sequence[tupl
 
 
 def value_of(params: Params, name: str) -> Any:
-    """The value of a parameter, after :func:`check_params`."""
+    """Returns the value of a parameter, after :func:`check_params`."""
     return params[int(name) - 1] if isinstance(params, list) else (params or {})[name]
 
 
@@ -138,7 +138,7 @@ def _given(params: Params) -> list[str]:
 
 
 def _foreign_placeholder(name: str, texts: Iterable[str]) -> str:
-    """Where the parameter appears in another driver's style, for the message; empty if nowhere."""
+    """Returns where a statement writes the parameter in another driver's style, for the message; empty if nowhere."""
     named = (f"%({name})s", f":{name}", f"@{name}")
     for number, text in enumerate(texts, start=1):
         for written in ("%s", "?") if name.isdecimal() else named:
@@ -176,7 +176,7 @@ class Returned:
 
 
 def parsed_json(text: str) -> Any:
-    """The value of a JSON column. A number whose digits a double cannot keep is a ``Decimal``, so that it is refused.
+    """Parses a JSON column. A number whose digits a double cannot keep is a ``Decimal``, so that it is refused.
 
     Raises:
         ValueError: The text is not JSON.
@@ -196,7 +196,7 @@ def _exact(literal: str) -> float | Decimal:
 
 
 _DOUBLE_KEEPS_CHARS: Final = 16
-"""Characters of a number with a point, and so at most 15 digits, that a double always keeps."""
+"""The characters of a number with a point, and so at most 15 digits, that a double always keeps."""
 _json: Final = msgspec.json.Decoder(float_hook=_exact)
 
 
@@ -213,7 +213,7 @@ def check_columns(columns: Sequence[str], number: int) -> None:
 
 
 def too_many_rows(number: int, max_rows: int) -> ToolFailure:
-    """The failure for more than ``max_rows`` rows."""
+    """Makes the failure for more than ``max_rows`` rows."""
     message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT, or raise max_rows"
     return ToolFailure.of("result_too_large", message)
 
@@ -221,7 +221,7 @@ def too_many_rows(number: int, max_rows: int) -> ToolFailure:
 def result_of(
     returned: Returned | None, runs: Iterable[StatementRun], also: Conversions = CONVERSIONS
 ) -> dict[str, Any]:
-    """The result of a SQL task.
+    """Builds the result of a SQL task.
 
     Args:
         returned: The rows of the last statement that returned any. If ``None``, ``row_count`` is how many rows the last

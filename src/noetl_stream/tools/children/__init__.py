@@ -1,1 +1,1 @@
-"""Child processes of tools: a zygote forks them, confined (docs/explanation/worker.md *Isolation*)."""
+"""Child processes of tools, forked by a zygote and confined (docs/explanation/worker.md *Isolation*)."""

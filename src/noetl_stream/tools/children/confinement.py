@@ -1,4 +1,4 @@
-"""What a child process gives up before it runs code of a playbook (docs/explanation/worker.md *Isolation*).
+"""Confines a child process before it runs code of a playbook (docs/explanation/worker.md *Isolation*).
 
 Each part that a platform lacks is left out; :mod:`measures` says which ones hold here.
 """
@@ -26,7 +26,7 @@ from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls
 
 CHILD_USERS_FROM: Final = 60_706
 CHILD_USERS: Final = 478
-"""Numbers of users that no distribution assigns, and that exist in a container's user namespace too."""
+"""User ids for children: no distribution assigns them, and a container's user namespace has them too."""
 
 _SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/proc", "/sys")
 _SYSTEM_FILES: Final = (
@@ -34,27 +34,27 @@ _SYSTEM_FILES: Final = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias", "magic", "mime.types", "nsswitch.conf"),
     *("os-release", "passwd", "pki", "protocols", "resolv.conf", "services", "ssl", "terminfo", "timezone"),
 )
-"""In ``/etc``, where other files may be readable for this user alone."""
+"""The readable files in ``/etc``, where other files may be for this user alone."""
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # semaphores of multiprocessing; their names are random
 
 
 class ChildHome(NamedTuple):
-    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user it belongs to."""
+    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user that it belongs to."""
 
     path: str
     user: int | None
 
 
 def user_of(slot: int, settings: ChildSettings) -> int | None:
-    """The number of the user of the child in ``slot``; ``None`` if it has the worker's."""
+    """Returns the user id of the child in ``slot``; ``None`` if it is the worker's."""
     if settings.user == "worker" or os.geteuid() != 0:
         return None
     return CHILD_USERS_FROM + slot % CHILD_USERS
 
 
 def make_home(home: ChildHome) -> None:
-    """Makes the folder, for this child alone."""
+    """Makes the folder of a child, which no other user can read."""
     os.mkdir(home.path, 0o700)  # noqa: PTH102  # this runs in a freshly forked process
     if home.user is not None:
         os.chown(home.path, home.user, home.user)
@@ -64,7 +64,7 @@ def confine(settings: ChildSettings, home: ChildHome) -> None:
     """Confines this process, which has one thread, for good.
 
     Raises:
-        OSError: The system refuses a part of it that it offers.
+        OSError: The system refuses a part of the confinement that it offers.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_DATA, settings.memory_bytes)
@@ -84,14 +84,14 @@ def confine(settings: ChildSettings, home: ChildHome) -> None:
 
 
 def _become(user: int) -> None:
-    """For good: root loses its other users, groups and capabilities by this."""
+    """Changes the user for good: root loses its other users, groups and capabilities by this."""
     os.setgroups([])
     os.setgid(user)
     os.setuid(user)
 
 
 def limit_cpu_time(seconds: int) -> None:
-    """Ends this process with ``SIGXCPU`` when it has used this much more; a second later it is killed."""
+    """Limits the further CPU time of this process: it ends with ``SIGXCPU``, and is killed a second later."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     end_s = int(used.ru_utime + used.ru_stime) + 1 + seconds
     _limit(resource.RLIMIT_CPU, end_s, end_s + 1)
@@ -118,7 +118,7 @@ def _grants(settings: ChildSettings, home: ChildHome) -> Iterator[Grant]:
 
 
 def import_folders() -> list[str]:
-    """Where the interpreter and the modules of this process are, those of editable installations too."""
+    """Returns the folders of the interpreter and the modules of this process, also of editable installations."""
     finders = [module for name, module in sys.modules.items() if name.startswith("__editable__")]  # of setuptools
     mapped = [place for finder in finders for place in getattr(finder, "MAPPING", {}).values()]
     modules = [f"{place}.py" for place in mapped]  # a place is a package, or a module without its ending
@@ -126,7 +126,7 @@ def import_folders() -> list[str]:
 
 
 def closed_to(user: int) -> str | None:
-    """The first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python."""
+    """Returns the first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python."""
     child = os.fork()
     if child == 0:
         unreachable = 0

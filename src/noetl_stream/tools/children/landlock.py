@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from noetl_stream.tools.children.linux import LIBC, checked
 
 SIGNALS_VERSION: Final = 6
-"""The first version that confines signals and abstract Unix sockets."""
+"""The first Landlock version that confines signals and abstract Unix sockets."""
 
 _CREATE, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
@@ -30,13 +30,13 @@ _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVI
 
 READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
 WRITE: Final = _FIRST_VERSION | _REFER | _TRUNCATE | _IOCTL_DEVICE
-"""Everything, reading included."""
+"""All rights to files, reading included."""
 WRITE_UNLISTED: Final = WRITE & ~_READ_DIR
-"""Everything but listing the folder, so that only those who know a name can use it."""
+"""All rights to files but listing the folder, so that only processes that know a name can use it."""
 
 
 class Grant(NamedTuple):
-    """What is allowed beneath a path."""
+    """A path, and the rights to the files beneath it."""
 
     path: str
     rights: int
@@ -52,7 +52,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """The version that the kernel offers; 0 without Landlock."""
+    """Returns the Landlock version of the kernel; 0 without Landlock."""
     if LIBC is None:
         return 0
     try:
@@ -64,7 +64,7 @@ def landlock_version() -> int:
 def restrict_self(grants: Iterable[Grant], version: int) -> None:
     """Limits this thread and its future children to ``grants``. A path that does not exist grants nothing.
 
-    New privileges must be refused before.
+    Call :func:`~.linux.refuse_new_privileges` before.
 
     Raises:
         OSError: The kernel refuses it.
@@ -75,7 +75,7 @@ def restrict_self(grants: Iterable[Grant], version: int) -> None:
 
 
 def stay_apart(version: int) -> None:
-    """From now on this thread and its future children send no signals to other processes, from version 6 on."""
+    """Forbids this thread and its future children to signal other processes, from version 6 on."""
     if version >= SIGNALS_VERSION:
         _restrict(_Ruleset(0, 0, _SCOPE_SIGNAL), ())
 

@@ -58,7 +58,7 @@ ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
 _READ_BYTES: Final = 64 * 1024
 _TRIES: Final = 2
-"""How many zygotes, one after the other, get an order that had not begun."""
+"""How many zygotes, one after the other, get an order that none has begun."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
@@ -81,7 +81,7 @@ class _Slots:
         return heapq.heappop(self._vacated) if self._vacated else next(self._next)
 
     def give_back(self, slot: int) -> None:
-        """Call it when no process is left that may have the slot's user."""
+        """Returns a slot, once no process is left that may have its user."""
         heapq.heappush(self._vacated, slot)
 
 
@@ -89,15 +89,15 @@ _slots: Final = _Slots()
 
 
 class Launcher:
-    """Starts children of one tool.
+    """Starts the child processes of one tool.
 
     Args:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
-        silent_s: After this long without a sign of life from this process, children are killed: if it is frozen, their
-            commands belong to other workers by then.
-        answer_s: After this long without a sign of life from a zygote that must answer, it is replaced.
+        silent_s: How long this process may be silent before children are killed: if it is frozen, their commands belong
+            to other workers by then.
+        answer_s: How long a zygote that must answer may be silent before it is replaced.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class Launcher:
         self._ending: set[asyncio.Task[Any]] = set()
 
     def check(self) -> None:
-        """Undoes what others have changed of this process.
+        """Restores limits of this process that others have changed.
 
         Raises:
-            WorkerUnfit: That is impossible.
+            WorkerUnfit: They cannot be restored.
         """
         try:
             self._limits.restore()
@@ -129,10 +129,10 @@ class Launcher:
             raise WorkerUnfit(f"somebody has lowered the limits of this worker: {lowered}", for_good=True) from None
 
     async def start(self, descriptors: Sequence[int], program: ExternalProgram | None = None) -> ChildProcess:
-        """Starts a child, confined, in its own session and folder. See :class:`StartChild` for the descriptors.
+        """Starts a confined child in its own session and folder. See :class:`StartChild` for the descriptors.
 
         Raises:
-            WorkerUnfit: It could not be started.
+            WorkerUnfit: The child could not be started.
         """
         self.check()
         for _ in range(_TRIES):
@@ -159,7 +159,7 @@ class Launcher:
         return self._zygote
 
     async def close(self) -> None:
-        """Ends the zygote, and with it every child. Nothing may be started at the same time."""
+        """Ends the zygote, and with it every child. No child may be started at the same time."""
         while self._ending:
             await asyncio.wait(self._ending)
         if self._zygote is not None:
@@ -178,10 +178,10 @@ class ZygoteEnded(Exception):
 
 
 class ChildProcess:
-    """A child. Its process id stays taken until :meth:`end`.
+    """A child process. Its process id stays taken until :meth:`end`.
 
     Attributes:
-        started: Raises ``OSError`` or :class:`ZygoteEnded` if it could not be.
+        started: Ends when the child has started, or with ``OSError`` or :class:`ZygoteEnded`.
         exit_code: Negative for a signal, as in :mod:`subprocess`.
     """
 
@@ -197,7 +197,7 @@ class ChildProcess:
         self._children: ChildrenList | None = None
 
     def kill(self, *, alone: bool = False) -> None:
-        """Kills it and everything it started. ``alone``: it is known that nothing of that lives."""
+        """Kills the child and everything it started. ``alone``: it is known to have started no living process."""
         if not self._zygote.holds(self):
             return
         if not self.exit_code.done():
@@ -209,7 +209,7 @@ class ChildProcess:
         kill_group(self.process_id)
 
     async def end(self) -> int:
-        """Waits until it has ended, releases its process id and removes its folder."""
+        """Waits until the child has ended, releases its process id and removes its folder."""
         exit_code = await asyncio.shield(self.exit_code)
         if self._children is not None:
             self._children.close()
@@ -224,7 +224,7 @@ class ChildProcess:
 
 
 class _Zygote:
-    """The launcher's end of one zygote."""
+    """The launcher's connection to one zygote."""
 
     def __init__(self, setup: Setup, environment: Mapping[str, str], answer_s: float) -> None:
         felt, pulse = os.pipe()
@@ -245,7 +245,7 @@ class _Zygote:
         self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
         self._answer_s = answer_s
         self._owed = 1
-        """How many answers it owes: at first, that it works."""
+        """How many answers the zygote owes: the first is that it works."""
         self._silence = loop.call_later(START_S, self._process.kill)
         self._children: dict[int, ChildProcess] = {}
         self._numbers = count(1)
@@ -260,7 +260,7 @@ class _Zygote:
         threading.Thread(target=_beat, args=beat, name="pulse", daemon=True).start()
 
     def start(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
-        """Orders a child. The descriptors may be closed afterwards."""
+        """Orders the zygote to start a child. The descriptors may be closed afterwards."""
         number = next(self._numbers)
         slot = _slots.take()
         self._taken_slots.add(slot)
@@ -270,7 +270,7 @@ class _Zygote:
         return child
 
     def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:
-        """Gives an order. If no sign of life follows in time, the zygote is killed: it is replaced then."""
+        """Sends the zygote an order. If no sign of life follows in time, it is killed, and replaced then."""
         self._send(encoded(order), descriptors)
         if not self._owed and not self.has_ended:
             self._watch()
@@ -280,16 +280,16 @@ class _Zygote:
         self._silence = asyncio.get_running_loop().call_later(self._answer_s, self._process.kill)
 
     def holds(self, child: ChildProcess) -> bool:
-        """Whether the process id of the child is still its own."""
+        """Returns whether the process id of the child is still its own."""
         return child.number in self._children and child.process_id > 0
 
     def release(self, child: ChildProcess) -> None:
-        """Gives the number and process id of an ended child back; its slot, when nothing that it started is left."""
+        """Releases the number and process id of an ended child, and its slot once none of its processes is left."""
         if self._children.pop(child.number, None) is not None:
             self._send(encoded(ReleaseChild(child.number, child.slot)))
 
     async def close(self) -> None:
-        """Ends it and waits until it has."""
+        """Ends the zygote and waits until it has ended."""
         if not self.has_ended:
             self.expect_answer(Ping())
             self._channel.shutdown(socket.SHUT_WR)
@@ -301,7 +301,7 @@ class _Zygote:
             self._write()
 
     def _write(self) -> None:
-        """Writes what the socket takes now, and the rest when it takes more."""
+        """Writes as much as the socket takes now, and the rest when it takes more."""
         loop = asyncio.get_running_loop()
         while self._unsent:
             message, descriptors = self._unsent[0]

@@ -1,4 +1,4 @@
-"""System calls of Linux that the standard library does not offer. Elsewhere they do nothing and hold nothing."""
+"""System calls of Linux that the standard library does not offer. Elsewhere they do nothing."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def adopt_orphans() -> None:
 def hide_process() -> None:
     """Closes this process's memory, environment and descriptors in ``/proc`` to other processes without privileges.
 
-    It also ends core dumps, and debuggers and profilers of the same user can no longer attach.
+    It also prevents core dumps, and debuggers and profilers of the same user can no longer attach.
     """
     _prctl(_SET_DUMPABLE, 0)
 
 
 def refuse_new_privileges() -> None:
-    """Programs that this process executes gain no privileges: setuid bits and file capabilities have no effect."""
+    """Forbids programs that this process executes to gain privileges, as by setuid bits and file capabilities."""
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def die_with_parent() -> None:
-    """This process is killed when its parent ends. To be called after the user is set, which would undo it."""
+    """Has this process killed when its parent ends. Call it after the user is set, which would undo it."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def drop_capabilities() -> None:
-    """Gives up what root may do to files and processes of others, for good once new privileges are refused."""
+    """Drops root's rights to files and processes of others, for good once new privileges are refused."""
     if LIBC is not None:
         header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
         checked(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
@@ -54,7 +54,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def checked(result: int) -> None:
-    """Raises the ``OSError`` of a call that has failed."""
+    """Raises the ``OSError`` of a failed system call."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

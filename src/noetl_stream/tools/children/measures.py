@@ -1,4 +1,4 @@
-"""What confines child processes on this machine, for operators."""
+"""The confinement of child processes on this machine, for operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REUSE: Final = {
 
 
 class Measure(NamedTuple):
-    """A part of the confinement. ``note``: its extent, or why it does not hold here."""
+    """A part of the confinement. ``note``: its extent, or why it does not hold on this machine."""
 
     name: str
     holds: bool
@@ -30,7 +30,7 @@ class Measure(NamedTuple):
 
 
 def measures(settings: ChildSettings) -> list[Measure]:
-    """What holds for child processes of a worker that runs as this user on this system."""
+    """Returns the parts of the confinement for children of a worker that runs as this user on this system."""
     version = landlock_version()
     is_linux = sys.platform == "linux"
     landlock = f"Landlock {version}" if version else "the kernel offers no Landlock" if is_linux else "only Linux"
@@ -62,7 +62,7 @@ def measures(settings: ChildSettings) -> list[Measure]:
 
 
 def log_isolation(settings: ChildSettings) -> None:
-    """Logs what does not hold here, in one line."""
+    """Logs the parts of the confinement that do not hold here, in one line."""
     missing = "; ".join(f"{one.name}: {one.note}" for one in measures(settings) if not one.holds)
     if missing:
         log.warning("child processes of python and shell tasks are not isolated here by %s", missing)

@@ -1,7 +1,7 @@
 """Messages between a launcher and its zygote: MessagePack behind a big-endian length of four bytes.
 
 Neither side ever drops the rest of a message that it has begun to write: the launcher keeps what the socket does not
-take, without waiting, and the zygote waits. Neither waits for the rest of a message that it reads.
+take, without waiting, and the zygote waits. Neither blocks on the rest of a message that it reads.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from noetl_stream.settings.children import ChildSettings
 
 HEADER_BYTES: Final = 4
 ZYGOTE_DIED: Final = -9
-"""The exit code of children whose zygote ended: they are killed with it."""
+"""The exit code of children whose zygote ended, with which they are killed."""
 
 SILENT_S: Final = 20.0
 """How long children outlive the last pulse of their worker: as long as its own work goes on without NATS."""
 
 PULSES: Final = 4
-"""How many pulses there are in that time."""
+"""How many pulses a worker sends in :data:`SILENT_S`."""
 
 START_S: Final = 120.0
 """How long a zygote may take to import what children need, on a busy machine."""
 
 ANSWER_S: Final = 20.0
-"""How long it may be silent afterwards while an answer is awaited; it is replaced then. Every answer takes
-milliseconds."""
+"""How long a zygote may be silent later while an answer is awaited; it is then replaced. Answers take milliseconds."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message: what holds for all children. It comes with the pipe of the worker's pulse.
+    """The first message to a zygote: what holds for all children. The pipe of the worker's pulse comes with it.
 
     ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; its ``prepare()`` is
     called before, in the zygote. ``preload`` are modules that the zygote imports for them. Children are killed
@@ -54,7 +53,7 @@ class ExternalProgram(msgspec.Struct, frozen=True):
 
 
 class StartChild(msgspec.Struct, frozen=True, tag=True):
-    """Start child ``number`` with ``home`` as its folder.
+    """Orders a child with this ``number`` and ``home`` as its folder.
 
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
     error if it cannot be executed. Without one, they are the channel that the child serves, and its output.
@@ -67,22 +66,22 @@ class StartChild(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReleaseChild(msgspec.Struct, frozen=True, tag=True):
-    """Forget child ``number``, which has ended. Until then its process id stays taken."""
+    """Orders the release of an ended child. Until then its process id stays taken."""
 
     number: int
     slot: int
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Answer it with :class:`Pong`."""
+    """Asks the zygote for a :class:`Pong`."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
-    """The zygote works: its first message, after its imports, and the answer to :class:`Ping`."""
+    """Says that the zygote works: its first message, after its imports, and the answer to :class:`Ping`."""
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """``error`` is the number of the system error if there is no such process."""
+    """Says that a child was started; ``error`` is the number of the system error if it was not."""
 
     number: int
     process_id: int = 0
@@ -90,14 +89,14 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
+    """Says that a child has ended; ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
 
     number: int
     exit_code: int
 
 
 class Vacated(msgspec.Struct, frozen=True, tag=True):
-    """No process is left of the released children that had these slots."""
+    """Says that no process is left of the released children that had these slots."""
 
     slots: list[int]
 
@@ -107,17 +106,17 @@ Event = Started | Ended | Vacated | Pong
 
 
 def encoded(message: Order | Event) -> bytes:
-    """The message with its length."""
+    """Encodes a message, with its length."""
     return framed(msgspec.msgpack.encode(message))
 
 
 def framed(body: bytes) -> bytes:
-    """The body of a message with its length."""
+    """Adds its length to the body of a message."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def take_frames(received: bytearray) -> Iterator[bytes]:
-    """Takes the complete messages out of what was received; the rest stays."""
+    """Removes and yields the complete messages of the received bytes; the rest stays."""
     while len(received) >= HEADER_BYTES:
         end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
         if len(received) < end:

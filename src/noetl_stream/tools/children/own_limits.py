@@ -1,4 +1,4 @@
-"""The limits of a process that serves others, which code of its user may try to change (``prlimit(2)``)."""
+"""Keeps the limits of a process that serves others, which code of its user may try to change (``prlimit(2)``)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ _KINDS: Final = {
     name: getattr(resource, name)
     for name in (f"RLIMIT_{kind}" for kind in ("AS", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK"))
 }
-"""Without which a process could not serve others."""
+"""The resource limits without which a process could not serve others."""
 
 
 class LimitsLowered(Exception):
-    """Somebody has lowered hard limits of this process, which it cannot undo. The text names them."""
+    """Some process has lowered hard limits of this one, which it cannot undo. The text names them."""
 
 
 class OwnLimits:
-    """The limits that this process has now, which are to stay."""
+    """The present limits of this process, which are to stay."""
 
     def __init__(self) -> None:
         self._kept = {name: resource.getrlimit(kind) for name, kind in _KINDS.items()}
 
     def restore(self) -> None:
-        """Undoes changes of soft limits by others.
+        """Undoes changes of soft limits by other processes.
 
         Raises:
             LimitsLowered: Hard limits were lowered.

@@ -1,4 +1,4 @@
-"""Who started whom."""
+"""Finds the children of processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _READ_BYTES: Final = 64 * 1024
 class ChildrenList:
     """The children of one process, whichever of its threads started them, for callers that look often.
 
-    The kernel lists them by thread, in files that cost little to read again but much to open. So they stay open, until
-    the number of threads changes or one of the threads has ended.
+    The kernel lists children by thread, in files that cost little to read again but much to open. So these stay open,
+    until the number of threads changes or one of the threads has ended.
     """
 
     def __init__(self, process_id: int) -> None:
@@ -25,7 +25,7 @@ class ChildrenList:
         self._files: list[int] = []
 
     def read(self) -> list[int]:
-        """The process ids; none if the process has ended."""
+        """Returns the process ids of the children; none if the process has ended."""
         if not _KERNEL_LISTS_CHILDREN:
             return _listed_by_psutil(self._process_id)
         with contextlib.suppress(OSError):
@@ -35,7 +35,7 @@ class ChildrenList:
         return []
 
     def close(self) -> None:
-        """Closes the files."""
+        """Closes the files of the list."""
         for file in self._descriptors():
             os.close(file)
         self._folder, self._files = None, []
@@ -62,9 +62,9 @@ class ChildrenList:
 
 
 def kill_adopted(children: ChildrenList, own: Collection[int] = ()) -> bool:
-    """Kills and reaps the children of this process except its own: orphans that it adopted. Whether none is left.
+    """Kills and reaps the children of this process but its own: orphans that it adopted. Returns whether none is left.
 
-    If some are, a signal tells when the next of them can be reaped.
+    If some are left, a signal tells when the next can be reaped.
     """
     while adopted := [process_id for process_id in children.read() if process_id not in own]:
         if not sum(map(_killed_and_reaped, adopted)):

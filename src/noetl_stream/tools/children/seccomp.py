@@ -1,7 +1,7 @@
-"""A filter of system calls (``seccomp(2)``), for good, of this process and of what it starts.
+"""Filters the system calls of this process and of those it starts (``seccomp(2)``), for good.
 
-It refuses what the other parts of the confinement leave open: changing limits, priority or processors of other
-processes of the same user, such as the worker.
+The filter refuses calls that the other parts of the confinement leave open: changing limits, priority or processors of
+other processes of the same user, such as the worker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 from noetl_stream.tools.children.linux import LIBC, checked
 
 Arguments = Mapping[int, int]
-"""Values of arguments of a call, by their position from 0."""
+"""Values of arguments of a system call, by their position from 0."""
 
 
 class RefusedCall(NamedTuple):
-    """A call that fails with ``EPERM``, unless its arguments are as in one of ``unless``."""
+    """A system call that fails with ``EPERM``, unless its arguments are as in one of ``unless``."""
 
     name: str
     numbers: Mapping[str, int]
@@ -41,7 +41,7 @@ REFUSED: Final = (
 
 _AUDIT_ARCHITECTURES: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _X32_CALLS: Final = 0x4000_0000
-"""From this number on, calls of ``x86_64`` are those of its second, 32-bit interface."""
+"""The number from which calls of ``x86_64`` are those of its second, 32-bit interface."""
 
 _SET_SECCOMP, _MODE_FILTER = 22, 2
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -56,7 +56,7 @@ class _Program(ctypes.Structure):
 
 
 def filters_calls() -> bool:
-    """Whether this kernel filters the calls of programs for this machine."""
+    """Returns whether this kernel filters the system calls of programs for this machine."""
     if LIBC is None or os.uname().machine not in _AUDIT_ARCHITECTURES:
         return False
     LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), None, 0, 0)  # fails with EFAULT where it has filters
@@ -64,7 +64,7 @@ def filters_calls() -> bool:
 
 
 def refuse_calls() -> None:
-    """Refuses the calls of :data:`REFUSED`, and all of other architectures. New privileges must be refused before.
+    """Refuses the system calls of :data:`REFUSED`, and all of other architectures; refuse new privileges before.
 
     Raises:
         OSError: The kernel refuses it.
@@ -92,7 +92,7 @@ def _filter(machine: str) -> bytes:
 
 
 def _allowed_with(arguments: Arguments) -> list[bytes]:
-    """Allows the call if it has these arguments; else goes on behind."""
+    """Builds instructions that allow a call with these arguments, and go on behind for others."""
     words = [
         (_ARGUMENTS_AT + 8 * position + at, value >> (8 * at) & _WORD)
         for position, value in arguments.items()

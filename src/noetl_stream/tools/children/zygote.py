@@ -1,7 +1,7 @@
 """The zygote: a small process of one thread that forks the children of tools (see :mod:`launcher`).
 
-It has imported what children need, so that a new one starts in a millisecond. It has none of the worker's memory,
-environment or descriptors. As their parent it keeps the process id of an ended child taken until the launcher
+It has imported the modules that children need, so that a child starts in a millisecond. It has none of the worker's
+memory, environment or descriptors. As their parent it keeps the process id of an ended child taken until the launcher
 has released it, and kills what children leave behind.
 """
 
@@ -49,15 +49,15 @@ _STANDARD_AND_ERRORS: Final = 4
 """How many descriptors come with the order of a child, without a program and with one."""
 _READ_BYTES: Final = 64 * 1024
 _KILLING_ROUNDS: Final = 1_000
-"""How often it kills, at its end, what the processes that it killed had started meanwhile."""
+"""How many rounds of killing follow at the zygote's end, since killed processes may have started others."""
 _CONFINEMENT_FAILED: Final = 70
 """The exit code of a child that could not be confined; ``EX_SOFTWARE`` of ``sysexits.h``."""
 
 
 def main(channel_fd: int, homes: str) -> None:
-    """Serves the launcher until it closes the channel; ``homes`` is removed then.
+    """Serves the launcher until it closes the channel; then removes ``homes``.
 
-    The exit code is 0 if no process of any child is left.
+    Exits with 0 if no process of any child is left.
     """
     os.set_inheritable(channel_fd, False)
     hide_process()
@@ -70,7 +70,7 @@ def main(channel_fd: int, homes: str) -> None:
 
 
 class Zygote:
-    """The loop of the process."""
+    """The loop of the zygote process."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._limits = OwnLimits()
@@ -200,7 +200,7 @@ class Zygote:
             os._exit(_CONFINEMENT_FAILED)
 
     def _enter(self, home: ChildHome) -> None:
-        """Makes the folder of this child, goes there and confines it."""
+        """Makes the folder of this child, changes into it and confines the process."""
         make_home(home)
         os.environ |= {"HOME": home.path, "TMPDIR": home.path}
         os.chdir(home.path)
@@ -217,7 +217,7 @@ class Zygote:
         self._clear_up()
 
     def _clear_up(self) -> None:
-        """Kills what released children left behind, and reports their slots once nothing of them is left.
+        """Kills processes of released children, and reports slots of which no process is left.
 
         Processes with the user of a slot descend from its child. A reaped process has already handed on its children,
         in the end to this process: so with no stranger here, a released child has no descendant anywhere.
@@ -227,7 +227,7 @@ class Zygote:
             self._leaving = []
 
     def _kill_all(self) -> bool:
-        """Kills every child, and then the orphans this makes. Returns whether nothing is left."""
+        """Kills every child, and then the orphans this makes. Returns whether no process is left."""
         self._kill_children()
         for process_id in self._process_ids.values():
             with contextlib.suppress(ChildProcessError):
@@ -251,11 +251,11 @@ class Zygote:
         return kill_adopted(self._children, self._process_ids.values())
 
     def _orders(self) -> Iterator[Order]:
-        """What was received and is complete."""
+        """Yields the complete orders among the received messages."""
         return map(_orders.decode, take_frames(self._received))
 
     def _receive(self) -> bool:
-        """Takes what has come, with descriptors. Whether the channel is open."""
+        """Receives messages, with descriptors. Returns whether the channel is open."""
         data, descriptors, _, _ = socket.recv_fds(self._channel, _READ_BYTES, _STANDARD_AND_ERRORS)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)

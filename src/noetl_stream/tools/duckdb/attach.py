@@ -85,7 +85,7 @@ async def copy_databases(
 
 @dataclass(slots=True)
 class _ByteBudget:
-    """The bytes that may still be copied."""
+    """The bytes of tables that may still be copied."""
 
     left_bytes: int
 
@@ -124,7 +124,7 @@ async def _copy(
 
 
 def _field(column: CopiedColumn) -> str:
-    """SQL for a column's quoted text, unquoted where it is null."""
+    """Returns SQL for a column's quoted text, unquoted where it is null."""
     name = quoted(column.name)
     # Unlike a cast to text, it keeps the spaces at the end of a character(n).
     text = f"array_to_json({name}::text[])::text" if column.is_array else f"concat({name})"

@@ -1,4 +1,4 @@
-"""How values leave DuckDB: those that its Python library would change leave as text, and are read here.
+"""Carries values out of DuckDB: those that its Python library would change leave as text, and are read here.
 
 The library takes ``infinity`` for the last day of the year 9999, a month for 30 days and JSON for text, drops
 nanoseconds, and needs a package that is not installed for times with a zone.
@@ -28,27 +28,27 @@ _ONE_OF_MANY: Final = Inexpressible("a UNION with such a type cannot be read")
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """How the values of a type leave DuckDB: cast to ``kind``, and read by ``read``, which is not called for null."""
+    """A way in which values of a type leave DuckDB: cast to ``kind``, and read by ``read``, not called for null."""
 
     kind: str
     read: Callable[[Any], Any]
 
 
 def carriers_of(kinds: Iterable[Any]) -> dict[int, Carrier]:
-    """The carriers of columns, given the types that DuckDB's library describes, by index: of those that need one."""
+    """Returns the carriers of columns that need one, by index, given the types that DuckDB's library describes."""
     carriers = {index: carrier_of(kind) for index, kind in enumerate(kinds)}
     return {index: carrier for index, carrier in carriers.items() if carrier is not None}
 
 
 def read_rows(rows: Sequence[Sequence[Any]], carriers: Mapping[int, Carrier]) -> Sequence[Sequence[Any]]:
-    """Rows with the values that left with ``carriers``."""
+    """Returns rows with the values that left with ``carriers``."""
     if not carriers:
         return rows
     return [[_read(carriers[at], value) if at in carriers else value for at, value in enumerate(row)] for row in rows]
 
 
 def is_same(given: Any, held: Any) -> bool:
-    """Whether DuckDB's Python library has returned a parameter as it was given."""
+    """Returns whether DuckDB's Python library has returned a parameter as it was given."""
     match given:
         case list():
             same_length = isinstance(held, list | tuple) and len(held) == len(given)
@@ -64,7 +64,7 @@ def is_same(given: Any, held: Any) -> bool:
 
 
 def carrier_of(kind: Any) -> Carrier | None:
-    """The carrier of a type, or ``None`` if its values leave as they are."""
+    """Returns the carrier of a type, or ``None`` if its values leave unchanged."""
     name = str(kind)
     return _CARRIERS.get(name) or _nested(kind)
 
@@ -103,14 +103,14 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _moment(value: Any) -> str | Inexpressible:
-    """A moment as ISO text: of a query, or of a statement that returns what it has changed."""
+    """Reads a moment as ISO text: of a query, or of a statement that returns what it has changed."""
     if isinstance(value, datetime.date) and value not in _MAYBE_INFINITE:
         return value.isoformat()
     return _text_moment(value)
 
 
 def _text_moment(value: Any) -> str | Inexpressible:
-    """ISO text, with six decimal places of a second as those of Postgres, or nine if there are more."""
+    """Returns a moment as ISO text with six decimal places of a second, as in Postgres, or nine if needed."""
     found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return _OUTSIDE if isinstance(value, str) else _NOT_SELECTED

@@ -1,4 +1,4 @@
-"""Loads what :mod:`~noetl_stream.tools.duckdb.attach` has copied: each value by an expression of its type.
+"""Loads tables copied by :mod:`~noetl_stream.tools.duckdb.attach` into DuckDB: each value by an expression of its type.
 
 Postgres writes every value as text in one form, whatever its settings are; arrays as JSON with such texts. DuckDB's own
 reading of dates and intervals in CSV files drops ``BC`` and refuses ``+``.
@@ -15,7 +15,7 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tables import quoted
 
 MAX_LINE_BYTES: Final = 16_000_000
-"""Length of a copied row, as text."""
+"""The most bytes of a copied row, as text."""
 NULL: Final = r"\N"
 _CSV: Final = (
     "header = false, auto_detect = false, new_line = '\\n', delim = ',', quote = '\"', escape = '\"', "
@@ -40,10 +40,10 @@ _TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "jsonb": ("JSON", "{}"),
     "bytea": ("BLOB", "unhex({}[3:])"),
 }
-"""By type of Postgres: the type of DuckDB, and what is cast to it, given the text."""
+"""By type of Postgres, the type of DuckDB, and the expression cast to it, given the text."""
 _DECIMAL_DIGITS: Final = 38
 _COMMON_DIGITS: Final = 18
-"""Digits of a DECIMAL that DuckDB computes with fast, and that leave room for sums."""
+"""The digits of a DECIMAL that DuckDB computes with fast, and that leave room for sums."""
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
 
@@ -99,7 +99,7 @@ def load(database: CopiedDatabase, query: Query) -> None:
 
 
 class _Loading:
-    """The expressions that read the columns of one table. Its types may depend on the values."""
+    """Makes the expressions that read the columns of one table. Its types may depend on the values."""
 
     def __init__(self, table: CopiedTable, query: Query) -> None:
         columns = ", ".join(f"{_text(column.name)}: 'VARCHAR'" for column in table.columns)
@@ -108,7 +108,7 @@ class _Loading:
         self._query = query
 
     def column(self, column: CopiedColumn) -> str:
-        """The column's values, with its name."""
+        """Returns the expression of a column's values, with its name."""
         name = quoted(column.name)
         if not column.is_array:
             return f"{self._value(column, name, name)} as {name}"
@@ -121,7 +121,7 @@ class _Loading:
         return f"{value} as {name}"
 
     def _value(self, column: CopiedColumn, text: str, texts: str) -> str:
-        """``text`` as a value. ``texts`` are all texts of the column."""
+        """Returns the expression that reads ``text`` as a value. ``texts`` are all texts of the column."""
         if column.labels:
             return f"{text}::ENUM({', '.join(map(_text, column.labels))})"
         if column.kind == "numeric":
@@ -130,7 +130,7 @@ class _Loading:
         return f"({source.format(text)})::{kind}"
 
     def _decimal(self, column: CopiedColumn, texts: str) -> str:
-        """A DECIMAL that holds all numbers of the column: as declared, else as its values need."""
+        """Returns a DECIMAL type that holds all numbers of the column: as declared, else as its values need."""
         digits, places = (column.modifier - 4) >> 16, (column.modifier - 4) & 0x7FF
         if column.modifier >= 4 and places <= digits <= _DECIMAL_DIGITS:
             return f"DECIMAL({digits},{places})"
@@ -149,7 +149,7 @@ class _Loading:
         return f"DECIMAL({max(needed, _COMMON_DIGITS)},{places or 0})"
 
     def _depth(self, column: CopiedColumn) -> int:
-        """The dimensions of its arrays."""
+        """Returns the dimensions of a column's arrays."""
         name = quoted(column.name)
         depth = f"case when {name} <> '[]' then length({name}) - length(ltrim({name}, '[')) end"
         ((least, most),) = self._query(f"select min({depth}), max({depth}) from {self.source}")
@@ -165,7 +165,7 @@ class _Loading:
 
 
 def _strings(name: str, depth: int) -> str:
-    """The texts of an array, given as JSON."""
+    """Returns the expression of the texts in an array, given as JSON."""
     return f"from_json({name}, '{'[' * depth}\"VARCHAR\"{']' * depth}')"
 
 

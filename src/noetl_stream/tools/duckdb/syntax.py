@@ -14,7 +14,7 @@ from noetl_stream.playbook.kinds.spec import CodeProblem
 from noetl_stream.tools import sql
 
 MAX_PARSED_CHARS: Final = 16_384
-"""Characters of SQL that is parsed: DuckDB's parser takes kilobytes for each level of nesting."""
+"""The most characters of SQL that is parsed: DuckDB's parser takes kilobytes for each level of nesting."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": "1",
@@ -35,7 +35,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def syntax_problems(text: str) -> Iterator[CodeProblem]:
-    """Why the SQL does not parse, if so. What its names mean is known only when it runs."""
+    """Returns why the SQL does not parse, if so. What its names mean is known only when it runs."""
     if len(text) > MAX_PARSED_CHARS:
         return
     try:
@@ -48,7 +48,7 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
-    """Why the params do not match the SQL, as far as known before the run."""
+    """Returns why the params do not match the SQL, as far as known before the run."""
     return sql.params_error(inputs, _named)
 
 
@@ -62,7 +62,7 @@ def _named(text: str) -> list[tuple[str, list[str]]]:
 
 
 def creates_secret(statement: str) -> bool:
-    """Whether a statement creates a secret of DuckDB; perhaps, if it explains one."""
+    """Returns whether a statement creates a secret of DuckDB, or may, since it explains one."""
     words = _words(statement.lower())
     first = next(words, "")
     if first == "explain":  # which may run it, and may have options in quotes of any kind before it
@@ -71,7 +71,7 @@ def creates_secret(statement: str) -> bool:
 
 
 def _words(text: str) -> Iterator[str]:
-    """The words outside comments, which may be nested."""
+    """Yields the words of SQL outside comments, which may be nested."""
     at = depth = 0
     while found := (_COMMENT_EDGE if depth else _TOKEN).search(text, at):
         token, at = found[0], found.end()
@@ -89,7 +89,7 @@ def _problem(text: str, error: str) -> CodeProblem:
 
 
 def _column(text: str, line: int, excerpt: str) -> int:
-    """Where DuckDB's mark is below the line; 1 if it shows only part of the line."""
+    """Returns the column of DuckDB's mark below the line; 1 if it shows only part of the line."""
     shown, _, mark = excerpt.partition("\n")
     prefix = f"{line}: "
     is_whole = shown.removeprefix(prefix) in text.split("\n")

@@ -10,7 +10,7 @@ import msgspec
 from noetl_stream.tools.inputs import invalid_input
 
 _EXACT: Final = range(-(2**53), 2**53 + 1)
-"""Integers that a double holds."""
+"""The integers that a double holds exactly."""
 _BIGINT: Final = range(-(2**63), 2**63)
 _HUGEINT: Final = range(-(2**127), 2**127)
 
@@ -18,7 +18,7 @@ Table = list[Any] | dict[str, Any]
 
 
 def rows_of(name: str, table: Table) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns and rows of a table, given as a list of rows or as the result of a SQL task.
+    """Returns the columns and rows of a table, given as a list of rows or as the result of a SQL task.
 
     Raises:
         ToolFailure: ``invalid_input``, also for an empty list, which has no columns.
@@ -42,7 +42,7 @@ def rows_of(name: str, table: Table) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def table_statement(name: str, columns: Iterable[str], rows: list[dict[str, Any]]) -> tuple[str, str]:
-    """The statement that creates the table, with ``$1`` for the rows, and the rows as JSON text.
+    """Returns the statement that creates the table, with ``$1`` for the rows, and the rows as JSON text.
 
     One statement with one text: a parameter per row would be a hundred times slower. Types follow the values: whole
     numbers BIGINT (HUGEINT if larger), other numbers DOUBLE, booleans BOOLEAN, text VARCHAR, anything else and mixed
@@ -55,7 +55,7 @@ def table_statement(name: str, columns: Iterable[str], rows: list[dict[str, Any]
 
 
 def quoted(name: str) -> str:
-    """``name`` as an SQL identifier."""
+    """Quotes ``name`` as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -31,14 +31,14 @@ _NOT_HELD: Final = (
     "pass text with JSON, and write $name::json"
 )
 _INSTALL: Final = "\n\nPlease try installing"
-"""Where DuckDB's advice on an extension begins."""
+"""The text with which DuckDB's advice on an extension begins."""
 _open_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
 _open_locks_guard: Final = threading.Lock()
 
 
 def _open_lock(database: str | None) -> threading.Lock:
-    """The lock for opening and closing a file. Tasks on one file share DuckDB's instance of it: the first must lock it
-    down before the next connects, and the last must have closed it before it is opened again.
+    """Returns the lock for opening and closing a file. Tasks on one file share DuckDB's instance of it: the first must
+    lock it down before the next connects, and the last must have closed it before it is opened again.
     """
     if database is None:
         return threading.Lock()
@@ -50,7 +50,7 @@ class DuckdbSession:
     """The connection of one task. All methods except :meth:`interrupt` must be called from one thread.
 
     Args:
-        database: A file, or ``None`` for a database in memory.
+        database: The database file, or ``None`` for a database in memory.
         folders: Folders whose files the SQL may use.
         attached: Databases to read from.
     """
@@ -205,7 +205,7 @@ class DuckdbSession:
         return sql.StatementRun(command, len(rows)), sql.Returned(columns, read_rows(rows, carriers))
 
     def _selected(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
-        """The carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""
+        """Returns the carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""
         connection = self._connection
         assert connection is not None
         try:
@@ -254,8 +254,8 @@ def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> 
 
 
 def _refuse_shared(statements: Iterable[Any]) -> None:
-    """Refuses what tasks on one file would share beyond the file: databases in memory and secrets belong to DuckDB's
-    instance of it, not to a connection.
+    """Refuses statements about what tasks on one file would share beyond the file: databases in memory and secrets
+    belong to DuckDB's instance of it, not to a connection.
     """
     for number, statement in enumerate(statements, start=1):
         if _command(statement) == "ATTACH" and not _ATTACHES_A_FILE.match(statement.query):
@@ -273,7 +273,7 @@ def _refuse_extensions(statements: Iterable[Any]) -> None:
 
 
 def _command(statement: Any) -> str:
-    """The kind of a statement: ``SELECT``, ``CREATE``."""
+    """Returns the kind of a statement: ``SELECT``, ``CREATE``."""
     try:
         return str(statement.type.name).replace("_", " ")
     except ValueError:  # DuckDB has more kinds than its Python library names
@@ -281,7 +281,7 @@ def _command(statement: Any) -> str:
 
 
 def _returns_rows(command: str, columns: list[str], text: str) -> bool:
-    """Whether the rows are the statement's result, rather than DuckDB's row count or success flag."""
+    """Returns whether the rows are the statement's result, rather than DuckDB's row count or success flag."""
     if command in ("INSERT", "UPDATE", "DELETE", "MERGE INTO", "COPY", "CREATE"):
         return columns != _COUNTED or "RETURNING" in text.upper()
     return bool(columns) and columns != ["Success"]
@@ -307,7 +307,7 @@ def _cancelled() -> ToolFailure:
 
 
 def _message_of(error: Exception) -> str:
-    """DuckDB's message on one line, without its excerpt of the SQL."""
+    """Returns DuckDB's message on one line, without its excerpt of the SQL."""
     written, advice, _ = str(error).partition(_INSTALL)
     message, _, excerpt = written.partition("\n\nLINE ")
     # For an unreadable row, keep the reason; drop the row itself and DuckDB's advice.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # DuckDB takes long to import; only playbooks with duckdb sho
     from noetl_stream.tools.duckdb.task_session import DuckdbSession
 
 MAX_THREADS: Final = 4
-"""DuckDB tasks that a worker runs at the same time; each may use several processors."""
+"""The most DuckDB tasks that a worker runs at the same time; each may use several processors."""
 MEMORY_LIMIT: Final = "1GB"
 THREADS: Final = 2
 _INTERRUPT_AGAIN_S: Final = 0.02
@@ -95,7 +95,7 @@ class DuckdbTool:
     """Runs each task in a thread and in its own database, without access to files and the network.
 
     Args:
-        settings: The operator's: folders whose files the SQL may use, databases to attach, memory and threads.
+        settings: The operator's settings: folders whose files the SQL may use, databases to attach, memory and threads.
     """
 
     spec = KindSpec(
@@ -116,11 +116,11 @@ class DuckdbTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> DuckdbTool:
-        """The tool with what the operator allows."""
+        """Makes the tool with the operator's settings."""
         return cls(settings)
 
     def readings(self) -> Sequence[Reading]:
-        """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
         return [WAITING.read(self._places.waiting + self._pools.waiting, self.spec.kind)]
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -161,13 +161,13 @@ class DuckdbTool:
                 raise
 
     async def close(self) -> None:
-        """Waits for the threads, whose work has been interrupted by then."""
+        """Waits for the threads of tasks, whose work has been interrupted by then."""
         await self._pools.close()
         await asyncio.to_thread(self._threads.shutdown)
 
 
 async def _interrupted(session: DuckdbSession, work: asyncio.Future[dict[str, Any]]) -> None:
-    """Interrupts until the thread ends, since DuckDB forgets an interrupt between two statements."""
+    """Interrupts a task until its thread ends, since DuckDB forgets an interrupt between two statements."""
     work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the failure is our own interrupt
     while not work.done():
         session.interrupt()
@@ -198,7 +198,7 @@ def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs, settings: ToolSettings) ->
 
 
 def _memory_bytes(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
-    """What the task may use: what it asks for, else the default or, if that is less, the operator's maximum."""
+    """Returns the memory of a task: what it asks for, else the default, at most the operator's maximum."""
     asked, most = size_bytes(knobs.memory_limit), settings.duckdb_max_memory_bytes
     if not asked:
         raise invalid_input("memory_limit: must be a size such as 512MB or 1GiB")

@@ -1,7 +1,7 @@
 """URLs of ``kind: http``, which are sent as they are written (LANGUAGE §12 *http*).
 
-A signature covers the bytes of a URL, so nothing is decoded, encoded again or put in another order: only what cannot
-stand in a request is quoted.
+A signature covers the bytes of a URL, so nothing is decoded, encoded again or reordered: only characters that cannot
+stand in a request are quoted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _QUOTED: Final = re.compile(r'[^\x21-\x7e]+|["<>]+')
 
 
 def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
-    """The URL as it is sent, without its fragment; ``params`` follow its query.
+    """Returns the URL as it is sent, without its fragment; ``params`` follow its query.
 
     Raises:
-        ValueError: it cannot be sent. The message shows no part of it, which may hold a password.
+        ValueError: the URL cannot be sent. The message shows no part of it, which may hold a password.
     """
     text = url.strip(" \t\r\n")
     if _CONTROL.search(text):
@@ -42,22 +42,22 @@ def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL of :func:`written` in messages, without user and password, and without its query, which may hold a key."""
+    """Returns a URL for messages: without user, password and query, which may hold a key."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def has_user(url: str) -> bool:
-    """Whether the URL contains a user or a password."""
+    """Returns whether the URL contains a user or a password."""
     parts = urlsplit(url)
     return bool(parts.username or parts.password)
 
 
 def parsed(url: str) -> URL:
-    """The object of the library for a URL of :func:`written`.
+    """Parses a URL of :func:`written` for the library.
 
     Raises:
-        ValueError: its host is not valid.
+        ValueError: the host is not valid.
     """
     from yarl import URL
 
@@ -69,10 +69,10 @@ def parsed(url: str) -> URL:
 
 
 def redirected(url: str, location: bytes) -> str:
-    """Where the header ``Location`` of an answer from ``url`` leads.
+    """Returns the URL that the header ``Location`` of an answer from ``url`` leads to.
 
     Raises:
-        ValueError: not to the web.
+        ValueError: the URL is not of the web.
     """
     try:
         target = location.decode()

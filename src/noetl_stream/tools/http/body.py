@@ -34,7 +34,7 @@ Parts = Mapping[str, Part | list[Part]]
 def body_of(
     *, json_value: Any, form: Fields | None, multipart: Parts | None, text: str | None, is_base64: bool
 ) -> tuple[bytes | None, str | None]:
-    """The bytes of a body and their media type, of the one that is given. ``text`` goes before ``json_value``.
+    """Returns the bytes of the given body and their media type. ``text`` goes before ``json_value``.
 
     Raises:
         ToolFailure: ``invalid_input``.
@@ -56,12 +56,12 @@ def body_of(
 
 
 def pairs(values: Fields | None) -> list[tuple[str, str]]:
-    """Names with their values as text: a list repeats the name, null omits it."""
+    """Returns names with their values as text: a list repeats the name, null omits it."""
     return [(name, scalar_text(member)) for name, member in _members(values or {})]
 
 
 def scalar_text(value: Any) -> str:
-    """A value in a URL, a form or a header."""
+    """Returns a value as text in a URL, a form or a header."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -73,7 +73,7 @@ def _members(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _multipart(parts: Parts) -> tuple[bytes, str]:
-    """RFC 7578. The boundary derives from the content: a redelivery sends the same bytes."""
+    """Encodes a multipart body (RFC 7578). The boundary derives from the content: a redelivery sends the same bytes."""
     blocks = [_block(name, part) for name, part in _members(parts)]
     boundary = hashlib.sha256(b"\0".join(blocks)).hexdigest()[:32]
     lines = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), block) for block in blocks)
@@ -98,7 +98,7 @@ def _block(name: str, part: Part) -> bytes:
 
 
 def _quoted(name: str) -> str:
-    """As browsers write it (HTML, *multipart form data*)."""
+    """Quotes a name in a multipart body as browsers do (HTML, *multipart form data*)."""
     return name.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
 
 

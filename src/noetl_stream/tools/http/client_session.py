@@ -13,16 +13,16 @@ from noetl_stream.tools.egress import AddressInfo
 from noetl_stream.tools.http.content import ACCEPTED
 
 MAX_HEADER_BYTES: Final = 65_536
-"""Bytes of one header of a response, or of its first line."""
+"""The most bytes of one header of a response, or of its first line."""
 
 MAX_HEADERS: Final = 1_000
 
 
 class Response(aiohttp.ClientResponse):
-    """A response that knows its sender even after its connection was given back.
+    """A response that knows its peer even after its connection was released.
 
     Attributes:
-        peer: The address that the connection was made to.
+        peer: The address of the connection.
     """
 
     peer: str
@@ -34,7 +34,7 @@ class Response(aiohttp.ClientResponse):
 
 
 def new_session(socket_for: Callable[[AddressInfo], socket.socket], agent: str) -> aiohttp.ClientSession:
-    """A session without cookies that connects over sockets of ``socket_for`` and leaves bodies packed."""
+    """Makes a session without cookies that connects over sockets of ``socket_for`` and leaves bodies packed."""
     return aiohttp.ClientSession(
         # No limit here: the worker's slots bound the number of requests.
         connector=aiohttp.TCPConnector(limit=0, socket_factory=socket_for),
@@ -49,5 +49,5 @@ def new_session(socket_for: Callable[[AddressInfo], socket.socket], agent: str) 
 
 
 def exceeds_headers(error: aiohttp.ClientResponseError) -> bool:
-    """Whether a response was refused for the size or the number of its headers: the library says so in words alone."""
+    """Returns whether a response was refused for the size or the number of its headers, which only its text says."""
     return error.message.startswith(("Got more than", "Too many headers"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 ACCEPTED: Final = "gzip, deflate"
-"""What a request asks for: :func:`unpacker` knows them."""
+"""The encodings that a request accepts, which :func:`unpacker` knows."""
 
 _PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31
@@ -16,7 +16,7 @@ _RAW: Final = -15
 
 
 class BrokenBody(Exception):
-    """A body that is not what its ``Content-Encoding`` says, or that ends too early."""
+    """A body that does not match its ``Content-Encoding``, or that ends too early."""
 
 
 class Unpacker:
@@ -28,10 +28,10 @@ class Unpacker:
         self._has_ended = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The next unpacked bytes, in pieces of bounded size.
+        """Yields the next unpacked bytes of a body, in pieces of bounded size.
 
         Raises:
-            BrokenBody: they are not packed in this way.
+            BrokenBody: the bytes are not packed in this way.
         """
         is_full = False
         while data or is_full:
@@ -50,7 +50,8 @@ class Unpacker:
                 yield piece
 
     def finish(self) -> None:
-        """
+        """Checks that the body has ended.
+
         Raises:
             BrokenBody: the packed body was cut off.
         """
@@ -64,6 +65,6 @@ class Unpacker:
 
 
 def unpacker(encoding: str) -> Unpacker | None:
-    """What unpacks a body with this ``Content-Encoding``; ``None`` for one that stays as it is."""
+    """Returns the unpacker of a body with this ``Content-Encoding``; ``None`` for one that is not packed."""
     name = encoding.strip().lower().removeprefix("x-")
     return Unpacker(name) if name in ("gzip", "deflate") else None

@@ -23,7 +23,7 @@ _OF_THE_CONNECTION: Final = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer"}
     | {"transfer-encoding", "upgrade"}
 )
-"""Headers that say how the bytes of a request travel (RFC 9110 §7.6.1): whoever sends the bytes sets them."""
+"""The headers that say how the bytes of a request travel (RFC 9110 §7.6.1): the sender of the bytes sets them."""
 
 
 def _upper(value: Any) -> Any:
@@ -114,7 +114,7 @@ class HttpRequest:
 def request_of(
     inputs: HttpInputs, credential: str | dict[str, Any] | None, idempotency_key: str, traceparent: str = ""
 ) -> HttpRequest:
-    """The request for these inputs. All methods except GET and HEAD send ``Idempotency-Key`` (DESIGN §2).
+    """Builds the request for these inputs. All methods except GET and HEAD send ``Idempotency-Key`` (DESIGN §2).
 
     Raises:
         ToolFailure: ``invalid_input`` or ``credential``.
@@ -147,7 +147,7 @@ def request_of(
 
 
 def _tls_of(auth: Auth, credential: str | dict[str, Any]) -> tuple[Tls | None, str | dict[str, Any]]:
-    """What a credential says about TLS, and the rest of it."""
+    """Splits a credential into its TLS entries and the rest."""
     if isinstance(credential, str) or not TLS_KEYS & set(credential):
         return None, credential
     tls = Tls(*(text_entry(auth, credential, key) for key in ("certificate", "key", "ca")))
@@ -178,7 +178,7 @@ def _secret_headers(auth: Auth, credential: str | dict[str, Any]) -> dict[str, s
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Rejects names and values that would break the header's line.
+    """Rejects header names and values that would break the header's line.
 
     Raises:
         ToolFailure: ``invalid_input``.

@@ -1,4 +1,4 @@
-"""How ``kind: http`` proves who it is and whom it trusts."""
+"""The TLS identity and trust of ``kind: http``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTEXTS_KEPT: Final = 32
 
 
 class Tls(NamedTuple):
-    """What a credential says about TLS, as PEM. ``ca`` replaces the authorities that the worker trusts."""
+    """The TLS entries of a credential, as PEM. ``ca`` replaces the authorities that the worker trusts."""
 
     certificate: str | None = None
     key: str | None = None
@@ -26,7 +26,7 @@ class Tls(NamedTuple):
 
 
 class TlsContexts:
-    """Contexts of connections, kept: making one takes milliseconds, and connections of one context are shared.
+    """Caches TLS contexts: making one takes milliseconds, and connections of one context are shared.
 
     Args:
         ca_file: PEM of authorities that the operator trusts in addition to those of the system.
@@ -37,10 +37,10 @@ class TlsContexts:
         self._contexts: LruCache[tuple[Tls, bool], ssl.SSLContext] = LruCache(CONTEXTS_KEPT)
 
     def get(self, tls: Tls | None, *, verify: bool) -> ssl.SSLContext | bool:
-        """What aiohttp takes as ``ssl``: whether to verify, where that says all.
+        """Returns the ``ssl`` argument of aiohttp: a context, or whether to verify, if that is all.
 
         Raises:
-            ToolFailure: ``credential``: what it says about TLS cannot be used. Shows none of it.
+            ToolFailure: ``credential``: its TLS entries cannot be used. Shows none of them.
         """
         if tls is None and (self._ca_file is None or not verify):
             return verify
@@ -71,7 +71,7 @@ class TlsContexts:
 
 
 def _present(context: ssl.SSLContext, *texts: str) -> None:
-    """Makes the context present a certificate. The library reads files only: these have no name and go at once."""
+    """Makes the context present a certificate, through files without a name, since the library reads only files."""
     with ExitStack() as files:
         paths = []
         for text in texts:

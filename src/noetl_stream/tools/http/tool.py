@@ -40,7 +40,7 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SAME_ORIGIN_HEADERS: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 _REASON_CHARACTERS: Final = 300
 _READ_INLINE_BYTES: Final = 256 * 1024
-"""A longer body is parsed in a thread: other tasks go on."""
+"""The size from which a body is parsed in a thread, so that other tasks go on."""
 
 
 def _without_password(proxy: str) -> str:
@@ -68,7 +68,7 @@ class HttpKnobs(Knobs):
 
 
 class _Route(NamedTuple):
-    """How a request travels: over a session, through a proxy or directly."""
+    """The route of a request: over a session, through a proxy or directly."""
 
     session: aiohttp.ClientSession
     proxy: URL | None = None
@@ -78,7 +78,7 @@ class HttpTool:
     """Sends requests over shared sessions, which keep connections but no cookies.
 
     Args:
-        egress: What may be reached. Default: the public internet.
+        egress: The rules for addresses. Default: the public internet.
         proxy: The operator's proxy to the public internet.
         ca_file: PEM of authorities that the operator trusts in addition to those of the system.
     """
@@ -99,7 +99,7 @@ class HttpTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> HttpTool:
-        """The tool with the addresses that the operator allows."""
+        """Makes the tool with the addresses that the operator allows."""
         return cls(Egress(settings.egress), proxy=settings.http_proxy, ca_file=settings.http_ca)
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -129,7 +129,7 @@ class HttpTool:
         return ToolResult(result, helper=helper, warnings=read.warnings)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections of the tool."""
         while self._sessions:
             await self._sessions.popitem()[1].close()
 
@@ -178,10 +178,10 @@ class HttpTool:
         )
 
     async def _route(self, url: URL, reach: Reach, knobs: HttpKnobs) -> _Route:
-        """How to reach ``url``. The operator's proxy leads to the internet, that of a task wherever it asks.
+        """Returns the route to ``url``. The operator's proxy leads to the internet, a task's own to any address.
 
         Raises:
-            ForbiddenAddress: a proxy would connect to where the task may not.
+            ForbiddenAddress: a proxy would connect to a forbidden address.
         """
         from yarl import URL
 
@@ -194,7 +194,7 @@ class HttpTool:
         return _Route(self._session_for(way, Reach.ALLOWED if knobs.proxy else Reach.OWN), way)
 
     def _session_for(self, url: URL, reach: Reach) -> aiohttp.ClientSession:
-        """One session per way to check addresses, so that none uses a connection only allowed to another."""
+        """Returns the session for one way to check addresses, so that no task uses a connection forbidden to it."""
         from noetl_stream.tools.http.client_session import new_session
 
         key = (self._egress.allowed_name(url.raw_host or ""), reach)
@@ -204,11 +204,11 @@ class HttpTool:
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], max_bytes: int) -> bytes:
-    """The unpacked body.
+    """Reads the unpacked body of a response.
 
     Raises:
         ToolFailure: ``output_too_large``.
-        BrokenBody: it is not packed as its headers say, or cut off.
+        BrokenBody: the body is not packed as its headers say, or cut off.
     """
     body = bytearray()
     unpack = unpacker(headers.get("content-encoding", ""))
@@ -226,20 +226,20 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
 
 
 def _target(response: aiohttp.ClientResponse) -> bytes | None:
-    """The header ``Location`` of a redirect."""
+    """Returns the header ``Location`` of a redirect."""
     if response.status not in _REDIRECTS:
         return None
     return next((value for name, value in response.raw_headers if name.lower() == b"location"), None)
 
 
 def _reach_after(response: aiohttp.ClientResponse, route: _Route, reach: Reach) -> Reach:
-    """How far a redirect may go: a server on the internet must not choose what is reached inside."""
+    """Returns how far a redirect may go: a server on the internet must not choose an inside address."""
     is_outside = route.proxy is not None or is_public(cast("Response", response).peer)
     return Reach.PUBLIC if is_outside else reach
 
 
 def _redirected(request: HttpRequest, status: int, location: bytes) -> HttpRequest:
-    """The request to follow a redirect with. Secrets are not sent to another origin."""
+    """Returns the request that follows a redirect. Secrets are not sent to another origin."""
     try:
         target = redirected(request.url, location)
         is_same = parsed(target).origin() == parsed(request.url).origin()
@@ -261,7 +261,7 @@ def _without(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
 
 
 def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
-    """The failure for an error of the library. Its own words may show the query of the URL."""
+    """Returns the failure for an error of the library, whose own text may show the query of the URL."""
     import aiohttp
 
     from noetl_stream.tools.http.client_session import MAX_HEADER_BYTES, MAX_HEADERS, exceeds_headers

@@ -1,4 +1,4 @@
-"""Connections of ``kind: nats``: one per credential, closed after a minute without use."""
+"""Connections of ``kind: nats``: one for each credential, closed after a minute without use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
-    """The options to connect: ``url``, and ``user`` and ``password``, ``token`` or ``creds``.
+    """Returns the options to connect: ``url``, and ``user`` and ``password``, ``token`` or ``creds``.
 
     Raises:
         ToolFailure: ``credential`` if it is not for a NATS server.
@@ -56,7 +56,7 @@ def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
 
 
 class Connection:
-    """An open connection. ``client`` is the library's. It does not reconnect: a closed one is replaced."""
+    """An open connection with the library's ``client``. It does not reconnect: a closed one is replaced."""
 
     def __init__(self) -> None:
         self.client = PatientClient()
@@ -66,11 +66,11 @@ class Connection:
 
     @classmethod
     async def open(cls, url: str, host: str, options: Options) -> Connection:
-        """Connects to one server, and to none of those that it may name.
+        """Connects to one server, and to none of the others that it may name.
 
         Args:
-            url: With the server's address.
-            host: Its name, which its certificate must have.
+            url: The URL with the server's address.
+            host: The name that the server's certificate must have.
 
         Raises:
             NatsError, OSError, ImportError: From the library; ``ConnectionResetError`` if the server hung up.
@@ -104,7 +104,7 @@ class Connection:
         return connection
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Runs ``work`` and fails if the connection closes meanwhile, where the library would keep waiting.
+        """Runs ``work``, and fails if the connection closes meanwhile, where the library would keep waiting.
 
         Raises:
             ConnectionClosedError: The connection closed.
@@ -118,10 +118,10 @@ class Connection:
             await end_tasks([task])
 
     def take_denied(self, subject: str) -> bool:
-        """Whether the server has denied publishing to ``subject`` once more than this was called.
+        """Returns whether the server has denied publishing to ``subject`` more often than this was called.
 
-        The server reports this asynchronously and drops the message. It is counted, since other tasks that share the
-        connection may publish there at the same time.
+        The server reports this asynchronously and drops the message. Denials are counted, since other tasks that share
+        the connection may publish there at the same time.
         """
         denied = self._denied[subject.lower()] > 0
         self._denied -= Counter([subject.lower()])
@@ -157,7 +157,7 @@ class Connections:
     """The connections of one worker, opened on first use.
 
     Args:
-        egress: What may be reached. Default: the public internet.
+        egress: The rules for addresses. Default: the public internet.
     """
 
     def __init__(self, egress: Egress | None = None) -> None:
@@ -167,7 +167,7 @@ class Connections:
 
     @contextlib.asynccontextmanager
     async def connection(self, call: ToolCall, auth: Auth) -> AsyncIterator[Connection]:
-        """A connection for one task, shared with other tasks.
+        """Yields a connection for one task, shared with other tasks.
 
         Raises:
             ToolFailure: ``connection``, ``forbidden_address``, ``timeout`` or ``credential``.
@@ -207,7 +207,7 @@ class Connections:
 
 
 async def _open(options: Options, egress: Egress, reach: Reach) -> Connection:
-    """A connection to the first server that answers."""
+    """Opens a connection to the first server that answers."""
     *others, last = [part.strip() for part in options["url"].split(",")]
     for url in others:
         with contextlib.suppress(NatsError, OSError):

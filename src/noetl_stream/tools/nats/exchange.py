@@ -31,7 +31,7 @@ _OPERATION: Final = "KV-Operation"
 _DELETED: Final = frozenset({"DEL", "PURGE"})
 _WRONG_REVISION: Final = frozenset({10071, 10164})
 _CHANGED_SINCE: Final = _WRONG_REVISION | {10070}
-"""JetStream's codes of a message that expected another last one of its stream or subject."""
+"""JetStream's error codes for a message that expected another last one of its stream or subject."""
 
 _PASSING: Final = frozenset(
     {
@@ -40,15 +40,15 @@ _PASSING: Final = frozenset(
         *(10158, 10163, 10167, 10210, 10211),  # still busy with what came before
     }
 )
-"""Those of what JetStream cannot do now and may do later. All others are refusals, which last."""
+"""JetStream's error codes for what it may do later. All others are lasting refusals."""
 
 _STORE_FAILED: Final = 10077
 _LIMIT_REACHED: Final = "maximum "
-"""What the description of :data:`_STORE_FAILED` begins with if the stream is full, else it is a fault of its store."""
+"""The text with which the description of :data:`_STORE_FAILED` begins if the stream is full, rather than faulty."""
 
 
 class Exchange:
-    """One action on one connection. ``warnings`` are those of what it has read."""
+    """One action on one connection. ``warnings`` are about the messages that it has read."""
 
     def __init__(
         self, inputs: NatsInputs, payload: bytes, connection: Connection, timeout_s: float, idempotency_key: str
@@ -117,7 +117,7 @@ class Exchange:
         return read
 
     async def _kv_write(self, operation: Mapping[str, str]) -> int:
-        """Writes a message with an id, by which a rerun recognizes that it has already been written."""
+        """Writes a key's message with an id, by which a rerun recognizes that it has already been written."""
         headers, expected = {**self._headers, **operation}, self._inputs.expected_revision
         if expected is None:
             return (await self._stored(self._subject, headers)).seq
@@ -141,7 +141,7 @@ class Exchange:
             return None
 
     async def _object_get(self, max_bytes: int) -> dict[str, Any]:
-        """Reads in chunks: the library's ``get`` can hang, and leaks a subscription when cancelled."""
+        """Reads an object in chunks: the library's ``get`` can hang, and leaks a subscription when cancelled."""
         bucket, name = str(self._inputs.bucket), str(self._inputs.key)
         jetstream = self._jetstream
         info = await (await jetstream.object_store(bucket)).get_info(name)
@@ -223,7 +223,7 @@ def _refused(message: str, code: str | None = None) -> ToolFailure:
 
 
 def _not_done(place: str, error: js.APIError) -> ToolFailure:
-    """The failure for what JetStream answers in place of doing it."""
+    """Returns the failure for an error of JetStream."""
     code, description = error.err_code, error.description or ""
     if code in _CHANGED_SINCE:
         return ToolFailure.of("conflict", f"{place} does not have what the message expects: {description}")
@@ -238,7 +238,7 @@ def _unreachable(message: str) -> ToolFailure:
 
 
 def payload_bytes(inputs: NatsInputs) -> bytes:
-    """The message's bytes.
+    """Returns the bytes of a message's payload.
 
     Raises:
         ToolFailure: ``invalid_input``.
@@ -260,7 +260,7 @@ def payload_bytes(inputs: NatsInputs) -> bytes:
 
 
 def read_bytes(name: str, data: bytes) -> dict[str, Any]:
-    """``{name: …}``: a JSON object or list parsed, else text; other bytes as base64, with ``encoding``.
+    """Reads bytes as ``{name: …}``: a JSON object or list parsed, else text; other bytes as base64, with ``encoding``.
 
     Raises:
         ToolFailure: ``result_not_json`` for JSON with a NUL character or nested too deeply.

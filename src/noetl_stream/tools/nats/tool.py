@@ -32,10 +32,10 @@ class NatsKnobs(Knobs):
 
 
 class NatsTool:
-    """Runs actions over shared connections.
+    """Runs actions on NATS over shared connections.
 
     Args:
-        egress: What may be reached. Default: the public internet.
+        egress: The rules for addresses. Default: the public internet.
     """
 
     spec = KindSpec(kind="nats", inputs=NatsInputs, knobs=NatsKnobs)
@@ -48,7 +48,7 @@ class NatsTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> NatsTool:
-        """The tool with the addresses that the operator allows."""
+        """Makes the tool with the addresses that the operator allows."""
         return cls(Egress(settings.egress))
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -73,5 +73,5 @@ class NatsTool:
                 return ToolResult(result, warnings=exchange.warnings)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections of the tool."""
         await self._connections.close()

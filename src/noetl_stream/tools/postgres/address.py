@@ -16,7 +16,7 @@ DEFAULT_PORT: Final = 5432
 MAX_HOSTS: Final = 16
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 FILES: Final = ("sslrootcert", "sslcert", "sslkey")
-"""Files of the worker, which only a credential of its operator may name."""
+"""The TLS files of the worker in a DSN, which only a credential of its operator may name."""
 
 _SCHEMES: Final = ("postgresql", "postgres")
 _KEYS: Final = ("host", "user", "password", "database", "sslmode")
@@ -34,10 +34,10 @@ class Host(NamedTuple):
 
 
 class PostgresAddress(NamedTuple):
-    """Where a database is and how to log in.
+    """The hosts, database and login of a Postgres.
 
     Attributes:
-        sslmode: As in libpq.
+        sslmode: The TLS mode, as in libpq.
         target: Which of several servers is wanted, as ``target_session_attrs`` in libpq.
         files: TLS files of the worker, by their name in a DSN.
         settings: Settings of the session.
@@ -54,13 +54,13 @@ class PostgresAddress(NamedTuple):
 
 
 def address_of(auth: Auth, credential: str | dict[str, Any], *, is_operators: bool) -> PostgresAddress:
-    """The address in a credential.
+    """Reads the address in a credential.
 
     Args:
         is_operators: Whether the credential is the operator's own, which may name files.
 
     Raises:
-        ToolFailure: ``credential`` if it is not for a Postgres database.
+        ToolFailure: ``credential`` if the credential is not for a Postgres database.
     """
     if isinstance(credential, str):
         credential = {"dsn": credential}
@@ -127,7 +127,7 @@ def _address(found: dict[str, str], *, is_operators: bool) -> PostgresAddress:
 
 
 def _hosts(text: str, port_text: str) -> tuple[Host, ...]:
-    """The hosts of ``a,b:5433,[::1]``; ``port_text`` has one port for all, or one for each."""
+    """Parses the hosts of ``a,b:5433,[::1]``; ``port_text`` has one port for all, or one for each."""
     ports = port_text.split(",") if port_text else []
     names = text.split(",") if text else []
     if len(names) > MAX_HOSTS or len(ports) not in (0, 1, len(names)):

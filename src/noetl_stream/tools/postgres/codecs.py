@@ -1,4 +1,4 @@
-"""How dates, times and intervals travel to and from Postgres: as the numbers that it keeps.
+"""Encodes dates, times and intervals for Postgres, and decodes them, as the numbers that it keeps.
 
 The driver's own classes would lose values: it stores the days 9999-12-31 and 0001-01-01 as ``infinity`` and
 ``-infinity`` and reads these as those days, takes a month for 30 days, and fails a whole result for one year before 1.
@@ -27,12 +27,12 @@ _MONTHS: Final = Inexpressible("an interval with months, or an infinite one, has
 
 
 def encoded_date(date: datetime.date) -> tuple[int]:
-    """A day."""
+    """Encodes a date as days."""
     return (date.toordinal() - _EPOCH_DAY,)
 
 
 def encoded_time(time: datetime.time) -> tuple[int, ...]:
-    """A time of day; with a zone, followed by the seconds that the zone is behind UTC."""
+    """Encodes a time of day; with a zone, followed by the seconds that the zone is behind UTC."""
     seconds = (time.hour * 60 + time.minute) * 60 + time.second
     offset = time.utcoffset()
     zone = () if offset is None else (-round(offset.total_seconds()),)
@@ -40,12 +40,12 @@ def encoded_time(time: datetime.time) -> tuple[int, ...]:
 
 
 def encoded_timestamp(moment: datetime.datetime) -> tuple[int]:
-    """A moment, with or without a zone."""
+    """Encodes a timestamp, with or without a zone."""
     return ((moment - (_EPOCH if moment.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND,)
 
 
 def encoded_interval(seconds: float) -> tuple[int, int, int]:
-    """An interval of seconds.
+    """Encodes an interval of seconds.
 
     Raises:
         ValueError: Postgres keeps microseconds, and not as many.

@@ -1,4 +1,4 @@
-"""Connects to a database through the egress guard."""
+"""Connects to a Postgres database through the egress guard."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 CANCEL_AGAIN_S: Final = 1.0
 MAX_CANCELLATIONS: Final = 5
 _BY_THE_DRIVER: Final = ("disable", "allow", "prefer")
-"""Modes without verification, which need no context of ours."""
+"""The TLS modes without verification, for which the driver makes the context."""
 
 
 class _NamedContext(ssl.SSLContext):
-    """A context for the host ``name``: the driver knows only the checked address that it connects to."""
+    """A TLS context for the host ``name``: the driver knows only the checked address that it connects to."""
 
     name = ""
 
@@ -35,10 +35,10 @@ class _NamedContext(ssl.SSLContext):
 async def connect(
     address: PostgresAddress, egress: Egress, reach: Reach, **more: Any
 ) -> asyncpg.Connection[asyncpg.Record]:
-    """A connection to the first host that accepts one, each at the addresses that it has now.
+    """Connects to the first host that accepts a connection, at its present addresses.
 
     Args:
-        more: The driver's, of a pool.
+        more: The pool's arguments to the driver.
 
     Raises:
         ForbiddenAddress, OSError: no host can be reached; the last one's reason.
@@ -83,7 +83,7 @@ async def first_rows(
 ) -> list[Any]:
     """Runs a statement and returns its first rows, so that one without LIMIT cannot fill the worker's memory.
 
-    The driver's public ways have no bound, or need a transaction, in which ``CALL`` cannot commit.
+    The driver's public methods have no bound, or need a transaction, in which ``CALL`` cannot commit.
     """
     rows: list[Any] = await prepared._PreparedStatement__bind_execute(values, count, timeout_s)  # type: ignore[attr-defined]  # noqa: SLF001
     return rows
@@ -93,7 +93,7 @@ async def first_rows(
 async def statements_on(
     connection: PoolConnectionProxy[asyncpg.Record], *, in_transaction: bool
 ) -> AsyncIterator[None]:
-    """Where statements run, in one transaction or each in its own, until they end, fail or are cancelled."""
+    """Runs statements in one transaction or each in its own, until they end, fail or are cancelled."""
     driver: Any = connection._con  # type: ignore[attr-defined]  # noqa: SLF001
     transaction = driver.transaction() if in_transaction else None
     if transaction is not None:
@@ -110,7 +110,7 @@ async def statements_on(
 
 
 async def _end_cancelled(driver: Any) -> None:
-    """Waits for the end of a statement that was cancelled, if there is one; closes the connection if it goes on.
+    """Waits for the end of a cancelled statement, if any; closes the connection if it goes on.
 
     Postgres ignores a cancellation that arrives before the statement, so it is sent again every :data:`CANCEL_AGAIN_S`
     seconds. The driver sends it once, and would wait for as long as the statement takes.
@@ -133,7 +133,7 @@ def _socket_of(host: Host) -> str:
 
 
 def _tls(name: str, address: PostgresAddress) -> ssl.SSLContext:
-    """The context of the modes that insist on TLS. Without a file, certificates are judged by the system's store."""
+    """Returns the context of the TLS modes. Without a file, certificates are verified by the system's store."""
     context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
     context.name = name
     files = dict(address.files)

@@ -12,12 +12,12 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import invalid_input
 
 RETRYABLE_SQLSTATES: Final = frozenset({"40001", "40P01", "55P03"})
-"""Serialization failure, deadlock, lock not available."""
+"""SQLSTATEs worth a retry: serialization failure, deadlock, lock not available."""
 RETRYABLE_CLASSES: Final = ("08", "57P0")
-"""Connection failures; the server is shutting down or starting up."""
+"""SQLSTATE classes worth a retry: connection failures; the server is shutting down or starting up."""
 SYNTAX_ERROR: Final = "42601"
 QUERY_CANCELED: Final = "57014"
-"""By ``statement_timeout``, or by an administrator."""
+"""The SQLSTATE of a statement cancelled by ``statement_timeout``, or by an administrator."""
 
 _WITHOUT_TRANSACTION: Final = "spec: { transaction: false } runs each statement without one"
 _BAD_ARGUMENT: Final = re.compile(r"invalid input for query argument \$(\d+):.*\((.*)\)", re.DOTALL)
@@ -33,15 +33,15 @@ class StatementPosition:
     names: Sequence[str] = ()
 
     def at_statement(self, number: int, line: int, sql: str, names: Sequence[str]) -> None:
-        """Starts a statement. ``line`` is its first line in the input, ``names`` its parameters in order of ``$n``."""
+        """Notes the next statement. ``line`` is its first line in the input, ``names`` its parameters by ``$n``."""
         self.text, self.line, self.sql, self.names = f"statement {number}", line, sql, names
 
     def at_commit(self) -> None:
-        """All statements have run."""
+        """Notes that all statements have run."""
         self.text, self.line, self.sql, self.names = "at commit", 0, "", ()
 
     def with_line(self, position: Any) -> str:
-        """The statement, with the line of ``position``, a character index into ``sql`` from 1."""
+        """Describes the statement, with the line of ``position``, a character index into ``sql`` from 1."""
         if not self.line or not str(position or "").isdecimal():
             return self.text
         return f"{self.text} (line {self.line + self.sql.count(chr(10), 0, int(position) - 1)})"

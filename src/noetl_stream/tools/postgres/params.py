@@ -17,14 +17,14 @@ from noetl_stream.tools.postgres.codecs import encoded_date, encoded_interval, e
 Converter = Callable[[Any], Any]
 
 _NUMERIC_DIGITS: Final = 131_072
-"""Digits of ``numeric`` before the point."""
+"""The digits of ``numeric`` before the point."""
 _NUMERIC_PLACES: Final = 16_383
 _JSON: Final = ("json", "jsonb")
 _FRACTION: Final = re.compile(r"[.,]\d{6}(\d*)")
 
 
 def bind_value(value: Any, type_name: str) -> Any:
-    """The driver's form of ``value`` where Postgres expects ``type_name`` (``int4``, ``timestamptz[]``).
+    """Converts ``value`` to the driver's form of ``type_name`` (``int4``, ``timestamptz[]``).
 
     Raises:
         ValueError: The value does not fit; gives the reason.

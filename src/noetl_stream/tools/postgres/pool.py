@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Pool = asyncpg.Pool[asyncpg.Record]
 
 MAX_CONNECTIONS: Final = 8
-"""Connections that a worker opens to one database; further tasks wait for a free one."""
+"""The most connections that a worker opens to one database; further tasks wait for a free one."""
 CONNECT_TIMEOUT_S: Final = 10.0
 IDLE_CONNECTION_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -50,7 +50,7 @@ class ConnectionPools:
     """The pools of one worker, created on first use.
 
     Args:
-        egress: What may be reached. Default: the public internet.
+        egress: The rules for addresses. Default: the public internet.
     """
 
     def __init__(self, egress: Egress | None = None) -> None:
@@ -65,7 +65,7 @@ class ConnectionPools:
 
     @contextlib.asynccontextmanager
     async def connection(self, call: ToolCall, auth: Auth, share: PoolShare | None = None) -> AsyncIterator[Connection]:
-        """A connection for one task. On exit, open transactions are rolled back and session state is reset.
+        """Yields a connection for one task. On exit, open transactions are rolled back and session state is reset.
 
         Raises:
             ToolFailure: ``connection``, ``forbidden_address``, ``timeout`` or ``credential``.
@@ -90,7 +90,7 @@ class ConnectionPools:
 
     @contextlib.asynccontextmanager
     async def _place(self, key: _Key, call: ToolCall, share: PoolShare) -> AsyncIterator[None]:
-        """One of the pool's connections, and of those of the tasks with the same ``max_size``."""
+        """Holds one of the pool's connections, and one of the share of the tasks with the same ``max_size``."""
         async with contextlib.AsyncExitStack() as held:
             for size in sorted({min(share.max_size, MAX_CONNECTIONS), MAX_CONNECTIONS}):
                 places = self._places.setdefault((key, size), Places(size, "database connection"))
@@ -126,12 +126,12 @@ async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> P
 
 
 async def _reset(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Discards what a task may leave in its session: settings, roles, temporary tables, locks."""
+    """Discards the session state of a task: settings, roles, temporary tables, locks."""
     await connection.execute("discard all")
 
 
 async def _release(pool: Pool, connection: Connection) -> None:
-    """Returns a connection. The pool closes one that cannot be reset, which is not the task's failure."""
+    """Returns a connection to the pool, which closes one that cannot be reset. That does not fail the task."""
     import asyncpg
 
     with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
@@ -139,7 +139,7 @@ async def _release(pool: Pool, connection: Connection) -> None:
 
 
 async def _acquire(pool: Pool, auth: Auth, timeout_s: float, domain: str) -> Connection:
-    """A connection, for which there is a place."""
+    """Opens or reuses a connection, for which there is a place."""
     import asyncpg
 
     try:
@@ -165,7 +165,7 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float, domain: str) -> Con
 
 
 async def _acquire_for(domain: str, pool: Pool) -> Connection:
-    """A connection that served no other domain; those that did are closed."""
+    """Returns a connection that served no other domain; those that did are closed."""
     while True:
         connection: Connection = await pool.acquire()
         if cast("DomainConnection", connection).serves(domain):

@@ -63,7 +63,7 @@ _TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLB
 
 
 def refusal(statement: SqlStatement) -> str | None:
-    """Why a task must not run the statement, or ``None``."""
+    """Returns why a task must not run the statement, or ``None``."""
     words = statement.words
     ends = bool(words) and words[0] in _TRANSACTION_WORDS and "TO" not in words[1:3]
     if ends or words[:2] == ("PREPARE", "TRANSACTION"):
@@ -77,7 +77,7 @@ def refusal(statement: SqlStatement) -> str | None:
 
 
 def unfinished(text: str) -> tuple[str, int] | None:
-    """What ``text`` opens and does not close, or closes and has not opened, with its offset; or ``None``."""
+    """Returns what ``text`` opens and does not close, or closes and has not opened, with its offset; or ``None``."""
     opened: list[int] = []
     for kind, start, end in _tokens(text):
         token = text[start:end]
@@ -98,7 +98,7 @@ def unfinished(text: str) -> tuple[str, int] | None:
 
 
 def leading_word(statement: SqlStatement) -> tuple[str | None, int]:
-    """The first word of the statement, behind comments, or ``None`` without one; and its line in the input."""
+    """Returns the first word of the statement, behind comments, or ``None`` without one; and its line in the input."""
     position = 0
     for kind, start, end in _tokens(statement.text):
         is_first = not statement.text[position:start].strip()
@@ -110,7 +110,7 @@ def leading_word(statement: SqlStatement) -> tuple[str | None, int]:
 
 
 def split_statements(text: str) -> list[SqlStatement]:
-    """The statements of ``text``, in order, without empty ones. Never fails: Postgres reports unfinished SQL."""
+    """Splits ``text`` into its statements, without empty ones. Never fails: Postgres reports unfinished SQL."""
     statements = []
     draft = _Draft(start=0, line=1)
     for kind, start, end in _tokens(text):
@@ -175,7 +175,7 @@ class _Draft:
 
 
 def _has_sql(body: str) -> bool:
-    """Whether there is anything but comments, such as ``1``, which is not a token here."""
+    """Returns whether the text has more than comments, such as ``1``, which is not a token here."""
     position = 0
     for kind, start, end in _tokens(body):
         if kind not in _COMMENTS or body[position:start].strip():
@@ -185,7 +185,7 @@ def _has_sql(body: str) -> bool:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
-    """The kind, start and end of every token. Numbers, operators and white space are not tokens."""
+    """Yields the kind, start and end of every token. Numbers, operators and white space are not tokens."""
     position = 0
     while (found := _TOKEN.search(text, position)) is not None:
         kind, start, end = str(found.lastgroup), found.start(), found.end()

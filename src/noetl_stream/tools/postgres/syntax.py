@@ -1,7 +1,7 @@
-"""Reads the SQL of ``kind: postgres`` as far as it is the same in every version, without a database.
+"""Checks the SQL of ``kind: postgres`` as far as it is the same in every version, without a database.
 
 No parser here is the server's, whose grammar depends on its version, and an error about SQL that it would run is worse
-than none. An error is only what it cannot read, or the tool refuses.
+than none. So only unreadable SQL and statements that the tool refuses are errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMANDS: Final = frozenset([
 
 
 def syntax_problems(text: str) -> Iterator[CodeProblem]:
-    """What is wrong in the SQL wherever it runs, and statements that begin with no word of Postgres."""
+    """Returns what is wrong in the SQL wherever it runs, and statements that begin with no word of Postgres."""
     found = unfinished(text)
     if found is not None:
         message, offset = found
@@ -41,7 +41,7 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
-    """Why the params do not match the SQL, as far as known before the run."""
+    """Returns why the params do not match the SQL, as far as known before the run."""
     return sql.params_error(inputs, _named)
 
 
@@ -52,5 +52,5 @@ def _named(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _place_of(text: str, offset: int) -> tuple[int, int]:
-    """Line and column, from 1."""
+    """Returns the line and column of an offset, from 1."""
     return text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from noetl_stream.tools.postgres.pool import Connection
 
 MAX_PARAMETERS: Final = 32_767
-"""Parameters of one statement, a bound of the driver."""
+"""The most parameters of one statement, a bound of the driver."""
 _VALUES_BOUND_INLINE: Final = 100
 _MAX_APPLICATION_NAME: Final = 63
 _MAX_TIMEOUT_MS: Final = 2**31 - 1
 DEAD_WORKER_GRACE_S: Final = 1.0
-"""How long after the task's timeout Postgres cancels a statement, in case the worker is gone."""
+"""How long after the task's timeout Postgres cancels a statement, in case the worker has died."""
 _SETTINGS: Final = "select set_config(name, value, false) from unnest($1::text[], $2::text[]) as given (name, value)"
 
 
@@ -79,11 +79,11 @@ class PostgresTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PostgresTool:
-        """The tool with the addresses that the operator allows."""
+        """Makes the tool with the addresses that the operator allows."""
         return cls(ConnectionPools(Egress(settings.egress)))
 
     def readings(self) -> Sequence[Reading]:
-        """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
         return [WAITING.read(self._pools.waiting, self.spec.kind)]
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -111,7 +111,7 @@ class PostgresTool:
         return ToolResult(await asyncio.to_thread(run.result))
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections of the tool."""
         await self._pools.close()
 
 
@@ -133,7 +133,7 @@ async def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[Bo
 
 
 def read_statements(texts: Sequence[str], params: sql.Params) -> list[BoundStatement]:
-    """The statements of the texts with their parameters, in a time that grows as they do.
+    """Reads the statements of the texts with their parameters, in linear time.
 
     Raises:
         ToolFailure: ``invalid_input``.
@@ -175,7 +175,7 @@ class _Run:
         self._json_columns: frozenset[int] = frozenset()
 
     async def settings(self, call: ToolCall) -> None:
-        """Sets what the session has of the task, before its transaction: the first statement in it is the author's."""
+        """Sets the task's session settings, before its transaction: the first statement in it is the author's."""
         name = f"noetl-stream {call.step}.{call.task} {call.execution_id}"[:_MAX_APPLICATION_NAME]
         settings = {"noetl.idempotency_key": call.idempotency_key, "application_name": name}
         longest_s = self._read_timeout_s or call.timeouts.total
@@ -202,7 +202,7 @@ class _Run:
         self._runs.append(sql.StatementRun(statement.command, len(rows)))
 
     def result(self) -> dict[str, Any]:
-        """The result. It may take long, so it is called in a thread."""
+        """Builds the result of the statements. It may take long, so it is called in a thread."""
         import asyncpg
 
         returned = self._returned
@@ -229,7 +229,7 @@ def _bound_values(statement: BoundStatement, types: Sequence[Type]) -> list[Any]
 
 
 def _json_columns(prepared: PreparedStatement[Any]) -> frozenset[int]:
-    """The indices of JSON columns, which the driver returns as text."""
+    """Returns the indices of JSON columns, which the driver returns as text."""
     names = [attribute.type.name.removesuffix("[]") for attribute in prepared.get_attributes()]
     return frozenset(index for index, name in enumerate(names) if name in ("json", "jsonb"))
 
@@ -254,7 +254,7 @@ def _parsed_json(value: Any) -> Any:
 
 
 def _status(message: str) -> sql.StatementRun:
-    """``INSERT 0 5`` is ``INSERT`` with 5 rows; ``CREATE TABLE`` has no count."""
+    """Parses a status: ``INSERT 0 5`` is ``INSERT`` with 5 rows; ``CREATE TABLE`` has no count."""
     words = message.split()
     count = int(words[-1]) if len(words) > 1 and words[-1].isdecimal() else None
     return sql.StatementRun(" ".join(word for word in words if not word.isdecimal()), count)

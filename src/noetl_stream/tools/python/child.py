@@ -1,9 +1,10 @@
 """A child process of ``kind: python``, which a zygote forks (LANGUAGE §12 *python*).
 
-It runs no code of a playbook itself. It is a template: for each job it forks a process, which begins in the same state
-as every other one, whatever jobs before it have changed. The process is ready before a job comes. It gets a connection
-of its own to the worker: the template sends the worker's end with the exit code of the process before. While it runs
-a job, the worker may send code that was compiled, with its file name, which the template compiles for those to come.
+The process runs no code of a playbook itself. It is a template: for each job it forks a process, which begins in the
+same state as every other one, whatever jobs before it have changed. The process is ready before a job comes. It gets a
+connection of its own to the worker: the template sends the worker's end with the exit code of the process before. While
+it runs a job, the worker may send code that was compiled, with its file name, which the template compiles for those to
+come.
 
 A frame on it is a big-endian length of four bytes, then JSON of that length. The request is a job with
 ``max_result_bytes`` (see :func:`~noetl_stream.tools.python.job.run_job`), and its ``traceparent`` if it belongs to a
@@ -35,31 +36,31 @@ from noetl_stream.tools.python.output import accepted, refused, text_output
 
 TRACE_VARIABLE: Final = "TRACEPARENT"
 MAX_REMEMBERED_BYTES: Final = 32 * 1024
-"""The longest code that a template compiles. The channel takes that much at once while it is empty."""
+"""The longest code that a template compiles, in bytes. The channel takes that much at once while it is empty."""
 _READ_BYTES: Final = 64 * 1024
 PRELOADED: Final = (
     *("base64", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib"),
     *("hmac", "io", "itertools", "json", "math", "operator", "os", "pathlib", "re", "string", "textwrap", "time"),
     *("typing", "urllib.parse", "zoneinfo"),
 )
-"""Modules that much code imports: a job need not load them. They start no thread, and do nothing in a new process, as
-``random``, ``logging`` and ``threading`` do.
+"""Modules that much code imports, so that jobs need not load them. They start no thread, and do nothing in a new
+process, as ``random``, ``logging`` and ``threading`` do.
 """
 _FIRST_JOB: Final = (
     b'{"code":"return args","place":"","args":{"n":1},"libs":{},"scope":{},"execution_id":"","idempotency_key":"",'
     b'"max_result_bytes":100}'
 )
-"""Of each process, before one comes: the pages of memory that every job writes to are its own then."""
+"""A job that each process runs first: the pages of memory that every job writes to are its own then."""
 
 
 _FORK_HOOKS: Final[list[dict[str, Any]]] = []
-"""Those of ``threading`` and ``logging``, for processes that jobs fork. They renew locks that other threads have held.
-A template has no other threads, and running them costs each process of a job a tenth of its CPU time.
+"""The fork hooks of ``threading`` and ``logging``, for processes that jobs fork. They renew locks that other threads
+have held. A template has no other threads, and running them costs each process of a job a tenth of its CPU time.
 """
 
 
 def prepare() -> None:
-    """Makes in the zygote what each process would make again, also what Python makes at the first use."""
+    """Makes objects in the zygote that each process would make again, also those of Python's first use."""
     register, os.register_at_fork = os.register_at_fork, lambda **hooks: _FORK_HOOKS.append(hooks)
     try:
         show_log_records()
@@ -71,8 +72,8 @@ def prepare() -> None:
 def serve(channel_fd: int, cpu_s: int) -> None:
     """Forks processes for jobs, one ahead, until the worker closes the channel. One job runs at a time.
 
-    Each may use ``cpu_s`` seconds of CPU time. What a job leaves behind, processes and files, is removed before the
-    next one begins; if something cannot be removed, this process ends, and another takes its place.
+    Each may use ``cpu_s`` seconds of CPU time. Processes and files that a job leaves are removed before the next one
+    begins; if one cannot be removed, this process ends, and another takes its place.
     """
     channel, folder = socket.socket(fileno=channel_fd), os.getcwd()  # noqa: PTH109
     limits, children, landlock = OwnLimits(), ChildrenList(os.getpid()), landlock_version()
@@ -105,7 +106,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
 
 
 def _remember(channel: socket.socket, received: bytearray) -> bool:
-    """Compiles code that a job had, for those to come. Whether the channel is open."""
+    """Compiles the code of a job for later ones. Returns whether the channel is open."""
     try:
         data = channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -126,7 +127,7 @@ def _empty(folder: str) -> None:
 
 
 def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoReturn:
-    """Runs a job, in the process that is made for it. It ends without what Python does at an exit."""
+    """Runs a job in the process made for it, which ends without Python's work at an exit."""
     try:
         die_with_parent()
         limit_cpu_time(cpu_s)
@@ -165,7 +166,7 @@ def _answer(frame: bytes) -> bytes:
 
 
 def _receive(connection: socket.socket, received: bytearray) -> bytes | None:
-    """A frame; ``None`` if the worker has closed the connection. What has come behind it stays in ``received``."""
+    """Receives a frame; ``None`` if the worker has closed the connection. Bytes after it stay in ``received``."""
     while data := connection.recv(_READ_BYTES):
         received += data
         for frame in take_frames(received):

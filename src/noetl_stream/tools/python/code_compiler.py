@@ -18,7 +18,7 @@ BODY: Final = "<module>"
 _OF_MODULES: Final = ("__name__", "__file__", "__doc__", "__builtins__", "__annotations__")
 NOT_ASYNC: Final = "with python_shared the code must define `async def main(…)`, which is awaited"
 MAX_PROGRAMS: Final = 256
-"""Compiled programs that a child has for its jobs."""
+"""The most compiled programs that a child keeps for its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Program:
 
 
 def file_of(place: str) -> str:
-    """The name of the file that code at ``step.task`` seems to be in."""
+    """Returns the file name that tracebacks show for the code at ``step.task``."""
     return f"<{place}>"
 
 
@@ -52,7 +52,7 @@ def compile_program(source: str, filename: str) -> Program:
 
 
 def syntax_error(source: str) -> SyntaxError | None:
-    """Why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
+    """Returns why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
     with warnings.catch_warnings(action="ignore"):
         try:
             _compiled(source, "<code>")
@@ -67,7 +67,7 @@ def syntax_error(source: str) -> SyntaxError | None:
 
 @lru_cache(maxsize=MAX_PROGRAMS)
 def lacks_async_main(source: str) -> bool:
-    """Whether ``source`` parses and defines no ``async def main`` at its top level."""
+    """Returns whether ``source`` parses and defines no ``async def main`` at its top level."""
     with warnings.catch_warnings(action="ignore"):
         try:
             tree = ast.parse(source)
@@ -83,8 +83,9 @@ def _explained(error: SyntaxError) -> SyntaxError:
 
 
 def unbound_names(source: str) -> dict[str, tuple[int, int]]:
-    """The names that code reads and neither binds nor finds among the builtins, each with the line and column of its
-    first use. The code must parse; with ``import *`` nothing is known, and of code that is nested too deep here.
+    """Returns the names that code reads and neither binds nor finds among the builtins, each with the line and column
+    of its first use. The code must parse; with ``import *`` nothing is known, nor of code that is nested too deeply
+    here.
     """
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -152,7 +153,7 @@ def _locals(module: CodeType) -> list[str]:
 
 
 def _head_length(tree: ast.Module) -> int:
-    """How many leading statements must stay at module level: a docstring and imports from ``__future__``."""
+    """Returns how many leading statements must stay at module level: a docstring and imports from ``__future__``."""
     length = 0
     for statement in tree.body:
         docstring = length == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -167,7 +168,7 @@ _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambd
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of this scope, excluding nested functions and classes."""
+    """Yields the nodes of this scope, without nested functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, _SCOPES):
@@ -188,7 +189,7 @@ class _WithoutReturns(_OwnScope):
 
 
 class _WithoutAnnotations(_OwnScope):
-    """``x: int = 1`` becomes ``x = 1``: a global name cannot be annotated inside a function."""
+    """Rewrites ``x: int = 1`` to ``x = 1``: a global name cannot be annotated inside a function."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):

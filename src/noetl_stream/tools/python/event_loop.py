@@ -2,7 +2,7 @@
 
 Frames hold MessagePack. The worker sends ``[number, job]``, the job as JSON, or ``[number, null]`` to cancel it. The
 process sends ``[number, output, null]`` when the job begins, without output, and whenever it writes something; at last
-``[number, "", answer]``, the answer as JSON. Those of a job that is cancelled may be missing, except the last.
+``[number, "", answer]``, the answer as JSON. Frames of a cancelled job may be missing, except the last.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from noetl_stream.tools.python.output import accepted, refused, text_output
 
 _READ_BYTES: Final = 64 * 1024
 _PIECE_BYTES: Final = 64 * 1024
-"""How much output one frame has at most: others of the process need not wait long."""
+"""The most bytes of output in one frame, so that others of the process need not wait long."""
 _orders: Final = msgspec.msgpack.Decoder(tuple[int, bytes | None])
 _output: Final = ContextVar[TextIO]("_output")
 
 
 class _OutputOfJob:
-    """Standard output: that of the job whose code writes; of no job, that of the process."""
+    """Standard output, divided by job: that of the job whose code writes; of no job, that of the process."""
 
     def __init__(self, of_process: TextIO) -> None:
         self._of_process = of_process
@@ -40,7 +40,7 @@ class _OutputOfJob:
 
 
 def serve_shared(connection: socket.socket, received: bytearray) -> None:
-    """Runs the jobs that come until the worker closes the connection. ``received`` are the first of its bytes."""
+    """Runs the jobs that arrive until the worker closes the connection. ``received`` are the first of its bytes."""
     sys.stdout = sys.stderr = cast(TextIO, _OutputOfJob(sys.stdout))
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

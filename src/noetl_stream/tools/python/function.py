@@ -21,7 +21,7 @@ class ChildFunction:
 
     Args:
         function: ``module:name``. The module is imported once, before children are made, and must start no thread.
-        settings: What children may share and use.
+        settings: The settings of children.
         environment: Variables of the children in addition to ``PATH`` and ``LANG``.
         max_children: Calls at the same time; further ones wait.
     """
@@ -46,7 +46,7 @@ class ChildFunction:
     async def __call__(
         self, call: ToolCall, arguments: Mapping[str, Any], *, max_result_bytes: int = MAX_RESULT_BYTES
     ) -> Any:
-        """The function's result, for the task of ``call``.
+        """Calls the function for the task of ``call`` and returns its result.
 
         Raises:
             ToolFailure: as of :meth:`PythonTool.run`, or as the function said.

@@ -19,8 +19,8 @@ from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, compile_program, file_of
 
 MODULE: Final = "noetl_task"
-"""``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process that
-jobs share, the number of the job follows.
+"""The ``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process
+that jobs share, the number of the job follows.
 """
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
@@ -76,10 +76,10 @@ def run_job(job: Mapping[str, Any]) -> Any:
 
 
 async def run_shared_job(job: Mapping[str, Any], number: int) -> Any:
-    """Like :func:`run_job`, for a job whose result is a coroutine, in the event loop that it shares with others.
+    """Runs a job like :func:`run_job`, for code whose result is a coroutine, in the event loop shared with other jobs.
 
     Args:
-        number: Tells it from the other jobs of this process.
+        number: The number of the job in this process.
     """
     name = f"{MODULE}_{number}"
     with _failures(file_of(job["place"])):
@@ -105,7 +105,7 @@ def _failures(filename: str) -> Iterator[None]:
 
 
 def show_log_records() -> None:
-    """Shows what the code logs from INFO on, unless it sets up logging itself: Python would show warnings only."""
+    """Shows the log records of the code from INFO on, unless it sets up logging: Python would show warnings only."""
     import logging  # imported here, since the template does that in a way of its own
 
     last_resort = logging.lastResort
@@ -116,7 +116,7 @@ def show_log_records() -> None:
 
 
 def _value_of(job: Mapping[str, Any], name: str) -> Any:
-    """What the code gives: a coroutine is not awaited yet. ``name`` is that of its module."""
+    """Runs the code and returns its value: a coroutine is not awaited yet. ``name`` is that of its module."""
     try:
         program = compile_program(job["code"], file_of(job["place"]))
     except SyntaxError as error:
@@ -142,7 +142,7 @@ def _value_of(job: Mapping[str, Any], name: str) -> Any:
 
 
 def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The code's variables. Inputs take precedence over ``input_data`` and ``idempotency_key``."""
+    """Returns the code's variables. Inputs take precedence over ``input_data`` and ``idempotency_key``."""
     args: dict[str, Any] = job["args"]
     bound: dict[str, Any] = {"input_data": args, "idempotency_key": job["idempotency_key"]}
     bound.update({name: value for name, value in args.items() if name.isidentifier() and not keyword.iskeyword(name)})
@@ -228,7 +228,7 @@ def _remedy(error: BaseException) -> str:
 
 
 def _from_own_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
-    """The traceback from the playbook's first frame on."""
+    """Returns the traceback from the playbook's first frame on."""
     while trace is not None and trace.tb_frame.f_code.co_filename != filename:
         trace = trace.tb_next
     return trace
@@ -256,12 +256,12 @@ def _truncated(text: str, limit: int, *, keep_end: bool = False) -> str:
 
 
 def _encodable(text: str) -> str:
-    """The text with lone surrogates escaped, since JSON cannot hold them."""
+    """Escapes lone surrogates in a text, since JSON cannot hold them."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def read_only(value: Any) -> Any:
-    """A read-only copy of plain JSON: writing to it raises, since a write would be lost.
+    """Returns a read-only copy of plain JSON: writing to it raises, since a write would be lost.
 
     Its lists and mappings subclass ``list`` and ``dict``, so that ``isinstance``, ``json.dumps`` and ``copy`` work.
     """

@@ -1,4 +1,4 @@
-"""What a job of ``kind: python`` gives back: what it writes, and its answer."""
+"""The output and the answer of a job of ``kind: python``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 from noetl_stream.tools.python.job import JobFailed
 
 MAX_OUTPUT_BYTES: Final = 64 * 1024
-"""Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
+"""The most captured output of a job; the rest is dropped. The worker shows less, and so always marks the cut."""
 MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
-"""How much one job may write: as much as an attempt's log keeps. Dropping the rest here costs the worker nothing."""
+"""The most bytes that a job may write: as much as an attempt's log keeps. Dropping the rest here is cheap."""
 _STANDARD_OUTPUT: Final = 1
 
 
@@ -23,7 +23,7 @@ def _to_standard_output(data: memoryview) -> int:
 
 
 def text_output(write: Callable[[memoryview], int] = _to_standard_output) -> io.TextIOWrapper:
-    """A text stream of playbook code. ``write`` passes data on and returns how many bytes of it."""
+    """Makes a text stream of playbook code. ``write`` passes data on and returns how many bytes of it."""
     bounded = io.BufferedWriter(BoundedOutput(write))
     return io.TextIOWrapper(bounded, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
@@ -51,7 +51,7 @@ class BoundedOutput(io.RawIOBase):
 
 
 def accepted(result: Any, limit: int) -> bytes:
-    """The answer with a result of at most ``limit`` bytes.
+    """Encodes the answer with a result of at most ``limit`` bytes.
 
     Raises:
         JobFailed: ``result_too_large``.
@@ -64,5 +64,5 @@ def accepted(result: Any, limit: int) -> bytes:
 
 
 def refused(failed: JobFailed) -> bytes:
-    """The answer with an error."""
+    """Encodes the answer with an error."""
     return msgspec.json.encode([None, failed.error])

@@ -1,4 +1,4 @@
-"""The worker's pool of child processes for ``kind: python``. Each serves one trust domain, as long as it lives."""
+"""The worker's pool of child processes for ``kind: python``, each for one trust domain, as long as it lives."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from noetl_stream.tools.python.shared import SharedProcess
 from noetl_stream.tools.python.template import Child, NotBegun, PythonAnswer, PythonJob
 
 _TRIES: Final = 2
-"""How many children, one after the other, are waited for until one can take a job."""
+"""How many children, one after the other, may fail before they can take a job."""
 
 
 class ChildPool:
-    """Up to ``max_children`` children with one job, or one shared process, each; further ones wait in order of arrival.
+    """Runs up to ``max_children`` children, each with a job or a shared process; other jobs wait in order of arrival.
 
     Attributes:
         capacity: How many jobs run, and how many wait.
-        started: How many were started.
+        started: How many children were started.
         killed: How often the process of a job died or was killed.
     """
 
@@ -39,11 +39,11 @@ class ChildPool:
         self.started = self.killed = 0
 
     def __len__(self) -> int:
-        """How many live."""
+        """Returns how many children live."""
         return len(self._idle) + len(self._busy)
 
     async def run(self, job: PythonJob) -> PythonAnswer:
-        """Runs one job. Cancelling it kills its process and everything it started.
+        """Runs one job in a child. Cancelling it kills its process and everything it started.
 
         Raises:
             ChildDied: The process ended before it answered.
@@ -98,7 +98,7 @@ class ChildPool:
 
     @contextlib.asynccontextmanager
     async def _child(self, domain: str | None, queued: Queued = contextlib.nullcontext) -> AsyncIterator[Child]:
-        """A child that is ready, and one of the places."""
+        """Yields a child that is ready, and holds a place."""
         if self.capacity.is_full and (resting := next((one for one in self._shared if one.rests), None)):
             resting.end()
         async with self.capacity.held(queued):
@@ -131,7 +131,7 @@ class ChildPool:
             self._idle.append(child)
 
     def _idle_child(self, domain: str | None) -> Child | None:
-        """One whose next process is ready, if there is one."""
+        """Returns an idle child of the domain, preferably one whose next process is ready."""
         for ended in [child for child in self._idle if child.has_ended]:
             self._idle.remove(ended)
             self._end(ended)

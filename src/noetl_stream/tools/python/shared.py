@@ -1,4 +1,4 @@
-"""The worker's end of a process that asynchronous jobs of one trust domain share (``python_shared``, LANGUAGE §12)."""
+"""The worker's end of a process that asynchronous jobs of a trust domain share (``python_shared``, LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from noetl_stream.tools.python.template import (
 )
 
 MAX_SHARED_JOBS: Final = 1_000
-"""Jobs that one process runs at once; the next one begins in another process."""
+"""The most jobs that one process runs at once; the next one begins in another process."""
 CANCEL_S: Final = 5.0
 """How long a cancelled job may take to end; its process is killed then, and with it the other jobs."""
 REST_S: Final = 10.0
-"""How long a process lives without a job. It ends sooner if something waits for its place."""
+"""How long a process lives without a job. It ends sooner if a task waits for its place."""
 RENEWAL_S: Final = 600.0
-"""How long a process takes new jobs: what they leave in it, and its CPU time, have a bound even if it never rests."""
+"""How long a process takes new jobs: their leftovers and its CPU time are bounded even if it never rests."""
 
 
 _Answer = tuple[Any, dict[str, Any] | None]
 
 
 class _NoAnswer(Exception):
-    """The process has sent something else."""
+    """The process has answered with something unreadable."""
 
 
 class _Run:
@@ -60,10 +60,10 @@ class _Run:
 
 
 class SharedProcess:
-    """A process, from the wait for its place on, and the jobs that it runs.
+    """A process that jobs share, from the wait for its place on, with those jobs.
 
     Attributes:
-        life: Ends with the process, when nothing of it is left.
+        life: Ends when nothing is left of the process.
         has_failed: Whether it ended while it had jobs.
     """
 
@@ -84,21 +84,21 @@ class SharedProcess:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether one more may begin."""
+        """Whether one more job may begin."""
         return not self._has_ended and len(self._runs) < MAX_SHARED_JOBS and self._loop.time() < self._renewed_at
 
     @property
     def rests(self) -> bool:
-        """Whether it has a place and no job."""
+        """Whether the process has a place and no job."""
         return self._child is not None and not self._runs and not self._has_ended
 
     async def run(self, job: PythonJob) -> PythonAnswer:
-        """Runs a job. Cancelling it cancels its code, and kills the process if that does not end.
+        """Runs a job in the process. Cancelling it cancels its code, and kills the process if that does not end.
 
         Raises:
             ChildDied: The process ended before it answered.
-            NotBegun: It ended before that.
-            WorkerUnfit: It could not be started.
+            NotBegun: The process ended before the job began.
+            WorkerUnfit: The process could not be started.
         """
         number, run = next(self._numbers), _Run(job)
         self._runs[number] = run

@@ -1,4 +1,4 @@
-"""The worker's end of one child of ``kind: python``, and of the processes that it forks for jobs."""
+"""The worker's connection to one child of ``kind: python``, and to the processes that it forks for jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 
 MAX_JOB_BYTES: Final = 1024**3
 MAX_ERROR_BYTES: Final = 256 * 1024
-"""What an answer may have in addition to the result: an error with its traceback, escaped."""
+"""The most bytes of an answer in addition to the result: an error with its traceback, escaped."""
 ANSWERS: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])
 _READ_BYTES: Final = 64 * 1024
 
@@ -31,9 +31,9 @@ class ChildDied(Exception):
 
     Attributes:
         exit_code: Negative for a signal, as in :mod:`subprocess`.
-        output: What the job wrote.
-        errors: What faulthandler wrote, and perhaps others.
-        others: How many other jobs it ran.
+        output: The output of the job.
+        errors: The output of faulthandler, and perhaps of others.
+        others: How many other jobs the process ran.
         reason: Why it was killed, if it was.
     """
 
@@ -54,11 +54,11 @@ class PythonJob(NamedTuple):
     """A job for :func:`~noetl_stream.tools.python.job.run_job`.
 
     Attributes:
-        fields: Its fields as JSON, at most :data:`MAX_JOB_BYTES`.
-        program: Its code and the name of its file.
+        fields: The fields of the job as JSON, at most :data:`MAX_JOB_BYTES`.
+        program: The code and the name of its file.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
-        heard: Gets the output as it comes.
-        queued: Entered while it waits for a child.
+        heard: Called with the output as it comes.
+        queued: A context entered while the job waits for a child.
         shares: Whether it runs in the process that other such jobs of its domain share.
     """
 
@@ -72,7 +72,7 @@ class PythonJob(NamedTuple):
 
 
 class PythonAnswer(NamedTuple):
-    """What a job gave: a result, or an error mapping; and its output."""
+    """The answer of a job: a result, or an error mapping; and its output."""
 
     result: Any
     error: dict[str, Any] | None
@@ -80,7 +80,7 @@ class PythonAnswer(NamedTuple):
 
 
 class Child:
-    """A child, and the connection to the process that it has forked for the next job.
+    """A child process, and the connection to the process that it has forked for the next job.
 
     Attributes:
         is_running: Whether a job has begun and not ended.
@@ -89,10 +89,10 @@ class Child:
 
     @classmethod
     async def start(cls, launcher: Launcher, domain: str | None, answer_s: float) -> Child:
-        """Starts a child. After ``answer_s`` in which it should have forked a process, but has not, it is killed.
+        """Starts a child. It is killed if it does not fork a process within ``answer_s`` when it should.
 
         Raises:
-            WorkerUnfit: It could not be started.
+            WorkerUnfit: The child could not be started.
         """
         with contextlib.ExitStack() as closing:
             try:
@@ -127,15 +127,15 @@ class Child:
 
     @property
     def has_next(self) -> bool:
-        """Whether the process for the next job waits for it."""
+        """Whether the process for the next job is waiting."""
         return self._next.done() and not self.has_ended
 
     async def is_ready(self) -> bool:
-        """Whether a job can begin, once that is known."""
+        """Waits until the child can take a job, or cannot; returns whether it can."""
         return await asyncio.shield(self._next) is not None
 
     async def run(self, job: PythonJob) -> PythonAnswer:
-        """See :meth:`ChildPool.run`. It must be ready."""
+        """Runs a job in the child, which must be ready. See :meth:`ChildPool.run`."""
         connection = self.take_next()
         self._output.heard = job.heard
         try:
@@ -156,7 +156,7 @@ class Child:
         return PythonAnswer(*answer, output)
 
     def take_next(self) -> socket.socket:
-        """The connection to the process that is ready, which has a job from now on."""
+        """Returns the connection to the process that is ready, which has a job from now on."""
         connection = self._next.result()
         assert connection is not None
         self._next = self._loop.create_future()
@@ -167,16 +167,14 @@ class Child:
         return connection
 
     async def last_exit(self) -> tuple[int, str]:
-        """How the process of the last job has ended, and what it wrote. If it should have ended, but has not, it is
-        killed.
-        """
+        """Returns the exit and the output of the last job's process. One that has not ended in time is killed."""
         self._expect_next()
         connection = await asyncio.shield(self._next)
         exit_code = self._exit_code if connection is not None else await asyncio.shield(self.process.exit_code)
         return exit_code, self._output.take()[0]
 
     def kill(self) -> None:
-        """Kills the child and what it started."""
+        """Kills the child and everything it started."""
         self.process.kill(alone=not self.is_running)
 
     async def end(self) -> int:
@@ -188,10 +186,10 @@ class Child:
         return exit_code
 
     async def _exchanged(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
-        """The result or error of the job; ``None`` if its process has ended, or has answered something else.
+        """Returns the result or error of the job; ``None`` if its process has ended, or has answered unreadably.
 
         Raises:
-            NotBegun: It ended before it had read the job: else its connection would close without an error.
+            NotBegun: The process ended before it had read the job: else its connection would close without an error.
         """
         most = HEADER_BYTES + job.max_result_bytes + MAX_ERROR_BYTES
         received = bytearray()
@@ -215,7 +213,7 @@ class Child:
             return None
 
     def _let_remember(self, program: tuple[str, str]) -> None:
-        """Sends code that was compiled to the child, whose next process will have it compiled."""
+        """Sends compiled code to the child, whose next process will have it compiled."""
         if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
             self._remembered.add(program)
             with contextlib.suppress(OSError):
@@ -228,7 +226,7 @@ class Child:
             self._patience = self._loop.call_later(self._answer_s, self.process.kill)
 
     def _read(self) -> None:
-        """Takes the connection to a process that the child has forked."""
+        """Receives the connection to a process that the child has forked."""
         try:
             message, descriptors, _, _ = socket.recv_fds(self._channel, HEADER_BYTES, 1, socket.MSG_DONTWAIT)
         except BlockingIOError:

@@ -120,7 +120,7 @@ class PythonTool:
     """Runs code in a small pool of confined child processes.
 
     Args:
-        settings: What children may share and use. Default: that of :class:`ChildSettings`.
+        settings: The settings of children. Default: those of :class:`ChildSettings`.
         environment: Environment variables of the child processes, visible to playbook code, so it must not contain the
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: as ``settings`` say.
@@ -157,11 +157,11 @@ class PythonTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
-        """The tool with the operator's settings."""
+        """Makes the tool with the operator's settings."""
         return cls(settings.children)
 
     def readings(self) -> Sequence[Reading]:
-        """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
         pool = self._pool
         return [
             LIVING.read(len(pool)),
@@ -174,7 +174,7 @@ class PythonTool:
 
     @property
     def capacity(self) -> Capacity:
-        """How many tasks run, and how many wait for a child."""
+        """The capacity for tasks: how many run, and how many wait for a child."""
         return self._pool.capacity
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -216,11 +216,11 @@ class PythonTool:
         return f"a free Python child: {most} of {most} busy, {PYTHON_CHILDREN_VARIABLE} sets how many"
 
     async def close(self) -> None:
-        """Kills the child processes."""
+        """Kills the child processes of the tool."""
         await self._pool.close()
 
     def _domain(self, call: ToolCall) -> str | None:
-        """Which runs share a child."""
+        """Returns the trust domain of a job: jobs of one may share a child."""
         if self._isolation == "task":
             return None
         return call.execution_id if self._isolation == "execution" else call.trust_domain
@@ -254,7 +254,7 @@ def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
 
 
 def _readable_scope(code: str, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The namespaces that the code can read, so that a large ``ctx`` is not sent to code that never names it."""
+    """Returns the namespaces that the code can read: a large ``ctx`` is not sent to code that never names it."""
     all_of_it = _REFLECTION.search(code) is not None
     return {name: scope[name] for name in _SCOPE if name in scope and (all_of_it or name in code)}
 
