@@ -33,7 +33,6 @@ from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.playbook.trigger.notification import notify_playbook
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.triggers import (
     DeliveredDocument,
     EventStatus,
@@ -44,6 +43,7 @@ from noetl_stream.ports.operations.triggers import (
     TriggerStateDocument,
     TriggerStreamDocument,
 )
+from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
 from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry, KindTaken
 from noetl_stream.ports.stores.store import Store

@@ -25,8 +25,8 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import DocumentPage, document_of
-from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX, ProblemKind
+from noetl_stream.ports.operations.verbs import API
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"

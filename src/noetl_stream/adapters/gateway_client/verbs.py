@@ -1,4 +1,4 @@
-"""Verbs asked of a gateway at the address they carry (:mod:`noetl_stream.ports.operations.http`)."""
+"""Verbs asked of a gateway at the address they carry (:mod:`noetl_stream.ports.operations.verbs`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.http import API, address_of, has_address
+from noetl_stream.ports.operations.verbs import API, is_verb, verb_of
 
 Item = TypeVar("Item")
 
@@ -30,16 +30,16 @@ class GatewayVerbs:
 
     def __init_subclass__(cls, port: type) -> None:
         for name, verb in vars(port).items():
-            if has_address(verb) and name not in vars(cls):
+            if is_verb(verb) and name not in vars(cls):
                 setattr(cls, name, _asked(verb))
 
 
 def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    (method, path), signature = address_of(verb), inspect.signature(verb)
+    record, signature = verb_of(verb), inspect.signature(verb)
     answer = get_type_hints(verb)["return"]
     is_list = get_origin(answer) is list
     kind: Any = _Items[get_args(answer)] if is_list else answer  # type: ignore[misc]
-    template = path.removeprefix(API + "/").split("/")
+    template = record.path.removeprefix(API + "/").split("/")
 
     async def ask(self: GatewayVerbs, *args: Any, **options: Any) -> Any:
         bound = signature.bind(self, *args, **options)
@@ -48,7 +48,9 @@ def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         reason, ids = given.pop("reason", ""), given.pop("ids", None)
         headers = reason_headers(reason)
         parts = tuple(str(given.pop(part[1:-1])) if part.startswith("{") else part for part in template)
-        answered = await self._connection.ask(_request(self._connection, method, parts, given, headers, ids), kind)
+        answered = await self._connection.ask(
+            _request(self._connection, record.method, parts, given, headers, ids), kind
+        )
         return answered.items if is_list else answered
 
     return ask

@@ -20,7 +20,7 @@ from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.http import API, Method
+from noetl_stream.ports.operations.verbs import API, Method
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import AgentAccess
 

@@ -11,8 +11,8 @@ from noetl_stream.gateway.http.parameters import Cursor, Explained, Label, Momen
 from noetl_stream.gateway.http.routes import Call, Routes
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions
-from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkDocument, BulkOrder, BulkVerb
+from noetl_stream.ports.operations.verbs import API
 
 BULK: Final = f"{API}/bulk"
 

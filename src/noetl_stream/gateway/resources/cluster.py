@@ -19,8 +19,8 @@ from noetl_stream.ports.operations.cluster import (
     PoolsDocument,
     WorkersDocument,
 )
-from noetl_stream.ports.operations.http import address_of
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
+from noetl_stream.ports.operations.verbs import address_of
 
 READ: Final = "read dead letters"
 SETTLE: Final = "settle dead letters"

@@ -15,7 +15,7 @@ from noetl_stream.ports.operations.credentials import (
     CredentialStore,
     RotatedDocument,
 )
-from noetl_stream.ports.operations.http import address_of
+from noetl_stream.ports.operations.verbs import address_of
 
 routes = Routes()
 

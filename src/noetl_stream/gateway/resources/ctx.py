@@ -15,7 +15,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.json.digits import digits_lost
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument, Executions
-from noetl_stream.ports.operations.http import address_of
+from noetl_stream.ports.operations.verbs import address_of
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 VARIABLES: Final = "/api/vars/{execution_id}"

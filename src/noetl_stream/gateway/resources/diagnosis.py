@@ -7,7 +7,7 @@ from typing import Final
 from noetl_stream.gateway.http.parameters import Nothing
 from noetl_stream.gateway.http.routes import Call, Routes
 from noetl_stream.ports.operations.diagnosis import ChecksDocument, Diagnosis, StorageDocument
-from noetl_stream.ports.operations.http import address_of
+from noetl_stream.ports.operations.verbs import address_of
 
 EXAMINE: Final = "look into the whole system"
 

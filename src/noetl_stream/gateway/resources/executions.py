@@ -39,8 +39,8 @@ from noetl_stream.ports.operations.executions import (
     StepRunsDocument,
     WhyDocument,
 )
-from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.selections import MAX_BARS, ExecutionGroupsDocument, ExecutionHistogramDocument
+from noetl_stream.ports.operations.verbs import API, address_of
 
 EXECUTIONS: Final = f"{API}/executions"
 

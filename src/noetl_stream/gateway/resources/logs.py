@@ -12,7 +12,6 @@ from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Limit, M
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.streams import HEADERS, MEDIA, kept_alive
 from noetl_stream.model.json import codec
-from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.logs import (
     FROM_THE_START,
     LOG_PLACE,
@@ -22,6 +21,7 @@ from noetl_stream.ports.operations.logs import (
     followed,
     text_of,
 )
+from noetl_stream.ports.operations.verbs import API
 from noetl_stream.telemetry.terminal import shown
 
 LOGS: Final = f"{API}/executions/{{execution_id}}/logs"

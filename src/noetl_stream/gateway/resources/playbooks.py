@@ -11,7 +11,6 @@ from noetl_stream.gateway.http.bodies import YAML, yaml_body
 from noetl_stream.gateway.http.parameters import InPath, Label, Moment, Nothing, Paged, Parameters, labels_in, ms_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.ports.operations.graphs import GraphDocument
-from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     PlanDocument,
@@ -24,6 +23,7 @@ from noetl_stream.ports.operations.playbooks import (
     RegisteredDocument,
 )
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.operations.verbs import API, address_of
 
 PLAYBOOKS: Final = f"{API}/playbooks"
 REGISTERED: Final = {

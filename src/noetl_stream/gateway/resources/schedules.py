@@ -11,7 +11,6 @@ from noetl_stream.gateway.http.parameters import Explained, Moment, Paged, ms_of
 from noetl_stream.gateway.http.routes import Call, Routes
 from noetl_stream.gateway.resources.playbooks import PathAt
 from noetl_stream.model.aggregates import Overlap
-from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.schedules import (
     BackfilledDocument,
     OccurrenceDocument,
@@ -22,6 +21,7 @@ from noetl_stream.ports.operations.schedules import (
     Schedules,
     UpcomingOccurrencesDocument,
 )
+from noetl_stream.ports.operations.verbs import API, address_of
 
 SCHEDULES: Final = f"{API}/schedules"
 CONFLICT: Final = ("conflict",)

@@ -16,7 +16,7 @@ from noetl_stream.model.envelope import Time, iso
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.operations.access import SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.http import API
+from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.identities import Caller
 
 SESSION: Final = f"{API}/session"

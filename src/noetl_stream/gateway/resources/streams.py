@@ -12,7 +12,7 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Parameters
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent, only
-from noetl_stream.ports.operations.http import API
+from noetl_stream.ports.operations.verbs import API
 
 MEDIA: Final = "text/event-stream"
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

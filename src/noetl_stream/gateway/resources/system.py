@@ -14,8 +14,8 @@ from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.session import CallerDocument, caller_document
 from noetl_stream.gateway.status_report import GatewayStatus
 from noetl_stream.ports.operations.documents import Document, OpenDocument
-from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
+from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.idempotency import Readiness
 from noetl_stream.telemetry.measures import MEDIA
 

@@ -11,7 +11,7 @@ from noetl_stream.gateway.http.parameters import Explained, InPath, Moment, Noth
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.access import Access, ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken
-from noetl_stream.ports.operations.http import API, address_of
+from noetl_stream.ports.operations.verbs import API, address_of
 
 TOKENS: Final = f"{API}/tokens"
 MADE: Final = {201: Answer("The token, with its secret", NewApiTokenDocument, ("Location",))}

@@ -14,7 +14,6 @@ from noetl_stream.gateway.http.parameters import MAX_POSITION, Explained, InPath
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.executions import location, waited
 from noetl_stream.model.status import ENDED
-from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.triggers import (
     DeliveredDocument,
     EventStatus,
@@ -24,6 +23,7 @@ from noetl_stream.ports.operations.triggers import (
     Triggers,
     TriggerStateDocument,
 )
+from noetl_stream.ports.operations.verbs import API, address_of
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 HOOKS: Final = f"{API}/hooks/{{path}}"

@@ -14,7 +14,6 @@ from noetl_stream.ports.operations.diffs import MAX_ROWS, ExecutionDiffDocument,
 from noetl_stream.ports.operations.events import MAX_TEXT, EventField, EventFilter, EventPage
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
-from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.timelines import (
     MAX_BUCKETS,
     MAX_WIDTH,
@@ -25,6 +24,7 @@ from noetl_stream.ports.operations.timelines import (
     TimelineDocument,
     TimeRange,
 )
+from noetl_stream.ports.operations.verbs import API, address_of
 from noetl_stream.ports.operations.views import ExecutionStateDocument, Views
 
 routes = Routes()

@@ -9,7 +9,7 @@ import msgspec
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import Document, DocumentPage
-from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.verbs import verb
 
 MOST_SEARCHED: Final = 10_000
 """How many entries of the audit are looked at for one page."""
@@ -100,12 +100,12 @@ class Access(Protocol):
         """
         ...
 
-    @http("GET", "/tokens")
+    @verb("GET", "/tokens")
     async def tokens(self) -> list[ApiTokenDocument]:
         """Revoked ones too, in the order they were made."""
         ...
 
-    @http("DELETE", "/tokens/{token_id}")
+    @verb("DELETE", "/tokens/{token_id}")
     async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
         """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing. ``reason`` goes
         into the audit.
@@ -115,7 +115,7 @@ class Access(Protocol):
         """
         ...
 
-    @http("GET", "/audit")
+    @verb("GET", "/audit")
     async def audit(
         self,
         limit: int,

@@ -8,8 +8,8 @@ import msgspec
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage
-from noetl_stream.ports.operations.http import http
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
+from noetl_stream.ports.operations.verbs import verb
 from noetl_stream.ports.stores.dead_letters import LetterSource, LetterState
 
 
@@ -124,14 +124,14 @@ class Cluster(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` goes into the audit.
     """
 
-    @http("GET", "/workers")
+    @verb("GET", "/workers")
     async def workers(self) -> list[WorkerDocument]:
         """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
         number of them.
         """
         ...
 
-    @http("GET", "/pools")
+    @verb("GET", "/pools")
     async def pools(self) -> list[PoolDocument]:
         """By name.
 
@@ -140,19 +140,19 @@ class Cluster(Protocol):
         """
         ...
 
-    @http("GET", "/partitions")
+    @verb("GET", "/partitions")
     async def partitions(self) -> list[PartitionDocument]:
         """``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
         partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
         """
         ...
 
-    @http("GET", "/limits")
+    @verb("GET", "/limits")
     async def limits(self, limit: int, cursor: str | None) -> LimitPage:
         """Keys that are held or waited for, by key."""
         ...
 
-    @http("GET", "/limits/{key}")
+    @verb("GET", "/limits/{key}")
     async def limit(self, key: str) -> LimitWithSlotsDocument:
         """One, with who holds it and who waits.
 
@@ -161,17 +161,17 @@ class Cluster(Protocol):
         """
         ...
 
-    @http("GET", "/dead-letters")
+    @verb("GET", "/dead-letters")
     async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
         """Those that wait, newest first, without their bodies."""
         ...
 
-    @http("GET", "/dead-letters/{letter_id}")
+    @verb("GET", "/dead-letters/{letter_id}")
     async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
         """One, settled or not, with its body."""
         ...
 
-    @http("POST", "/dead-letters/{letter_id}/requeue")
+    @verb("POST", "/dead-letters/{letter_id}/requeue")
     async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
         """Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
 
@@ -180,7 +180,7 @@ class Cluster(Protocol):
         """
         ...
 
-    @http("DELETE", "/dead-letters/{letter_id}")
+    @verb("DELETE", "/dead-letters/{letter_id}")
     async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
         """Takes it off the list for good and forgets its body; who did so, and when, stays on record.
 

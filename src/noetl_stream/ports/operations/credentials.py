@@ -8,7 +8,7 @@ from typing import Protocol
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.verbs import verb
 
 
 class CredentialDocument(Document, frozen=True):
@@ -38,7 +38,7 @@ class RotatedDocument(Document, frozen=True):
 class CredentialStore(Protocol):
     """No method ever returns a value. ``reason`` goes into the audit."""
 
-    @http("PUT", "/credentials/{name}")
+    @verb("PUT", "/credentials/{name}")
     async def put(
         self,
         name: str,
@@ -58,10 +58,10 @@ class CredentialStore(Protocol):
         """
         ...
 
-    @http("GET", "/credentials")
+    @verb("GET", "/credentials")
     async def list_all(self) -> list[CredentialDocument]: ...
 
-    @http("GET", "/credentials/{name}")
+    @verb("GET", "/credentials/{name}")
     async def get(self, name: str) -> CredentialDocument:
         """What may be shown of one.
 
@@ -70,10 +70,10 @@ class CredentialStore(Protocol):
         """
         ...
 
-    @http("DELETE", "/credentials/{name}")
+    @verb("DELETE", "/credentials/{name}")
     async def delete(self, name: str, by: str, reason: str = "") -> None: ...
 
-    @http("POST", "/credentials/rotate")
+    @verb("POST", "/credentials/rotate")
     async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
         """Encrypts with the current key what is under an older one. Repeating it is harmless."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.verbs import verb
 
 Verdict = Literal["ok", "warning", "wrong", "skipped"]
 
@@ -46,12 +46,12 @@ class StorageDocument(Document, frozen=True):
 
 
 class Diagnosis(Protocol):
-    @http("GET", "/doctor")
+    @verb("GET", "/doctor")
     async def examine(self) -> list[CheckDocument]:
         """All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why."""
         ...
 
-    @http("GET", "/storage")
+    @verb("GET", "/storage")
     async def storage(self) -> list[StoredDocument]:
         """What the streams and tables take, by store, the largest first.
 

@@ -12,9 +12,9 @@ from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
-from noetl_stream.ports.operations.http import http
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.verbs import verb
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):
@@ -455,7 +455,7 @@ class Executions(Protocol):
         """Newest first."""
         ...
 
-    @http("GET", "/executions/{execution_id}")
+    @verb("GET", "/executions/{execution_id}")
     async def get(self, execution_id: str) -> ExecutionDocument:
         """Everything about it at a glance."""
         ...
@@ -464,7 +464,7 @@ class Executions(Protocol):
         """:meth:`get`, as soon as it has ended or the time is over."""
         ...
 
-    @http("GET", "/executions/{execution_id}/result")
+    @verb("GET", "/executions/{execution_id}/result")
     async def result(self, execution_id: str) -> ResultDocument:
         """How it ended; a result kept by reference is loaded unless it is very large.
 
@@ -473,7 +473,7 @@ class Executions(Protocol):
         """
         ...
 
-    @http("GET", "/executions/{execution_id}/steps")
+    @verb("GET", "/executions/{execution_id}/steps")
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
         ...
@@ -482,7 +482,7 @@ class Executions(Protocol):
         """A page of its step runs."""
         ...
 
-    @http("GET", "/executions/{execution_id}/steps/{step_run_id}/result")
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/result")
     async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
         """The result of a step run without a loop, loaded from wherever it is kept.
 
@@ -492,12 +492,12 @@ class Executions(Protocol):
         """
         ...
 
-    @http("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         """The iterations of a loop step's run, by path."""
         ...
 
-    @http("GET", "/executions/{execution_id}/events")
+    @verb("GET", "/executions/{execution_id}/events")
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         """The journal by position, as envelopes (LANGUAGE §13)."""
         ...
@@ -506,7 +506,7 @@ class Executions(Protocol):
         """What its tasks have written, after the id of a line (:data:`~.logs.FROM_THE_START`)."""
         ...
 
-    @http("GET", "/executions/{execution_id}/ctx")
+    @verb("GET", "/executions/{execution_id}/ctx")
     async def ctx(self, execution_id: str) -> CtxDocument:
         """``ctx`` as it is, and every change by position, with who, why and which keys."""
         ...
@@ -531,12 +531,12 @@ class Executions(Protocol):
         """
         ...
 
-    @http("GET", "/executions/{execution_id}/why")
+    @verb("GET", "/executions/{execution_id}/why")
     async def why(self, execution_id: str) -> WhyDocument:
         """Why it is where it is, in sentences, and what would move it."""
         ...
 
-    @http("DELETE", "/executions/{execution_id}")
+    @verb("DELETE", "/executions/{execution_id}")
     async def delete(self, execution_id: str, by: str) -> None:
         """Deletes an ended execution: its journal, its row, its logs, what it alone keeps in the object store.
 

@@ -11,8 +11,8 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
 from noetl_stream.ports.operations.graphs import GraphDocument
-from noetl_stream.ports.operations.http import http
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.operations.verbs import verb
 
 
 class PlaybookDocument(Document, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class Playbooks(Protocol):
         """
         ...
 
-    @http("GET", "/playbooks/{path}")
+    @verb("GET", "/playbooks/{path}")
     async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         """The entry with its text.
 
@@ -163,17 +163,17 @@ class Playbooks(Protocol):
         """
         ...
 
-    @http("GET", "/playbooks/{path}/versions")
+    @verb("GET", "/playbooks/{path}/versions")
     async def versions(self, path: str) -> list[PlaybookDocument]:
         """Every entry of a path, newest first."""
         ...
 
-    @http("GET", "/playbooks/{path}/plan")
+    @verb("GET", "/playbooks/{path}/plan")
     async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         """What it compiles to (``playbook show --compiled``): a :class:`PlanDocument`, which has no keys of its own."""
         ...
 
-    @http("GET", "/playbooks/{path}/graph")
+    @verb("GET", "/playbooks/{path}/graph")
     async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
         """Its steps and arcs, in the order of the playbook.
 
@@ -182,7 +182,7 @@ class Playbooks(Protocol):
         """
         ...
 
-    @http("GET", "/playbooks/{path}/diff")
+    @verb("GET", "/playbooks/{path}/diff")
     async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
         """What differs between two versions.
 
@@ -200,7 +200,7 @@ class Playbooks(Protocol):
         """
         ...
 
-    @http("GET", "/playbooks/{path}/statistics")
+    @verb("GET", "/playbooks/{path}/statistics")
     async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
         """How its executions ended and how long they took, of all versions, and of its steps.
 
@@ -209,12 +209,12 @@ class Playbooks(Protocol):
         """
         ...
 
-    @http("GET", "/schema")
+    @verb("GET", "/schema")
     async def schema(self) -> dict[str, Any]:
         """The schema of playbooks, with the tool kinds there are: a :class:`PlaybookSchemaDocument`."""
         ...
 
-    @http("DELETE", "/playbooks/{path}")
+    @verb("DELETE", "/playbooks/{path}")
     async def delete(self, path: str, version: str | None, by: str) -> None:
         """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text.
 

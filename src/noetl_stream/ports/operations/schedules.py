@@ -8,7 +8,7 @@ from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.verbs import verb
 
 OccurrenceStatus = Literal["waiting", "started", "skipped", "completed", "failed", "cancelled"]
 OCCURRENCE_STATUSES: tuple[OccurrenceStatus, ...] = get_args(OccurrenceStatus)
@@ -128,12 +128,12 @@ class Schedules(Protocol):
         """By path."""
         ...
 
-    @http("GET", "/schedules/{path}")
+    @verb("GET", "/schedules/{path}")
     async def get(self, path: str) -> RegisteredScheduleDocument:
         """A schedule as it is."""
         ...
 
-    @http("GET", "/schedules/{path}/upcoming")
+    @verb("GET", "/schedules/{path}/upcoming")
     async def upcoming(self, path: str, count: int = 10, after_ms: int | None = None) -> list[UpcomingDocument]:
         """When it is due next, paused or not; ``after_ms`` ms since the epoch, ``None`` for now."""
         ...
@@ -144,14 +144,14 @@ class Schedules(Protocol):
         """What became of its occurrences, newest first."""
         ...
 
-    @http("POST", "/schedules/{path}/pause")
+    @verb("POST", "/schedules/{path}/pause")
     async def pause(
         self, path: str, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> RegisteredScheduleDocument:
         """From now on it starts nothing. What runs goes on."""
         ...
 
-    @http("POST", "/schedules/{path}/resume")
+    @verb("POST", "/schedules/{path}/resume")
     async def resume(
         self, path: str, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> RegisteredScheduleDocument:
@@ -162,12 +162,12 @@ class Schedules(Protocol):
         """
         ...
 
-    @http("POST", "/schedules/{path}/trigger")
+    @verb("POST", "/schedules/{path}/trigger")
     async def trigger(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
         """An occurrence that is due now, whatever the timetable says, paused or not. ``overlap`` counts."""
         ...
 
-    @http("POST", "/schedules/{path}/backfill")
+    @verb("POST", "/schedules/{path}/backfill")
     async def backfill(
         self,
         path: str,
@@ -190,7 +190,7 @@ class Schedules(Protocol):
         """
         ...
 
-    @http("DELETE", "/schedules/{path}")
+    @verb("DELETE", "/schedules/{path}")
     async def delete(self, path: str, by: str, reason: str = "") -> None:
         """Deletes it, its history and all versions of its document. What it has started goes on."""
         ...

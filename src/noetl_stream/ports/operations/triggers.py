@@ -9,7 +9,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.verbs import verb
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 EventStatus = Literal["started", "repeated", "ignored"]
@@ -110,38 +110,38 @@ class Triggers(Protocol):
     NotFound.
     """
 
-    @http("GET", "/triggers")
+    @verb("GET", "/triggers")
     async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage: ...
 
-    @http("GET", "/triggers/{path}")
+    @verb("GET", "/triggers/{path}")
     async def get(self, path: str) -> TriggerStateDocument: ...
 
-    @http("POST", "/triggers/{path}/pause")
+    @verb("POST", "/triggers/{path}/pause")
     async def pause(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
         """Until it is resumed, events are ignored."""
         ...
 
-    @http("POST", "/triggers/{path}/resume")
+    @verb("POST", "/triggers/{path}/resume")
     async def resume(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
         """Raises, besides NotFound: Forbidden, who registered it may not start its playbook."""
         ...
 
-    @http("GET", "/triggers/{path}/events")
+    @verb("GET", "/triggers/{path}/events")
     async def history(
         self, path: str, status: EventStatus | None, limit: int, cursor: str | None
     ) -> TriggerEventPage: ...
 
-    @http("GET", "/triggers/{path}/events/{number}")
+    @verb("GET", "/triggers/{path}/events/{number}")
     async def event(self, path: str, number: int) -> TriggerEventDocument:
         """One event, in full."""
         ...
 
-    @http("POST", "/triggers/{path}/events/{number}/resend")
+    @verb("POST", "/triggers/{path}/events/{number}/resend")
     async def resend(self, path: str, number: int, by: str, reason: str = "") -> TriggerEventDocument:
         """Sends an event again, as a new one."""
         ...
 
-    @http("DELETE", "/triggers/{path}")
+    @verb("DELETE", "/triggers/{path}")
     async def delete(self, path: str, by: str, reason: str = "") -> None:
         """Forgets it, with its events and all versions of its document. What it has started goes on."""
         ...

@@ -13,7 +13,6 @@ from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
-from noetl_stream.ports.operations.http import http
 from noetl_stream.ports.operations.timelines import (
     IterationRange,
     IterationSummariesDocument,
@@ -21,6 +20,7 @@ from noetl_stream.ports.operations.timelines import (
     TimelineDocument,
     TimeRange,
 )
+from noetl_stream.ports.operations.verbs import verb
 
 TOKENS_SHOWN: Final = 500
 
@@ -118,7 +118,7 @@ class Views(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such execution.
     """
 
-    @http("GET", "/executions/{execution_id}/state")
+    @verb("GET", "/executions/{execution_id}/state")
     async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
         """Its state after the event at ``position``; ``None``: as it is.
 
@@ -127,7 +127,7 @@ class Views(Protocol):
         """
         ...
 
-    @http("GET", "/executions/{execution_id}/graph")
+    @verb("GET", "/executions/{execution_id}/graph")
     async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
         """The graph of its playbook with what happened at each step and arc.
 
@@ -167,12 +167,12 @@ class Views(Protocol):
         """
         ...
 
-    @http("GET", "/executions/{execution_id}/ctx/changes")
+    @verb("GET", "/executions/{execution_id}/ctx/changes")
     async def changes(self, execution_id: str, key: str | None, limit: int, cursor: str | None) -> KeyChangePage:
         """The changes of a key of ``ctx``, or of all keys, by position, with the values before and after."""
         ...
 
-    @http("GET", "/executions/{execution_id}/diff/{other}")
+    @verb("GET", "/executions/{execution_id}/diff/{other}")
     async def diff(
         self, execution_id: str, other: str, rows: RowChoice, limit: int, cursor: str | None
     ) -> ExecutionDiffDocument:
