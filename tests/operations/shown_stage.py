@@ -10,12 +10,12 @@ from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
 from noetl_stream.model.json import codec
 from noetl_stream.operations.cluster import DirectCluster
-from noetl_stream.operations.executions.redacted import RedactedExecutions, UsedSecrets
+from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.operations.views.direct import RedactedViews
 from noetl_stream.ports.operations.events import EventFilter
-from noetl_stream.ports.operations.executions import ExecutionFilter, Start, StepRunRange
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, Start, StepRunRange
 from noetl_stream.ports.operations.timelines import TimeRange
+from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_testkit.simulation.work import playbook, work
 
@@ -39,8 +39,8 @@ class Showing:
         stage, store = self.stage, self.stage.store
         self.keys = keys
         self.secrets = UsedSecrets(self.credentials, keys)
-        self.executions = RedactedExecutions(stage.executions, self.secrets)
-        self.views: Any = RedactedViews(stage.views, self.secrets)
+        self.executions: Any = Redacted(Executions, stage.executions, self.secrets)
+        self.views: Any = Redacted(Views, stage.views, self.secrets)
         self.cluster = DirectCluster(stage.cluster_ports, self.secrets)
         self.feed = LiveFeed(store, MemoryFeed(store, stage.clock), stage.broker.bus, stage.clock, self.secrets)
 

@@ -15,12 +15,14 @@ from noetl_stream.model.json import codec
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.diff import divergence
 from noetl_stream.operations.diff.sentences import VALUE_CHARS
-from noetl_stream.operations.views.direct import DirectViews, RedactedViews
+from noetl_stream.operations.executions.redacted import Redacted
+from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.documents import document_of, plain
 from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.feed import LAST_EVENT
 from noetl_stream.ports.operations.timelines import TimeRange
+from noetl_stream.ports.operations.views import Views
 from noetl_testkit.simulation.work import playbook
 
 WAITS = playbook("waits", [{"step": "ear", "tool": {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}}])
@@ -61,7 +63,7 @@ async def test_a_sentence_that_is_cut_off_shows_no_part_of_it(showing: Showing) 
     stage = showing.stage
     pad = "-" * (VALUE_CHARS - len(SECRET))
     ids = [(await stage.run(ECHO, workload={"typed": f"{pad}{said}"})).execution_id for said in (SECRET, "nothing")]
-    views = RedactedViews(DirectViews(stage.store, stage.checking, showing.secrets), showing.secrets)
+    views = Redacted(Views, DirectViews(stage.store, stage.checking, showing.secrets), showing.secrets)
     assert SECRET[:4] in codec.encode(await views.diff(*ids, "all", 10, None)).decode()
     await showing.give(ids[0])
     found = await views.diff(*ids, "all", 10, None)

@@ -14,9 +14,9 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.operations.executions.redacted import RedactedExecutions, UsedSecrets
+from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.operations.views.direct import RedactedViews
+from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.gateway_settings import GatewayLimits
@@ -45,8 +45,8 @@ async def stage(credentials: MemoryCredentials) -> AsyncIterator[GatewayStage]:
     secrets = UsedSecrets(credentials, keys)
     made.operations = replace(
         made.operations,
-        executions=RedactedExecutions(made.operations.executions, secrets),
-        views=cast(Views, RedactedViews(made.operations.views, secrets)),
+        executions=cast(Executions, Redacted(Executions, made.operations.executions, secrets)),
+        views=cast(Views, Redacted(Views, made.operations.views, secrets)),
         feed=LiveFeed(made.store, MemoryFeed(made.store, made.clock), made.broker.bus, made.clock, secrets),
         credentials=DirectCredentials(credentials, keys),
     )

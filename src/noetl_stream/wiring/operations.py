@@ -76,15 +76,17 @@ class DirectOperations:
 
     @cached_property
     def executions(self) -> Executions:
-        from noetl_stream.operations.executions.redacted import RedactedExecutions
+        from noetl_stream.operations.executions.redacted import Redacted
+        from noetl_stream.ports.operations.executions import Executions
 
         given = self._connected
         found = self._executions_over(given.store)
         if given.replica is not None:
-            from noetl_stream.operations.executions.replica import ReplicaExecutions
+            from noetl_stream.operations.executions.replica import Replicated
 
-            found = ReplicaExecutions(found, partial(self._replicated, given.replica), given.clock)
-        return RedactedExecutions(found, self._secrets)
+            replicated = partial(self._replicated, given.replica)
+            found = cast("Executions", Replicated(Executions, found, replicated, given.clock))
+        return cast("Executions", Redacted(Executions, found, self._secrets))
 
     async def _replicated(self, replica: Deferred[PostgresStore]) -> Executions:
         if self._over_replica is None:
@@ -177,10 +179,12 @@ class DirectOperations:
 
     @cached_property
     def views(self) -> Views:
-        from noetl_stream.operations.views.direct import DirectViews, RedactedViews
+        from noetl_stream.operations.executions.redacted import Redacted
+        from noetl_stream.operations.views.direct import DirectViews
+        from noetl_stream.ports.operations.views import Views
 
         direct = DirectViews(self._connected.store, self._checking, self._secrets, lambda: self.indexes)
-        return cast("Views", RedactedViews(direct, self._secrets))
+        return cast("Views", Redacted(Views, direct, self._secrets))
 
     @cached_property
     def selections(self) -> Selections:
@@ -199,9 +203,10 @@ class DirectOperations:
         async def replicated() -> Selections:
             return DirectSelections(self.executions, await replica.get(), clock)
 
-        from noetl_stream.operations.executions.replica import ReplicaSelections
+        from noetl_stream.operations.executions.replica import Replicated
+        from noetl_stream.ports.operations.selections import Selections
 
-        return ReplicaSelections(direct, replicated, clock)
+        return cast("Selections", Replicated(Selections, direct, replicated, clock))
 
     @cached_property
     def triggers(self) -> DirectTriggers:

@@ -46,7 +46,7 @@ from noetl_stream.ports.operations.timelines import (
     TimelineDocument,
     TimeRange,
 )
-from noetl_stream.ports.operations.triggers import DeliveredDocument, Triggers, TriggerStateDocument
+from noetl_stream.ports.operations.triggers import DeliveredDocument, Triggers
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.trigger.signatures import WebhookDelivery
 
@@ -187,10 +187,6 @@ class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
 
 class GatewayTriggers(GatewayVerbs, port=Triggers):
     """:class:`~noetl_stream.ports.operations.triggers.Triggers`."""
-
-    async def create(self, source: bytes, name: str, by: str) -> TriggerStateDocument:
-        asked = GatewayRequest("POST", ("triggers",), [("name", name)], source, YAML, key=self._connection.new_key())
-        return await self._connection.ask(asked, TriggerStateDocument)
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         """Not repeated: only its sender knows whether it may be."""

@@ -7,7 +7,7 @@ if it did not exist. Lists leave both out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -20,7 +20,6 @@ from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.operations import OperationParts, Operations
-from noetl_stream.ports.operations.diffs import ExecutionDiffDocument
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -31,17 +30,12 @@ from noetl_stream.ports.operations.executions import (
     Start,
 )
 from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
-from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
-    PlaybookDiffDocument,
-    PlaybookDocument,
-    PlaybookPage,
     Playbooks,
-    PlaybookWithSourceDocument,
     RegisteredDocument,
 )
-from noetl_stream.ports.operations.schedules import SchedulePage, Schedules
+from noetl_stream.ports.operations.schedules import Schedules
 from noetl_stream.ports.operations.selections import (
     MAX_GROUPS,
     BulkDocument,
@@ -53,8 +47,8 @@ from noetl_stream.ports.operations.selections import (
     ExecutionHistogramDocument,
     Selections,
 )
-from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
-from noetl_stream.ports.operations.triggers import TriggerPage, Triggers
+from noetl_stream.ports.operations.triggers import Triggers
+from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs, verb_of
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.ports.stores.catalog import NotRegistered
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
@@ -96,20 +90,20 @@ class Scopes:
             return path
 
         scope = _Scope(paths, path_of, self._cursors)
-        playbooks = ScopedPlaybooks(operations.playbooks, scope)
+        playbooks = ScopedPlaybooks(Playbooks, operations.playbooks, scope)
         executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
         return OperationParts(
             executions=executions,
             feed=ScopedFeed(operations.feed, scope),
-            playbooks=playbooks,
+            playbooks=cast(Playbooks, playbooks),
             credentials=operations.credentials,
             cluster=operations.cluster,
             access=operations.access,
             diagnosis=operations.diagnosis,
-            views=cast(Views, ScopedViews(operations.views, scope)),
+            views=cast(Views, Scoped(Views, operations.views, scope)),
             selections=ScopedSelections(operations.selections, executions, scope),
-            schedules=cast(Schedules, ScopedStarters(operations.schedules, scope)),
-            triggers=cast(Triggers, ScopedStarters(operations.triggers, scope)),
+            schedules=cast(Schedules, Scoped(Schedules, operations.schedules, scope)),
+            triggers=cast(Triggers, Scoped(Triggers, operations.triggers, scope)),
         )
 
 
@@ -157,12 +151,30 @@ class _Scope(NamedTuple):
             raise
 
 
-class ScopedPlaybooks:
-    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described."""
+class Scoped(Verbs):
+    """A port for a token with paths. A subclass has the verbs whose scope is special."""
 
-    def __init__(self, playbooks: Playbooks, scope: _Scope) -> None:
-        self._playbooks = playbooks
+    def __init__(self, port: type, verbs: Any, scope: _Scope) -> None:
+        super().__init__(port)
+        self._verbs = verbs
         self._scope = scope
+
+    async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
+        given, act = verb.arguments(args, options), getattr(self._verbs, verb.name)
+        if verb.scope == "special":
+            raise Forbidden(f"a token with paths may not {verb.name}", hint="use one for all playbooks")
+        if verb.scope == "items":
+            limit, cursor = given.pop("limit"), given.pop("cursor")
+            return await self._scope.page(lambda size, after: act(**given, limit=size, cursor=after), limit, cursor)
+        self._scope.require(given.get(PATH))
+        for name in EXECUTIONS:
+            if name in given:
+                await self._scope.require_execution(given[name])
+        return await self._scope.unhinted(act(*args, **options))
+
+
+class ScopedPlaybooks(Scoped):
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described."""
 
     async def check(
         self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
@@ -170,93 +182,26 @@ class ScopedPlaybooks:
         """Says nothing of called playbooks outside: whether they are registered is not for everyone to know. Schemas
         outside are not looked up.
         """
-        checked = await self._playbooks.check(source, name, self._scope.paths, graph=graph)
+        checked: CheckedDocument = await self._verbs.check(source, name, self._scope.paths, graph=graph)
         hidden = {one for one, path in paths_missing(checked.diagnostics, source).items() if not self._scope.has(path)}
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 
     async def require_text(self, source: bytes, name: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside; a text with errors is refused later."""
-        self._scope.require((await self._playbooks.check(source, name)).path)
+        self._scope.require((await self._verbs.check(source, name)).path)
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         await self.require_text(source, name)
-        return await self._playbooks.register(source, name, by)
-
-    async def page(
-        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
-    ) -> PlaybookPage:
-        async def read(count: int, after: str | None) -> PlaybookPage:
-            return await self._playbooks.page(prefix, labels, count, after, words=words)
-
-        return await self._scope.page(read, limit, cursor)
-
-    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.get(path, version))
-
-    async def versions(self, path: str) -> list[PlaybookDocument]:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.versions(path))
-
-    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.plan(path, version))
-
-    async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.graph(path, version, digest))
-
-    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.diff(path, before, after))
-
-    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.diff_text(path, before, source, name))
-
-    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
-        self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.statistics(path, since_ms))
-
-    async def schema(self) -> dict[str, Any]:
-        return await self._playbooks.schema()
-
-    async def delete(self, path: str, version: str | None, by: str) -> None:
-        self._scope.require(path)
-        await self._scope.unhinted(self._playbooks.delete(path, version, by))
+        registered: RegisteredDocument = await self._verbs.register(source, name, by)
+        return registered
 
 
-class ScopedViews:
-    """:class:`~noetl_stream.ports.operations.views.Views`: each verb but ``diff`` concerns one execution, its first
-    argument.
-    """
-
-    def __init__(self, views: Views | Executions, scope: _Scope) -> None:
-        self._views = views
-        self._scope = scope
-
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        act = getattr(self._views, verb)
-
-        async def scoped(execution_id: str, *args: Any, **options: Any) -> Any:
-            await self._scope.require_execution(execution_id)
-            return await act(execution_id, *args, **options)
-
-        return scoped
-
-    async def diff(self, execution_id: str, other: str, *args: Any) -> ExecutionDiffDocument:
-        await self._scope.require_execution(execution_id)
-        await self._scope.require_execution(other)
-        return await cast(Views, self._views).diff(execution_id, other, *args)
-
-
-class ScopedExecutions:
+class ScopedExecutions(Scoped):
     """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described."""
 
     def __init__(self, executions: Executions, playbooks: ScopedPlaybooks, scope: _Scope) -> None:
-        self._executions = executions
+        super().__init__(Executions, executions, scope)
         self._playbooks = playbooks
-        self._scope = scope
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         if wanted.digest is not None:
@@ -265,19 +210,13 @@ class ScopedExecutions:
         self._scope.require(wanted.path)
         if wanted.playbook is not None:
             await self._playbooks.require_text(wanted.playbook.encode(), "playbook")
-        return await self._scope.unhinted(self._executions.start(wanted, by, ids))
+        started: ExecutionDocument = await self._scope.unhinted(self._verbs.start(wanted, by, ids))
+        return started
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         self._scope.require(chosen.path)
-
-        async def read(count: int, after: str | None) -> ExecutionPage:
-            return await self._executions.page(chosen, count, after)
-
-        return await self._scope.page(read, limit, cursor)
-
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        """Any other verb concerns one execution, its first argument: that is checked, whatever the verb."""
-        return cast("Callable[..., Awaitable[Any]]", getattr(ScopedViews(self._executions, self._scope), verb))
+        page: ExecutionPage = await self._ask(verb_of(Executions.page), chosen, limit, cursor)
+        return page
 
 
 class ScopedSelections:
@@ -346,32 +285,6 @@ class ScopedSelections:
 
 def _ms(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp() * 1000)
-
-
-class ScopedStarters:
-    """:class:`~noetl_stream.ports.operations.schedules.Schedules` or
-    :class:`~noetl_stream.ports.operations.triggers.Triggers`: each verb but ``page`` concerns one path, its first
-    argument.
-    """
-
-    def __init__(self, starters: Schedules | Triggers, scope: _Scope) -> None:
-        self._starters = starters
-        self._scope = scope
-
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage | TriggerPage:
-        async def read(count: int, after: str | None) -> Any:
-            return await self._starters.page(prefix, count, after)
-
-        return await self._scope.page(read, limit, cursor)
-
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        act = getattr(self._starters, verb)
-
-        async def scoped(path: str, *args: Any, **options: Any) -> Any:
-            self._scope.require(path)
-            return await act(path, *args, **options)
-
-        return scoped
 
 
 class ScopedFeed:

@@ -12,32 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.model.envelope import EventDocument
-from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.json import codec
 from noetl_stream.model.redaction import Redactor, texts_of
-from noetl_stream.ports.operations.executions import (
-    AcceptedDocument,
-    CtxDocument,
-    ExecutionDocument,
-    ExecutionFilter,
-    ExecutionPage,
-    Executions,
-    IterationPage,
-    RequestIds,
-    RerunOptions,
-    ResultDocument,
-    Start,
-    StepRunDocument,
-    StepRunRange,
-    StepRunResultDocument,
-    StepRunsDocument,
-    WhyDocument,
-)
-from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs
 from noetl_stream.ports.stores.credentials import Credentials, SealedValue, giver_of
 from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt
 
@@ -145,67 +127,32 @@ def _texts_by_giver(values: Iterable[SealedValue], keys: KeyRing) -> dict[str, l
     return found
 
 
-class RedactedExecutions:
-    """:class:`~noetl_stream.ports.operations.executions.Executions` that show no secret of an execution."""
+class Redacted(Verbs):
+    """A port whose answers show no secret of the executions that they are about."""
 
-    def __init__(self, executions: Executions, secrets: UsedSecrets) -> None:
-        self._executions = executions
+    def __init__(self, port: type, verbs: object, secrets: UsedSecrets) -> None:
+        super().__init__(port)
+        self._verbs = verbs
         self._secrets = secrets
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
-        return await self._hide(await self._executions.start(wanted, by, ids))
+    async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
+        answer = await getattr(self._verbs, verb.name)(*args, **options)
+        if not verb.secrets:
+            return answer
+        given = verb.arguments(args, options)
+        about = [given[name] for name in EXECUTIONS if name in given]
+        if not about and isinstance(answer, DocumentPage):
+            return replace(answer, items=await self._secrets.hide_each(answer.items))
+        about.append(getattr(answer, "execution_id", None))
+        for execution_id in filter(None, dict.fromkeys(about)):
+            answer = await self._hide(execution_id, answer)
+        return answer
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        found = await self._executions.page(chosen, limit, cursor)
-        return ExecutionPage(await self._secrets.hide_each(found.items), found.next)
-
-    async def get(self, execution_id: str) -> ExecutionDocument:
-        return await self._hide(await self._executions.get(execution_id))
-
-    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
-        return await self._hide(await self._executions.wait(execution_id, timeout_s))
-
-    async def result(self, execution_id: str) -> ResultDocument:
-        return await self._secrets.hide(execution_id, await self._executions.result(execution_id))
-
-    async def steps(self, execution_id: str) -> list[StepRunDocument]:
-        return await self._secrets.hide(execution_id, await self._executions.steps(execution_id))
-
-    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
-        return await self._secrets.hide(execution_id, await self._executions.runs(execution_id, wanted))
-
-    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
-        return await self._secrets.hide(execution_id, await self._executions.run_result(execution_id, step_run_id))
-
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
-        found = await self._executions.iterations(execution_id, step_run_id, limit, cursor)
-        return IterationPage(await self._secrets.hide(execution_id, found.items), found.next)
-
-    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
-        return await self._secrets.hide(execution_id, await self._executions.events(execution_id, after, limit))
-
-    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
-        return await self._executions.logs(execution_id, chosen, after, limit)  # hidden there, before it is searched
-
-    async def ctx(self, execution_id: str) -> CtxDocument:
-        return await self._secrets.hide(execution_id, await self._executions.ctx(execution_id))
-
-    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
-        return await self._executions.ask(execution_id, fact)
-
-    async def rerun(
-        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
-    ) -> ExecutionDocument:
-        return await self._hide(await self._executions.rerun(execution_id, wanted, by, ids))
-
-    async def why(self, execution_id: str) -> WhyDocument:
-        return await self._secrets.hide(execution_id, await self._executions.why(execution_id))
-
-    async def delete(self, execution_id: str, by: str) -> None:
-        await self._executions.delete(execution_id, by)
-
-    async def _hide(self, document: ExecutionDocument) -> ExecutionDocument:
-        return await self._secrets.hide(document.execution_id, document)
+    async def _hide(self, execution_id: str, answer: Any) -> Any:
+        """``answer`` without the secrets of one execution. A cursor stays as it is."""
+        if isinstance(answer, DocumentPage):
+            return replace(answer, items=await self._secrets.hide(execution_id, answer.items))
+        return await self._secrets.hide(execution_id, answer)
 
 
 def hidden(redactor: Redactor, document: Shown) -> Shown:
@@ -229,7 +176,7 @@ def _hidden(redactor: Redactor, value: Any) -> Any:
             for name in value.__struct_fields__
             if name not in ENGINE_FIELDS and (new := _hidden(redactor, old := getattr(value, name))) is not old
         }
-        return msgspec.structs.replace(value, **changed) if changed else value
+        return replace(value, **changed) if changed else value
     if isinstance(value, str):
         return redactor.text(value)
     if isinstance(value, list) and any(isinstance(item, msgspec.Struct) for item in value):

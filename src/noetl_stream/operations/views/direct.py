@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from noetl_stream.errors import NotFound
 from noetl_stream.operations.executions.known import known_plan, known_row
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TimelineDocument,
         TimeRange,
     )
-    from noetl_stream.ports.operations.views import ExecutionStateDocument, Views
+    from noetl_stream.ports.operations.views import ExecutionStateDocument
 
 Answer = TypeVar("Answer")
 
@@ -152,25 +152,3 @@ class DirectViews:
 
             self._diffs = ExecutionDiffs(self._store, self._checking, self._secrets)
         return await self._diffs.document(execution_id, other, rows, limit, cursor)
-
-
-class RedactedViews:
-    """:class:`~noetl_stream.ports.operations.views.Views` that show no secret of an execution, whatever the verb."""
-
-    def __init__(self, views: Views, secrets: UsedSecrets) -> None:
-        self._views = views
-        self._secrets = secrets
-
-    async def diff(self, execution_id: str, other: str, *args: Any) -> ExecutionDiffDocument:
-        """Shows no secret of either."""
-        shown = await self._views.diff(execution_id, other, *args)
-        return await self._secrets.hide(other, await self._secrets.hide(execution_id, shown))
-
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        """Any other verb is for one execution, its first argument."""
-        act = getattr(self._views, verb)
-
-        async def redacted(execution_id: str, *args: Any, **options: Any) -> Any:
-            return await self._secrets.hide(execution_id, await act(execution_id, *args, **options))
-
-        return redacted

@@ -88,6 +88,7 @@ class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):
 
 
 class Access(Protocol):
+    @verb("POST", "/tokens", scope="everyone")
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         """As :meth:`tokens` shows it, with the ``secret``, the whole text of the token, this once.
 
@@ -100,12 +101,12 @@ class Access(Protocol):
         """
         ...
 
-    @verb("GET", "/tokens")
+    @verb("GET", "/tokens", scope="everyone")
     async def tokens(self) -> list[ApiTokenDocument]:
         """Revoked ones too, in the order they were made."""
         ...
 
-    @verb("DELETE", "/tokens/{token_id}")
+    @verb("DELETE", "/tokens/{token_id}", scope="everyone")
     async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
         """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing. ``reason`` goes
         into the audit.
@@ -115,7 +116,7 @@ class Access(Protocol):
         """
         ...
 
-    @verb("GET", "/audit")
+    @verb("GET", "/audit", scope="everyone")
     async def audit(
         self,
         limit: int,

@@ -124,14 +124,14 @@ class Cluster(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` goes into the audit.
     """
 
-    @verb("GET", "/workers")
+    @verb("GET", "/workers", scope="everyone")
     async def workers(self) -> list[WorkerDocument]:
         """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
         number of them.
         """
         ...
 
-    @verb("GET", "/pools")
+    @verb("GET", "/pools", scope="everyone")
     async def pools(self) -> list[PoolDocument]:
         """By name.
 
@@ -140,19 +140,19 @@ class Cluster(Protocol):
         """
         ...
 
-    @verb("GET", "/partitions")
+    @verb("GET", "/partitions", scope="everyone")
     async def partitions(self) -> list[PartitionDocument]:
         """``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
         partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
         """
         ...
 
-    @verb("GET", "/limits")
+    @verb("GET", "/limits", scope="everyone")
     async def limits(self, limit: int, cursor: str | None) -> LimitPage:
         """Keys that are held or waited for, by key."""
         ...
 
-    @verb("GET", "/limits/{key}")
+    @verb("GET", "/limits/{key}", scope="everyone")
     async def limit(self, key: str) -> LimitWithSlotsDocument:
         """One, with who holds it and who waits.
 
@@ -161,17 +161,17 @@ class Cluster(Protocol):
         """
         ...
 
-    @verb("GET", "/dead-letters")
+    @verb("GET", "/dead-letters", scope="everyone")
     async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
         """Those that wait, newest first, without their bodies."""
         ...
 
-    @verb("GET", "/dead-letters/{letter_id}")
+    @verb("GET", "/dead-letters/{letter_id}", scope="everyone")
     async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
         """One, settled or not, with its body."""
         ...
 
-    @verb("POST", "/dead-letters/{letter_id}/requeue")
+    @verb("POST", "/dead-letters/{letter_id}/requeue", scope="everyone")
     async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
         """Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
 
@@ -180,7 +180,7 @@ class Cluster(Protocol):
         """
         ...
 
-    @verb("DELETE", "/dead-letters/{letter_id}")
+    @verb("DELETE", "/dead-letters/{letter_id}", scope="everyone")
     async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
         """Takes it off the list for good and forgets its body; who did so, and when, stays on record.
 

@@ -38,7 +38,7 @@ class RotatedDocument(Document, frozen=True):
 class CredentialStore(Protocol):
     """No method ever returns a value. ``reason`` goes into the audit."""
 
-    @verb("PUT", "/credentials/{name}")
+    @verb("PUT", "/credentials/{name}", scope="everyone")
     async def put(
         self,
         name: str,
@@ -58,10 +58,10 @@ class CredentialStore(Protocol):
         """
         ...
 
-    @verb("GET", "/credentials")
+    @verb("GET", "/credentials", scope="everyone")
     async def list_all(self) -> list[CredentialDocument]: ...
 
-    @verb("GET", "/credentials/{name}")
+    @verb("GET", "/credentials/{name}", scope="everyone")
     async def get(self, name: str) -> CredentialDocument:
         """What may be shown of one.
 
@@ -70,10 +70,10 @@ class CredentialStore(Protocol):
         """
         ...
 
-    @verb("DELETE", "/credentials/{name}")
+    @verb("DELETE", "/credentials/{name}", scope="everyone")
     async def delete(self, name: str, by: str, reason: str = "") -> None: ...
 
-    @verb("POST", "/credentials/rotate")
+    @verb("POST", "/credentials/rotate", scope="everyone")
     async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
         """Encrypts with the current key what is under an older one. Repeating it is harmless."""
         ...

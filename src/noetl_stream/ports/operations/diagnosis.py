@@ -46,12 +46,12 @@ class StorageDocument(Document, frozen=True):
 
 
 class Diagnosis(Protocol):
-    @verb("GET", "/doctor")
+    @verb("GET", "/doctor", scope="everyone")
     async def examine(self) -> list[CheckDocument]:
         """All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why."""
         ...
 
-    @verb("GET", "/storage")
+    @verb("GET", "/storage", scope="everyone")
     async def storage(self) -> list[StoredDocument]:
         """What the streams and tables take, by store, the largest first.
 

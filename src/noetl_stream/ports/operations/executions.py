@@ -442,6 +442,7 @@ class Executions(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such execution.
     """
 
+    @verb("POST", "/executions", scope="special")
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         """The execution as :meth:`get` shows it, once the request is committed.
 
@@ -451,15 +452,17 @@ class Executions(Protocol):
         """
         ...
 
+    @verb("GET", "/executions", scope="items", replica=True)
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         """Newest first."""
         ...
 
-    @verb("GET", "/executions/{execution_id}")
+    @verb("GET", "/executions/{execution_id}", replica=True)
     async def get(self, execution_id: str) -> ExecutionDocument:
         """Everything about it at a glance."""
         ...
 
+    @verb("GET", "/executions/{execution_id}")
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """:meth:`get`, as soon as it has ended or the time is over."""
         ...
@@ -473,11 +476,12 @@ class Executions(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/steps")
+    @verb("GET", "/executions/{execution_id}/steps", replica=True)
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
         ...
 
+    @verb("GET", "/executions/{execution_id}/steps", replica=True)
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
         """A page of its step runs."""
         ...
@@ -492,25 +496,27 @@ class Executions(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations", replica=True)
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         """The iterations of a loop step's run, by path."""
         ...
 
-    @verb("GET", "/executions/{execution_id}/events")
+    @verb("GET", "/executions/{execution_id}/events", replica=True)
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         """The journal by position, as envelopes (LANGUAGE §13)."""
         ...
 
+    @verb("GET", "/executions/{execution_id}/logs", secrets=False)
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         """What its tasks have written, after the id of a line (:data:`~.logs.FROM_THE_START`)."""
         ...
 
-    @verb("GET", "/executions/{execution_id}/ctx")
+    @verb("GET", "/executions/{execution_id}/ctx", replica=True)
     async def ctx(self, execution_id: str) -> CtxDocument:
         """``ctx`` as it is, and every change by position, with who, why and which keys."""
         ...
 
+    @verb("POST", "/executions/{execution_id}", secrets=False)
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         """A patch, token, signal, cancel, pause or resume, answered by the fold. The fact's ``principal`` acts.
 
@@ -520,6 +526,7 @@ class Executions(Protocol):
         """
         ...
 
+    @verb("POST", "/executions/{execution_id}/rerun")
     async def rerun(
         self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
     ) -> ExecutionDocument:
@@ -531,12 +538,12 @@ class Executions(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/why")
+    @verb("GET", "/executions/{execution_id}/why", replica=True)
     async def why(self, execution_id: str) -> WhyDocument:
         """Why it is where it is, in sentences, and what would move it."""
         ...
 
-    @verb("DELETE", "/executions/{execution_id}")
+    @verb("DELETE", "/executions/{execution_id}", secrets=False)
     async def delete(self, execution_id: str, by: str) -> None:
         """Deletes an ended execution: its journal, its row, its logs, what it alone keeps in the object store.
 

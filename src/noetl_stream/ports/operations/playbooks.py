@@ -122,6 +122,7 @@ class PlanDocument(OpenDocument, frozen=True):
 class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
+    @verb("POST", "/playbooks/check", scope="special")
     async def check(
         self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
     ) -> CheckedDocument:
@@ -134,6 +135,7 @@ class Playbooks(Protocol):
         """
         ...
 
+    @verb("POST", "/playbooks", scope="special")
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         """The entry.
 
@@ -144,6 +146,7 @@ class Playbooks(Protocol):
         """
         ...
 
+    @verb("GET", "/playbooks", scope="items")
     async def page(
         self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
     ) -> PlaybookPage:
@@ -192,6 +195,7 @@ class Playbooks(Protocol):
         """
         ...
 
+    @verb("POST", "/playbooks/{path}/diff")
     async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
         """What differs between a version, ``None`` for the latest, and a text, which may have errors.
 
@@ -209,7 +213,7 @@ class Playbooks(Protocol):
         """
         ...
 
-    @verb("GET", "/schema")
+    @verb("GET", "/schema", scope="everyone")
     async def schema(self) -> dict[str, Any]:
         """The schema of playbooks, with the tool kinds there are: a :class:`PlaybookSchemaDocument`."""
         ...

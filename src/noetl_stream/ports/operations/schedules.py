@@ -124,6 +124,7 @@ class Schedules(Protocol):
     Raises (any method but :meth:`page`): :class:`~noetl_stream.errors.NotFound` if no schedule is registered there.
     """
 
+    @verb("GET", "/schedules", scope="items")
     async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage:
         """By path."""
         ...
@@ -138,6 +139,7 @@ class Schedules(Protocol):
         """When it is due next, paused or not; ``after_ms`` ms since the epoch, ``None`` for now."""
         ...
 
+    @verb("GET", "/schedules/{path}/history")
     async def history(
         self, path: str, limit: int, cursor: str | None, status: OccurrenceStatus | None = None
     ) -> OccurrencePage:

@@ -12,6 +12,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
+from noetl_stream.ports.operations.verbs import verb
 
 MAX_SELECTED: Final = 1_000
 """Executions that one call may concern."""
@@ -126,6 +127,7 @@ class ExecutionGroupsDocument(Document, frozen=True):
 class Selections(Protocol):
     """``by`` is the principal that acts, as shown in the events, or in the audit of deletions."""
 
+    @verb("POST", "/bulk", scope="special")
     async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
         """Asked again with the same ``ids``, nothing is done twice.
 
@@ -135,10 +137,12 @@ class Selections(Protocol):
         """
         ...
 
+    @verb("GET", "/executions/histogram", scope="special", replica=True)
     async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
         """In at most this many bars. Without times: of the last 24 hours."""
         ...
 
+    @verb("GET", "/executions/groups", scope="special", replica=True)
     async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
         """
         Args:

@@ -110,7 +110,7 @@ class Triggers(Protocol):
     NotFound.
     """
 
-    @verb("GET", "/triggers")
+    @verb("GET", "/triggers", scope="items")
     async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage: ...
 
     @verb("GET", "/triggers/{path}")
@@ -146,6 +146,7 @@ class Triggers(Protocol):
         """Forgets it, with its events and all versions of its document. What it has started goes on."""
         ...
 
+    @verb("POST", "/hooks/{path}")
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         """Takes an event for a webhook, once its sender is known.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -10,31 +11,69 @@ import msgspec
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Asked = TypeVar("Asked", bound=Callable[..., Any])
 
+Scope = Literal["arguments", "items", "everyone", "special"]
+"""What a token with paths may ask of a verb: about executions and a path of its own, as arguments name them; for items
+of a list that have such a path; the same as every token; or what the verb's method there allows.
+"""
+
 API: Final = "/api/v1"
+EXECUTIONS: Final = ("execution_id", "other")
+"""Parameters of verbs that are the id of an execution."""
+
+PATH: Final = "path"
+"""The parameter of verbs that is the path of a playbook, a schedule or a trigger."""
+
 _RECORD: Final = "__verb__"
 
 
-class Verb(msgspec.Struct, frozen=True, gc=False):
+class Verb(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A verb.
 
     Attributes:
         path: The whole path in the HTTP API, with parameters in braces, named as the verb's own.
+        parameters: The names of all of its parameters, in order.
+        secrets: Whether its answer may contain secrets of executions.
+        replica: Whether a replica of the database may answer, which may be behind.
     """
 
+    name: str
     method: Method
     path: str
+    parameters: tuple[str, ...]
+    scope: Scope = "arguments"
+    secrets: bool = True
+    replica: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET"
+
+    def arguments(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call, by parameter."""
+        return {**dict(zip(self.parameters, args, strict=False)), **options}
 
 
-def verb(method: Method, path: str) -> Callable[[Asked], Asked]:
+def verb(method: Method, path: str, **more: Any) -> Callable[[Asked], Asked]:
     """Declares a verb at an address of the HTTP API: the gateway serves it there, clients ask there.
 
     Args:
         path: Below :data:`API`. Parameters of the verb that it does not name are in the query of a GET or DELETE,
             otherwise in a JSON object; ``by`` comes from the token, ``reason`` from the header ``X-Reason``.
+        more: Other fields of :class:`Verb`.
+
+    Raises:
+        TypeError: no parameter says what the verb is about, and ``more`` no scope.
     """
 
     def declared(asked: Asked) -> Asked:
-        setattr(asked, _RECORD, Verb(method, API + path))
+        code = asked.__code__
+        parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        record = Verb(name=asked.__name__, method=method, path=API + path, parameters=parameters, **more)
+        if record.scope == "arguments" and not {PATH, *EXECUTIONS}.intersection(parameters):
+            known = ", ".join((PATH, *EXECUTIONS))
+            raise TypeError(f"{asked.__qualname__} needs a scope, since none of its parameters is {known}")
+        setattr(asked, _RECORD, record)
         return asked
 
     return declared
@@ -54,3 +93,19 @@ def address_of(asked: Callable[..., Any]) -> tuple[Method, str]:
 
 def is_verb(asked: object) -> bool:
     return hasattr(asked, _RECORD)
+
+
+class Verbs:
+    """Base of what answers all verbs of a port in one way. A subclass defines the verbs that it answers in another."""
+
+    def __init__(self, port: type) -> None:
+        self._port: Final = port
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        asked = getattr(self._port, name)
+        if not is_verb(asked):
+            raise AttributeError(f"{self._port.__name__}.{name} is not a verb")
+        return partial(self._ask, verb_of(asked))
+
+    async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError

@@ -139,6 +139,7 @@ class Views(Protocol):
         """
         ...
 
+    @verb("GET", "/executions/{execution_id}/timeline")
     async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
         """What went on when: runs, iterations, attempts, waits. ``so_far``: as of :meth:`graph`.
 
@@ -147,6 +148,7 @@ class Views(Protocol):
         """
         ...
 
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/strip")
     async def strip(
         self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
     ) -> LoopStripDocument:
@@ -157,6 +159,7 @@ class Views(Protocol):
         """
         ...
 
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations/summaries")
     async def iterations(
         self, execution_id: str, step_run_id: str, chosen: IterationRange, limit: int
     ) -> IterationSummariesDocument:
@@ -183,6 +186,7 @@ class Views(Protocol):
         """
         ...
 
+    @verb("GET", "/executions/{execution_id}/events")
     async def events(self, execution_id: str, chosen: EventFilter, limit: int) -> EventPage:
         """Some of its events, by position, at most ``limit`` and 1 MiB. At most 10,000 are searched for a page."""
         ...
