@@ -24,10 +24,10 @@ SHOWN_BOUNDS: Final = (*map(str, map(float, BOUNDS_S)), "+Inf")
 
 
 def exposition(readings: Sequence[Reading], accept: str) -> tuple[bytes, str]:
-    """The readings, and what this process uses of its machine, as text; and its content type.
+    """Renders readings, and this process's use of its machine, as text; also returns its content type.
 
     Args:
-        accept: The header of that name.
+        accept: The header ``Accept`` of the scrape.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(readings))
@@ -56,7 +56,7 @@ def _family(reading: Reading) -> Family:
 
 
 def _buckets(durations: Durations) -> list[tuple[Any, ...]]:
-    """Bounds and counts; with exemplars, which only OpenMetrics shows."""
+    """Yields bounds and counts of a histogram; with exemplars, which only OpenMetrics shows."""
     buckets: list[tuple[Any, ...]] = [*zip(SHOWN_BOUNDS, accumulate(durations.counts), strict=True)]
     for place, (trace_id, span_id, value_s, at_s) in durations.exemplars.items():
         buckets[place] += (Exemplar({"trace_id": trace_id, "span_id": span_id}, value_s, at_s),)

@@ -1,4 +1,4 @@
-"""What a role measures of itself: plain numbers that its tasks count, read when somebody asks.
+"""Metrics that a role measures of itself: plain numbers that its tasks count, read on a scrape.
 
 Names follow Prometheus: ``noetl_<role>_<what>_<unit>``, base units, no ids as labels.
 """
@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_chec
 from noetl_stream.model.messages import MemoryUse
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""For a scraper that accepts anything."""
+"""The media types for a scraper that accepts any format."""
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of a histogram, in seconds."""
@@ -30,7 +30,7 @@ class Exemplar(NamedTuple):
 class Durations:
     """A histogram of seconds. ``counts`` has one bucket for each of :data:`BOUNDS_S`, and one above them.
 
-    ``exemplars`` has the last one of a bucket, by its index, if there is any.
+    ``exemplars`` has the last exemplar of a bucket, by its index, if there is any.
     """
 
     __slots__ = ("counts", "exemplars", "sum_s")
@@ -45,7 +45,7 @@ class Durations:
         self.sum_s += seconds
 
     def show(self, exemplar: Exemplar) -> None:
-        """Shows the span of a value that was added."""
+        """Shows the span of an added value as an exemplar."""
         self.exemplars[bisect_left(BOUNDS_S, exemplar.value_s)] = exemplar
 
 
@@ -54,11 +54,12 @@ Value: TypeAlias = float | Durations
 
 
 class Metric(NamedTuple):
-    """
+    """A metric: its kind, name and labels.
+
     Attributes:
-        name: A counter's lacks the ``_total`` that is shown.
-        help: What it counts or shows, in a sentence.
-        labels: Their names.
+        name: The name; that of a counter lacks the ``_total`` that is shown.
+        help: The help text: what the metric counts or shows, in a sentence.
+        labels: The names of the labels.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -67,16 +68,16 @@ class Metric(NamedTuple):
     labels: Labels = ()
 
     def read(self, value: Value, *labels: str) -> Reading:
-        """Its only value, with these label values."""
+        """Returns the reading of a metric with one value, with these label values."""
         return Reading(self, {labels: value})
 
     def each(self, values: Mapping[str, Value] | Mapping[Labels, Value]) -> Reading:
-        """Its values by label values; for a single label by text."""
+        """Returns the reading of a metric's values by label values; for a single label by text."""
         return Reading(self, {(key,) if isinstance(key, str) else key: value for key, value in values.items()})
 
 
 class Reading(NamedTuple):
-    """What a metric shows now, by the values of its labels."""
+    """The present values of a metric, by the values of its labels."""
 
     metric: Metric
     values: Mapping[Labels, Value]
@@ -84,31 +85,29 @@ class Reading(NamedTuple):
 
 @runtime_checkable
 class Measured(Protocol):
-    """A part that says what it measures."""
+    """A part of a role that has metrics of its own."""
 
     def readings(self) -> Sequence[Reading]: ...
 
 
 class Role(Protocol):
-    """What probes and scrapes ask of a role."""
+    """The status of a role for probes and scrapes."""
 
     def dead(self) -> Sequence[str]:
-        """Why this process should be replaced, a sentence each; empty while it lives. A store that is away is no
-        reason.
-        """
+        """Returns why this process should be replaced, a sentence each. A store that is away is no reason."""
         ...
 
     async def missing(self) -> Sequence[str]:
-        """Why it takes no work now, a sentence each; empty if it is ready. Does not raise."""
+        """Returns why the role takes no work now, a sentence each; empty if it is ready. Does not raise."""
         ...
 
     async def readings(self) -> Sequence[Reading]:
-        """Everything it measures. Does not raise."""
+        """Returns the readings of all metrics of the role. Does not raise."""
         ...
 
 
 class NotYetRunning:
-    """A role that does not run yet, and why."""
+    """A role that is not running yet, and why."""
 
     def __init__(self, role: str, why: str = "it is not connected yet") -> None:
         self._role, self._why = role, why
@@ -132,7 +131,7 @@ MEMORY_LIMIT: Final = Metric(
 
 
 def memory_readings(uses: Sequence[MemoryUse]) -> Sequence[Reading]:
-    """What processes hold: for each role the largest, since bounds are per process."""
+    """Returns readings of the memory of processes: for each role the largest, since bounds are per process."""
     held: dict[Labels, float] = {}
     limits: dict[Labels, float] = {}
     for use in uses:

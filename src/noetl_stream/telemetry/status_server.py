@@ -1,7 +1,7 @@
 """The status address of a role: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus.
 
 Law: it answers as long as the role's loop turns. A connection serves one request and is closed after :data:`LONGEST_S`
-in any case. There are :data:`MAX_CONNECTIONS` at most: the oldest gives way to a new one, so that probes get through.
+in any case. At most :data:`MAX_CONNECTIONS` are open: the oldest gives way to a new one, so that probes get through.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BACKLOG: Final = 32
 
 
 class StatusAnswers:
-    """The answers for a role: not ready until :meth:`attach`."""
+    """Answers probes and scrapes of a role, which is not ready until :meth:`attach`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class StatusAnswers:
         self._scrapes: SharedLoads[str, Sequence[Reading]] = SharedLoads()
 
     def attach(self, role: Role, *parts: Measured) -> None:
-        """From now on ``role`` is asked; its metrics are followed by those of ``parts``."""
+        """Attaches the ``role`` to ask from now on; its metrics are followed by those of ``parts``."""
         self._role, self._parts = role, parts
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
@@ -72,14 +72,14 @@ class StatusAnswers:
 
 @asynccontextmanager
 async def open_status(host: str, port: int, role: str) -> AsyncIterator[StatusAnswers]:
-    """Answers at this address until the end of the block.
+    """Serves the status address until the end of the block.
 
     Args:
         port: 0 for any free port.
         role: The name of the role.
 
     Raises:
-        UsageError: it cannot listen there.
+        UsageError: the address cannot be listened on.
     """
     status = StatusAnswers(role)
     manager = web.Server(status.answer)
@@ -104,7 +104,7 @@ class StatusConnection(web.RequestHandler):
     """A connection for one request.
 
     Args:
-        connections: Those that are open, the oldest first.
+        connections: The open connections, the oldest first.
     """
 
     __slots__ = ("_connections", "_end")
@@ -132,7 +132,7 @@ class StatusConnection(web.RequestHandler):
         self._end = asyncio.get_running_loop().call_later(LONGEST_S, self.end)
 
     def end(self) -> None:
-        """Closes it at once."""
+        """Closes the connection at once."""
         self._connections.pop(self, None)
         if self.transport is not None:
             self.transport.abort()
@@ -150,7 +150,7 @@ class StatusConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers invalid requests, and defects; logs only the latter."""
+        """Answers invalid requests and defects; logs only the latter."""
         if status >= 500:
             log.error("%s failed", request.path, exc_info=exc)
         if request.writer.output_size > 0:

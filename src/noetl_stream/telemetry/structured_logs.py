@@ -17,17 +17,17 @@ from noetl_stream.telemetry.terminal import shown, shown_json
 
 ROOT_NAME = "noetl_stream"
 LIBRARY_LEVEL = logging.WARNING
-"""The level of libraries (nats, asyncpg, aiohttp), whatever our own level is."""
+"""The level of logs of libraries (nats, asyncpg, aiohttp), whatever our own level is."""
 
 RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-"""Attributes of every log record; any others are from ``extra``."""
+"""The attributes of every log record; any others are from ``extra``."""
 
 RESERVED_KEYS = frozenset({"time", "level", "logger", "message", "exception"})
 PLAIN_PUNCTUATION = frozenset("_-.:/+@%,")
 
 
 def configure(level: str, format: Literal["text", "json"], stream: TextIO | None = None) -> None:
-    """Logs to ``stream`` (default: stderr), replacing any earlier configuration.
+    """Configures logs to ``stream`` (default: stderr), replacing any earlier configuration.
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``, for our own loggers. Libraries log warnings and errors.

@@ -1,7 +1,8 @@
 """Text from data, as a terminal may show it.
 
 A terminal obeys control characters: they move the cursor, change the title, answer into the input, and bidirectional
-ones make text look like another. Data comes from anybody who can start an execution, so none of these reach a terminal.
+ones make text look like another. Data comes from anybody who can start an execution, so no such character reaches a
+terminal.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ UNSAFE: Final = (
 
 
 def shown(text: str) -> str:
-    """The text, with each unsafe character as Python writes it: ``\\x1b``. Tabs and line feeds stay."""
+    """Escapes each unsafe character of a text as Python writes it: ``\\x1b``. Tabs and line feeds stay."""
     if text.isprintable():  # as nearly all is: short commands notice the expression
         return text
     return re.sub(UNSAFE, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def shown_json(text: str) -> str:
-    """JSON with the same meaning and no unsafe characters."""
+    """Rewrites JSON without unsafe characters, with the same meaning."""
     return re.sub(UNSAFE, lambda found: _json(found[0])[1:-1], text)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Plain values as JSON without unsafe characters; others stay as they are."""
+    """Encodes plain values as JSON without unsafe characters; other objects stay as they are."""
     return shown_json(_json(value, ensure_ascii=False, indent=indent, default=str))
 
 
