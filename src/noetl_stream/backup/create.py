@@ -1,8 +1,8 @@
 """Makes a backup while the system runs.
 
-The database is read first, in one snapshot, and then the objects that its rows name. An object is stored before any
-row names it, so all of them exist by then. It is deleted before its rows, but only when its execution is deleted: what
-is missing then belongs to an execution that somebody wanted gone, or was lost before.
+The database is read first, in one snapshot, and then the objects that its rows name. An object is stored before any row
+names it, so all of them exist by then. It is deleted before its rows, but only when its execution is deleted: a missing
+object belongs to a deleted execution, or was lost before.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def _copy_tables(snapshot: DatabaseSnapshot, writer: BackupWriter, named: 
 
 
 async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> list[str]:
-    """Returns the keys of those that are not there."""
+    """Copies objects into the backup; returns the keys of those that are missing."""
 
     async def get(key: str) -> bytes | None:
         try:

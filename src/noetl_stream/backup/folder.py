@@ -1,11 +1,11 @@
-"""A backup's folder, on a disk or in object storage: what is in it, and whether it is whole.
+"""The folder of a backup, on a disk or in object storage: its files, and whether it is whole.
 
 - ``manifest.json``: :class:`Manifest`.
 - ``tables/<name>.copy.gz``: the rows of a table, in Postgres's text format.
 - ``objects/<number>.tar``: objects by key, as they are stored: sealed.
 - ``SHA256SUMS``: of all other files, in the format of ``sha256sum``. It is written last.
 
-While one is made there is also ``UNFINISHED``, which comes first. A backup has no keys, and nothing that opens
+An unfinished backup also has ``UNFINISHED``, which is written first. A backup has no keys, and nothing that opens
 sealed data.
 """
 
@@ -38,12 +38,12 @@ COMPRESSION: Final = 1
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup holds.
+    """The contents of a backup.
 
     Attributes:
         created_at: RFC 3339; the database is as of a moment after it.
-        release: The release that made it.
-        rows: By table.
+        release: The release that made the backup.
+        rows: The number of rows, by table.
         missing: Keys of objects that rows name and the object store did not have: they were lost before, or their
             execution was deleted while the backup was made.
     """
@@ -59,8 +59,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupWriter:
-    """A backup in the making; it does not count as one before :meth:`finish`. Replaces an unfinished one of this
-    name.
+    """Writes a backup, which does not count as one before :meth:`finish`. Replaces an unfinished one of this name.
 
     Raises:
         UsageError: there is something else of this name, or it cannot be written; likewise each method.
@@ -88,7 +87,7 @@ class BackupWriter:
 
     @contextmanager
     def table(self, table: TableShape) -> Iterator[Sink]:
-        """Takes the rows of a table."""
+        """Opens a file that takes the rows of a table."""
         written = self._file(table_file(table))
         packed = gzip.GzipFile("", "wb", COMPRESSION, written, mtime=0)
 
@@ -114,14 +113,14 @@ class BackupWriter:
         self.object_bytes += len(data)
 
     def finish(self, manifest: Manifest) -> None:
-        """Writes what remains, and then says that it is whole."""
+        """Writes the rest of the backup, and then marks it as finished."""
         self._close_tar()
         self._write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
         self._write(SUMS, "".join(f"{digest}  {name}\n" for name, digest in sorted(self._sums.items())).encode())
         self.files.remove(UNFINISHED)
 
     def abandon(self) -> None:
-        """Removes what was written, as far as it can be."""
+        """Removes the unfinished backup, as far as it can be."""
         if self._tar is not None:
             self._tar.abandon()
         with contextlib.suppress(NoetlError):
@@ -144,11 +143,11 @@ class BackupWriter:
 
 
 class BackupReader:
-    """A finished backup.
+    """Reads a finished backup.
 
     Raises:
         NotFound: there is no backup.
-        UsageError: its manifest cannot be read.
+        UsageError: the manifest cannot be read.
         Unreachable: object storage is away; likewise each method.
     """
 
@@ -168,7 +167,7 @@ class BackupReader:
             )
 
     def damage(self) -> list[str]:
-        """What differs from ``SHA256SUMS``, a line each."""
+        """Returns the files that differ from ``SHA256SUMS``, a line each."""
         sums = dict(_sum_of(line) for line in self._read(SUMS).splitlines())
         found = sorted(set(self.files.sizes()) - {SUMS, UNFINISHED})
         expected = {MANIFEST, *(table_file(table) for table in self.manifest.database.tables)}
@@ -181,19 +180,19 @@ class BackupReader:
         return lines
 
     async def lines(self, table: TableShape) -> AsyncIterator[bytes]:
-        """The rows of a table, in pieces."""
+        """Yields the rows of a table, in pieces."""
         pieces = self.pieces(table)
         while piece := await asyncio.to_thread(next, pieces, b""):
             yield piece
 
     def pieces(self, table: TableShape) -> Iterator[bytes]:
-        """As :meth:`lines`."""
+        """Yields the rows of a table like :meth:`lines`."""
         with self._opened(table_file(table)) as file, gzip.open(file) as packed:
             while piece := packed.read(PIECE_BYTES):
                 yield piece
 
     def objects(self) -> Iterator[tuple[str, bytes]]:
-        """Keys and stored bytes."""
+        """Yields the keys and stored bytes of the objects."""
         for name in sorted(self.files.sizes("objects")):
             with self._opened(name) as file, tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
@@ -203,7 +202,7 @@ class BackupReader:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Returns the bytes of all files of the backup."""
         return sum(self.files.sizes().values())
 
     def _read(self, name: str) -> bytes:
@@ -228,11 +227,11 @@ def table_file(table: TableShape) -> str:
 
 
 def find_backups(files: Files) -> tuple[list[BackupReader], list[str]]:
-    """The finished backups in a place, and the names of unfinished ones, both by name.
+    """Returns the finished backups in a place, and the names of unfinished ones, both by name.
 
     Raises:
         NotFound: there is no such folder.
-        UsageError: it, or a manifest in it, cannot be read.
+        UsageError: the folder, or a manifest in it, cannot be read.
         Unreachable: object storage is away.
     """
     places = [name.split("/") for name in files.sizes()]
@@ -249,7 +248,7 @@ def _sizes(files: Files) -> Mapping[str, int]:
 
 
 class _SummedFile:
-    """A new file; ``note`` gets its checksum when it is closed."""
+    """A new file of a backup; ``note`` gets its checksum when it is closed."""
 
     def __init__(self, file: NewFile, note: Callable[[str], None]) -> None:
         self._note = note
@@ -261,7 +260,7 @@ class _SummedFile:
         return self._file.write(data)
 
     def flush(self) -> None:
-        """Does nothing: nobody sees a file before it is closed."""
+        """Does nothing: no reader sees the file before it is closed."""
 
     def close(self) -> None:
         self._file.close()

@@ -1,4 +1,4 @@
-"""The objects that the rows of a database name."""
+"""Collects the objects that the rows of a database name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NAMED: Final = re.compile(rb'"store":"nats","key":"([^"\\]{1,400})"')
 
 
 class NamedObjects:
-    """Collects ``keys`` from rows as they pass by, in pieces cut anywhere."""
+    """Collects the ``keys`` of objects from rows as they pass by, in pieces cut anywhere."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
 
     def reader_of(self, table: TableShape) -> Callable[[bytes], None] | None:
-        """Takes the rows of the table; ``None`` if they name no objects."""
+        """Returns a reader of the table's rows; ``None`` if they name no objects."""
         take = _TAKERS.get(table.name)
         if take is None:
             return None
@@ -33,7 +33,7 @@ class NamedObjects:
         return read
 
     def beside(self, table: TableShape, write: Sink) -> Sink:
-        """``write``, with the rows of the table read on the way."""
+        """Returns ``write``, with the rows of the table read as they pass."""
         read = self.reader_of(table)
         if read is None:
             return write

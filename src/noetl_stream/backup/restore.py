@@ -12,7 +12,7 @@ from noetl_stream.ports.streams.blobs import Blobs
 
 
 class RestoredBackup(msgspec.Struct, frozen=True, gc=False):
-    """What was restored; ``generation`` is the new one."""
+    """The restored backup; ``generation`` is the new one."""
 
     executions: int
     entries: int
@@ -21,7 +21,7 @@ class RestoredBackup(msgspec.Struct, frozen=True, gc=False):
 
 
 def problems_of(backup: BackupReader) -> list[str]:
-    """What is wrong with a backup, a line each: files that are damaged, or do not hold what the manifest says."""
+    """Returns the faults of a backup, a line each: files that are damaged, or do not match the manifest."""
     damage = backup.damage()
     if damage:
         return damage
@@ -50,7 +50,7 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
         blobs: Objects as they are stored.
 
     Raises:
-        Conflict: the database or the object store holds something else, or servers run.
+        Conflict: the database or the object store is not empty, or servers run.
         NotReady: the schema of the backup is unknown here, or the database has another one.
         Unreachable: a store is away.
         UsageError: the backup is damaged.
@@ -68,7 +68,7 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
 
 
 async def restore_objects(backup: BackupReader, blobs: Blobs) -> int:
-    """Adds the objects of a backup to the existing ones; returns how many it has. Errors: as above."""
+    """Adds the objects of a backup to the existing ones; returns their number. Errors: as of :func:`restore_backup`."""
     _require_whole(backup)
     await _put_objects(backup, blobs)
     return backup.manifest.objects
