@@ -1,4 +1,4 @@
-"""The process that ``run`` starts when no server answers, as ``run`` sees it; what it does is in ``hosting``."""
+"""The process that ``run`` starts when no server answers, as ``run`` sees it; its work is in ``hosting``."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ NO_SERVER: Final = (
 
 
 def command_line(*arguments: str) -> list[str]:
-    """The command line of this program with other arguments."""
+    """Returns the command line of this program with other arguments."""
     return [sys.executable, "-m", "noetl_stream", *arguments]
 
 
 class Background:
-    """The server and worker that ``run`` starts if none is running. They outlive it and end by themselves.
+    """Starts a server and a worker for ``run`` if none is running. They outlive it and end by themselves.
 
-    With own servers, it needs the keys of a server: an operator without them waits for a server that others run.
+    With own servers, this needs the keys of a server: an operator without them waits for somebody else's server.
 
     Args:
         main: Runs a command of this program, in a copy of this process where there can be one.
@@ -51,15 +51,15 @@ class Background:
         self._main = main
         self._process: _Process | None = None
         self.is_stack_down = False
-        """What :meth:`prepare` has found, until the stack is started."""
+        """Whether :meth:`prepare` has found the stack down, until it is started."""
         self.log: Path | None = None
-        """Where the embedded stack's server and worker log, once they were started."""
+        """The log of the embedded stack's server and worker, once they were started."""
         self._groundwork: Groundwork | None = None
         self._lacks_keys = settings.nats_url is not None and not settings.server_keys
         self._has_said = False
 
     def prepare(self) -> None:
-        """If the embedded stack does not run, begins a new home's data folder; :meth:`close` undoes it."""
+        """Begins a new home's data folder, if the embedded stack does not run; :meth:`close` undoes it."""
         if self._settings.nats_url is not None:
             return
         with system_errors_explained(self._settings.home):
@@ -71,7 +71,7 @@ class Background:
         self.is_stack_down = True
 
     def start_prepared(self) -> None:
-        """:meth:`start`, if :meth:`prepare` has found no stack: nothing answers there. Errors: the same."""
+        """Calls :meth:`start`, if :meth:`prepare` has found no stack: no server can answer then. Errors: the same."""
         if self.is_stack_down:
             self.is_stack_down = False
             self._start(self._forked)
@@ -80,16 +80,16 @@ class Background:
             self._groundwork = None
 
     def close(self) -> None:
-        """Undoes what :meth:`prepare` did, if it was not needed."""
+        """Undoes :meth:`prepare`, if its data folder was not needed."""
         if self._groundwork is not None:
             self._groundwork.undo()
             self._groundwork = None
 
     def start(self) -> None:
-        """Starts them, unless this process already has and they still run.
+        """Starts the server and worker, unless this process already has and they still run.
 
         Raises:
-            LocalStackError: They cannot be started, or ended with an error.
+            LocalStackError: The processes cannot be started, or ended with an error.
         """
         self._start(_spawned)
 
@@ -113,14 +113,14 @@ class Background:
         self.log = None if home is None else output
 
     def _forked(self, words: list[str], output: int) -> _Process:
-        """A copy of this process, where there can be one: before it has an event loop."""
+        """Starts a command in a copy of this process, where there can be one: before it has an event loop."""
         from noetl_stream.local.forks import fork_command
 
         pid = None if self._main is None else fork_command(self._main, words, output)
         return _spawned(words, output) if pid is None else _Forked(pid)
 
     def _home(self) -> Path | None:
-        """The home of the embedded stack, which exists from then on; ``None`` for own servers."""
+        """Returns the home of the embedded stack, and makes it if missing; ``None`` for own servers."""
         if self._settings.nats_url is not None:
             return None
         with system_errors_explained(self._settings.home):
@@ -129,12 +129,12 @@ class Background:
 
 class _Process(Protocol):
     def poll(self) -> int | None:
-        """Its exit code once it has ended, as of :class:`subprocess.Popen`."""
+        """Returns the exit code of the process once it has ended, as of :class:`subprocess.Popen`."""
         ...
 
 
 _Starting = Callable[[list[str], int], _Process]
-"""Starts a command of this program, given its words and the descriptor of its output."""
+"""A function that starts a command of this program, given its words and the descriptor of its output."""
 
 
 def _spawned(words: list[str], output: int) -> _Process:

@@ -1,4 +1,4 @@
-"""Locates the servers' programs, which are installed as PyPI wheels."""
+"""Finds the servers' programs, which are installed as PyPI wheels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ VERSION_TIMEOUT_S = 10.0
 
 
 def find_nats_server() -> Path:
-    """The ``nats-server`` program in this environment.
+    """Returns the ``nats-server`` program in this environment.
 
     Raises:
-        LocalStackError: Its wheel is not installed, or incomplete.
+        LocalStackError: The wheel is not installed, or incomplete.
     """
     for candidate in _nats_candidates():
         if candidate.is_file():
@@ -42,12 +42,12 @@ def _nats_candidates() -> Iterator[Path]:
 
 
 def find_postgres_programs() -> Path:
-    """The folder with ``initdb`` and ``postgres``.
+    """Returns the folder with ``initdb`` and ``postgres``.
 
     The package is located, not imported: importing it creates folders outside the home and prints warnings.
 
     Raises:
-        LocalStackError: Its wheel is not installed, or incomplete.
+        LocalStackError: The wheel is not installed, or incomplete.
     """
     from importlib import util
 
@@ -68,7 +68,7 @@ def missing(program: str, wheel: str) -> LocalStackError:
 
 
 def wheel_version(wheel: str) -> str:
-    """The installed version of a wheel, or ``unknown``."""
+    """Returns the installed version of a wheel, or ``unknown``."""
     from importlib import metadata
 
     try:
@@ -78,10 +78,10 @@ def wheel_version(wheel: str) -> str:
 
 
 def postgres_version(programs: Path) -> str:
-    """The version that the ``postgres`` program reports, as in ``18.6``.
+    """Returns the version that the ``postgres`` program reports, as in ``18.6``.
 
     Raises:
-        LocalStackError: It does not run on this system.
+        LocalStackError: The program does not run on this system.
     """
     command = [str(programs / "postgres"), "--version"]
     try:

@@ -1,11 +1,10 @@
-"""A Postgres cluster with the schema of this version, packed when a release is built: ``cluster-*.bin`` beside this.
+"""A Postgres cluster with the schema of this version, packed when a release is built: ``cluster-*.bin`` in this folder.
 
-Unpacking it takes a sixth of what ``initdb``, the databases and the migrations take. It serves only the Postgres and
-the system that made it, and as long as the files that decide what is in it are unchanged; without it a cluster is made
+Unpacking it takes a sixth of the time of ``initdb``, the databases and the migrations. It serves only the Postgres and
+the system that made it, and as long as the files that decide its contents are unchanged; without it a cluster is made
 from scratch. ADR 32.
 
-An archive is a line of JSON, which says what it holds, and one zlib stream of all contents, each once: databases share
-most of theirs.
+An archive is a line of JSON, its index, and one zlib stream of all contents, each once: databases share most of theirs.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from noetl_stream.local.system_user import SystemUser
 PACKAGE: Final = Path(__file__).parents[1]
 FOLDER: Final = Path(__file__).parent
 NOT_PACKED: Final = ("postmaster.opts", "pg_internal.init", "_fsm", "_vm")
-"""Ends of names: the last start's options and caches, and the maps of free space and of visibility, a third of all
-files. Postgres makes them again.
+"""The ends of names that are not packed: the last start's options and caches, and the maps of free space and of
+visibility, a third of all files. Postgres makes them again.
 """
 
 
 class Content(msgspec.Struct, frozen=True):
-    """A file's content: its first bytes, and how many it has with the zeros that follow them."""
+    """The content of a file: its first bytes, and how many it has with the zeros that follow them."""
 
     stored: int
     size: int
 
 
 class Index(msgspec.Struct, frozen=True):
-    """What an archive holds.
+    """The index of an archive.
 
     Attributes:
-        made_from: SHA-256 by file of this package.
-        folders: Parents first.
+        made_from: The SHA-256 of the files that decide the contents, by file of this package.
+        folders: The folders, parents first.
         files: The number of its content, by path.
     """
 
@@ -56,14 +55,14 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class ClusterArchive(msgspec.Struct, frozen=True):
-    """An archive that was read. Its contents are still packed."""
+    """A read archive, whose contents are still packed."""
 
     index: Index
     packed: bytes
 
     @classmethod
     def find(cls, version: str) -> Self | None:
-        """The archive for this Postgres, as in ``18.6``, and this system; ``None`` if there is none that serves."""
+        """Finds the archive for this Postgres, as in ``18.6``, and this system; ``None`` if none serves."""
         try:
             head, _, packed = archive_path(version).read_bytes().partition(b"\n")
             index = msgspec.json.decode(head, type=Index)
@@ -72,11 +71,11 @@ class ClusterArchive(msgspec.Struct, frozen=True):
         return cls(index, packed) if index.made_from == _digests(index.made_from) else None
 
     def unpack(self, folder: Path, user: SystemUser | None) -> None:
-        """Fills an empty folder, with everything owned by ``user``.
+        """Unpacks the archive into an empty folder, with everything owned by ``user``.
 
         Raises:
             LocalStackError: The archive is damaged.
-            OSError: It cannot be written.
+            OSError: The folder cannot be written.
         """
         try:
             contents = memoryview(zlib.decompress(self.packed))
@@ -102,7 +101,7 @@ class ClusterArchive(msgspec.Struct, frozen=True):
 
 
 def archive_path(version: str) -> Path:
-    """Where the archive for this Postgres and this system is, if there is one."""
+    """Returns the path of the archive for this Postgres and this system, which may not exist."""
     return FOLDER / f"cluster-{version}-{sys.platform}-{os.uname().machine}.bin"
 
 
@@ -127,7 +126,7 @@ def pack(cluster: Path, archive: Path, made_from: Iterable[Path]) -> None:
 
 
 def _digests(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of those that are there."""
+    """Returns the SHA-256 of the files that exist."""
     found = ((name, PACKAGE / name) for name in names)
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found if path.is_file()}
 

@@ -1,4 +1,4 @@
-"""Commands of this program in copies of a process that has imported what they need."""
+"""Runs commands of this program in copies of a process that has imported the modules they need."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from noetl_stream.settings.initial_memory import show_arguments
 PROGRAM: Final = "noetl-stream"
 
 Main = Callable[[list[str]], object]
-"""Runs a command, given its words, and exits."""
+"""A function that runs a command, given its words, and exits."""
 
 
 def fork_command(main: Main, words: Sequence[str], output: int | None = None, given: int | None = None) -> int | None:
-    """The pid of a child that calls ``main(words)``, as a new process of this program would, in a session of its own.
+    """Forks a child that calls ``main(words)`` like a new process of this program, in its own session; returns its pid.
 
     To be called before this process has an event loop or a connection: the child has all of its memory, but none of its
     files. ``None`` if there are threads, which a child would not have, if that cannot be known, or if there is no room
     for a child.
 
     Args:
-        output: The descriptor that it writes to, in place of those of this process.
-        given: The descriptor that it reads; by default there is nothing to read.
+        output: The descriptor that the child writes to, in place of those of this process.
+        given: The descriptor that the child reads; by default there is nothing to read.
     """
     sys.stdout.flush()  # or the child would write it once more
     sys.stderr.flush()
@@ -53,7 +53,7 @@ def fork_command(main: Main, words: Sequence[str], output: int | None = None, gi
 
 
 def _keep_only(given: int, output: int | None) -> None:
-    """Makes them stdin, stdout and stderr, and closes all other files."""
+    """Makes the descriptors stdin, stdout and stderr, and closes all other files."""
     standard = {0: given} if output is None else {0: given, 1: output, 2: output}
     for number, descriptor in standard.items():
         os.dup2(descriptor, number)

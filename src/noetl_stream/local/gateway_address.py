@@ -1,8 +1,8 @@
-"""The gateways of a home: the token that opens them, and where they listen.
+"""The gateways of a home: the token that opens them, and their addresses.
 
 ``gateway.token`` is an API token of an admin, made once. ``gateways/127.0.0.1:8080`` is locked for as long as a gateway
-of this home listens there. Commands send the token to such an address alone: what listens elsewhere, or there at
-another time, may be somebody else's program.
+of this home listens there. Commands send the token to such an address alone: another program may listen on other
+addresses, or there at another time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOKEN_LOCK: Final = "gateway-token.lock"
 GATEWAYS: Final = "gateways"
 MADE_BY: Final = "noetl-stream"
 LOCK_WAIT_S: Final = 2.0
-"""Longer than a command holds the lock to see whether somebody else does."""
+"""How long to wait for a gateway's lock: longer than a command holds it to see whether a gateway does."""
 
 HOST_CHARACTERS: Final = 24
 LOCALHOST: Final = ("127.0.0.1", "::1")
@@ -45,13 +45,13 @@ class LocalGateway(NamedTuple):
 
 
 async def ensure_token(home: Path, tokens: Tokens, clock: Clock, *, is_shared: bool = False) -> str:
-    """The home's token, made if there is none, or if the present one was revoked.
+    """Returns the home's token, made if there is none, or if the present one was revoked.
 
     Args:
         is_shared: Whether the servers are of other homes too, whose tokens have to stay.
 
     Raises:
-        LocalStackError: its file can be read by other users.
+        LocalStackError: the token's file can be read by other users.
         Unreachable: the database is away.
     """
     file = home / TOKEN_FILE
@@ -70,7 +70,7 @@ async def ensure_token(home: Path, tokens: Tokens, clock: Clock, *, is_shared: b
 
 @contextmanager
 def announced(home: Path, url: str) -> Iterator[None]:
-    """Lets commands find a gateway of this home that listens at ``url``."""
+    """Announces a gateway of this home that listens at ``url`` to commands, during the block."""
     folder = home / GATEWAYS
     make_folder(folder, PRIVATE_FOLDER_MODE)
     lock = FileLock(folder / urlsplit(url).netloc)
@@ -82,7 +82,7 @@ def announced(home: Path, url: str) -> Iterator[None]:
 
 
 def gateway_at(home: Path, url: str) -> LocalGateway | None:
-    """The gateway of this home that listens at ``url`` now, if one does.
+    """Returns the gateway of this home that listens at ``url`` now, if one does.
 
     Raises:
         LocalStackError: the token can be read by other users.
@@ -100,7 +100,7 @@ def gateway_at(home: Path, url: str) -> LocalGateway | None:
 
 
 def gateways_of(home: Path) -> list[LocalGateway]:
-    """All gateways of this home that run. Raises as :func:`gateway_at`."""
+    """Returns all running gateways of this home. Raises as :func:`gateway_at`."""
     folder = home / GATEWAYS
     places = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return [found for place in places if (found := gateway_at(home, f"http://{place}")) is not None]

@@ -1,4 +1,4 @@
-"""The data folder of a new home's Postgres, made while ``run`` still checks its playbook."""
+"""Makes the data folder of a new home's Postgres, while ``run`` still checks its playbook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNDO_POLL_S: Final = 0.02
 
 
 class Groundwork:
-    """Holds the start lock of a home that was not there before, until it is kept or undone.
+    """Holds the start lock of a new home, until its data folder is kept or undone.
 
     A child of this process makes the folder: a thread would wait for what the check imports.
     """
@@ -37,10 +37,10 @@ class Groundwork:
 
     @classmethod
     def begin(cls, folder: Path, pool: str) -> Self | None:
-        """``None`` if there is a home, or somebody else makes it.
+        """Begins a new home's data folder; ``None`` if there is a home, or another process makes it.
 
         Raises:
-            LocalStackError, OSError: It cannot be made.
+            LocalStackError, OSError: The folder cannot be made.
         """
         if folder.exists():
             return None
@@ -54,12 +54,12 @@ class Groundwork:
             return cls(home, lock, pool)
 
     def keep(self) -> None:
-        """Waits until it is made. Whoever joins the stack repeats what failed, and reports why."""
+        """Waits until the folder is made. Joining the stack repeats failed steps, and reports why they fail."""
         os.waitpid(self._maker, 0)
         self._lock.close()
 
     def undo(self) -> None:
-        """Removes the home."""
+        """Removes the home, with its data folder."""
         os.kill(self._maker, signal.SIGKILL)
         os.waitpid(self._maker, 0)
         guard = FileLock(guard_path(self._postgres))

@@ -15,7 +15,7 @@ from noetl_stream.settings.sources.settings_file import parse_settings
 
 PRIVATE_FOLDER_MODE = 0o700
 PASSABLE_FOLDER_MODE = 0o711
-"""As root only: lets Postgres' system user traverse the folders to its data, without listing them."""
+"""The mode of folders above Postgres' data, as root only: its system user can traverse but not list them."""
 
 PRIVATE_FILE_MODE = 0o600
 
@@ -24,7 +24,7 @@ OPEN_TO_OTHERS = 0o077
 
 LOCK_POLL_S = 0.01
 START_WAIT_S = 180.0
-"""Longer than any start or stop may take."""
+"""How long to wait for the start lock: longer than any start or stop may take."""
 
 
 class Home:
@@ -48,7 +48,7 @@ class Home:
 
 
 def prepare_home(folder: Path) -> Home:
-    """Creates missing folders and checks that we own them, and that nobody else may write there.
+    """Creates missing folders of the home and checks that we own them, and that nobody else may write there.
 
     Raises:
         LocalStackError: The home belongs to another user, or others may write in it.
@@ -86,7 +86,7 @@ def make_folder(path: Path, mode: int) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces ``path`` atomically, readable by its owner only, and synced to disk. Other processes may do so, too."""
+    """Replaces the file ``path`` atomically, readable by its owner only, and synced to disk. Safe to do at once."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -98,11 +98,11 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """The text of a file that :func:`write_private` has written.
+    """Returns the text of a file that :func:`write_private` has written.
 
     Raises:
-        FileNotFoundError: There is none.
-        LocalStackError: It belongs to another user, or others may read or write it.
+        FileNotFoundError: There is no such file.
+        LocalStackError: The file belongs to another user, or others may read or write it.
     """
     with path.open(encoding="utf-8", errors="replace") as file:
         status = os.fstat(file.fileno())
@@ -117,12 +117,12 @@ def read_private(path: Path) -> str:
 
 
 def read_settings_file(file: Path) -> dict[str, str]:
-    """The settings of a file.
+    """Returns the settings in a settings file.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: There is none.
-        UsageError: It cannot be read, or is no list of settings.
-        LocalStackError: It belongs to another user, or others may read or write it.
+        FileNotFoundError, NotADirectoryError: There is no such file.
+        UsageError: The file cannot be read, or is no list of settings.
+        LocalStackError: The file belongs to another user, or others may read or write it.
     """
     try:
         return parse_settings(read_private(file), file)
@@ -133,7 +133,7 @@ def read_settings_file(file: Path) -> dict[str, str]:
 
 
 def sync_folder(path: Path) -> None:
-    """Syncs renames in ``path`` to disk."""
+    """Syncs renames in the folder ``path`` to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -154,13 +154,13 @@ class FileLock:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE_MODE)
 
     def share(self) -> None:
-        """Takes the lock shared, or makes it shared. Waits while another process holds it exclusively."""
+        """Takes the lock as shared, or makes it shared. Waits while another process holds it exclusively."""
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
     def try_exclusive(self) -> bool:
         """Takes the lock exclusively, or makes it exclusive, without waiting.
 
-        If it returns ``False``, a shared lock held before may be lost: call :meth:`share` again.
+        Returns whether that succeeded. If not, a shared lock held before may be lost: call :meth:`share` again.
         """
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,7 +169,7 @@ class FileLock:
         return True
 
     def try_exclusive_within(self, wait_s: float) -> bool:
-        """Takes the lock exclusively, retrying for up to ``wait_s`` seconds."""
+        """Takes the lock exclusively, retrying for up to ``wait_s`` seconds; returns whether that succeeded."""
         deadline = time.monotonic() + wait_s
         while not self.try_exclusive():
             if time.monotonic() > deadline:
@@ -178,7 +178,7 @@ class FileLock:
         return True
 
     def is_current(self) -> bool:
-        """Whether the file is still at its path: a new home may be removed while others wait for its lock."""
+        """Returns whether the lock file is still at its path: a new home may be removed while others wait for it."""
         try:
             return os.path.samestat(os.fstat(self.descriptor), self.path.stat())
         except FileNotFoundError:
@@ -191,10 +191,10 @@ class FileLock:
 
 @contextmanager
 def exclusive_lock(path: Path, busy: str, wait_s: float = START_WAIT_S) -> Iterator[FileLock]:
-    """Holds ``path`` exclusively during the block.
+    """Holds the lock file ``path`` exclusively during the block.
 
     Raises:
-        LocalStackError: It was not released within ``wait_s`` seconds; ``busy`` is the message.
+        LocalStackError: The lock was not released within ``wait_s`` seconds; ``busy`` is the message.
     """
     lock = FileLock(path)
     try:

@@ -41,11 +41,12 @@ GREETING_BYTES = 8192
 RELOAD_WAIT_S = 15.0
 RELOADED = "Reloaded server configuration"
 FEW_CORES: Final = 2
-"""On this many or fewer, NATS uses one and leaves the rest to servers and workers: its threads would wake each other
-for nothing, at a tenth of its CPU, and delay the others."""
+"""The number of cores up to which NATS uses one and leaves the rest to servers and workers: its threads would wake each
+other for nothing, at a tenth of its CPU, and delay the others.
+"""
 
 RELOADS = 2
-"""At the first, nats-server 2.15 leaves the imports of a new account without effect."""
+"""How often the configuration is reloaded: nats-server 2.15 ignores the imports of a new account the first time."""
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost. Made from {origin}.
@@ -74,7 +75,7 @@ class NatsServer:
     """The NATS server of one home. It writes its own pid file.
 
     Args:
-        streams: Those that triggers may read; none: unchanged.
+        streams: The streams that triggers may read; none: unchanged.
     """
 
     name = "nats"
@@ -106,16 +107,16 @@ class NatsServer:
         self._move_streams()
 
     def _move_streams(self) -> None:
-        """Moves the streams of version 0.2, which had no accounts, into the servers'."""
+        """Moves the streams of version 0.2, which had no accounts, into the servers' account."""
         unnamed, ours = (self._store / "jetstream" / account for account in (UNNAMED_ACCOUNT, CORE_ACCOUNT))
         if unnamed.exists() and not ours.exists():
             unnamed.rename(ours)
 
     def update(self, secrets: Secrets, running: Running) -> None:
-        """Lets a running server know of new users; connections of the others stay.
+        """Reloads the users of a running server; connections of the others stay.
 
         Raises:
-            LocalStackError: It does not accept the configuration.
+            LocalStackError: The server does not accept the configuration.
         """
         present = self._configuration.read_text(encoding="utf-8")
         known = _STREAMS.search(present)
@@ -142,9 +143,10 @@ class NatsServer:
         return Running(pid=launch(command, self.log, keep_open, variables=variables), port=port)
 
     def is_ready(self, running: Running) -> bool:
-        """Whether the server greets clients, which it does only once JetStream has recovered its streams.
+        """Returns whether the server greets clients, which it does only once JetStream has recovered its streams.
 
-        By its name, drawn at each start: at the same moment another home may have chosen the same port.
+        It is recognized by its name, drawn at each start: at the same moment another home may have chosen the same
+        port.
         """
         greeting = _greeting(running.port)
         if greeting is None or not greeting.get("jetstream"):
@@ -152,7 +154,7 @@ class NatsServer:
         return bool(greeting.get("server_name") == self._server_name())
 
     def _server_name(self) -> str:
-        """The name that the server was started with. NATS takes no other while it runs."""
+        """Returns the name that the server was started with. NATS takes no other while it runs."""
         found = _SERVER_NAME.search(self._configuration.read_text(encoding="utf-8"))
         return found[1] if found else ""
 
@@ -163,7 +165,7 @@ class NatsServer:
         return f"nats://{LOOPBACK}:{port}"
 
     def _origin(self, secrets: Secrets) -> str:
-        """A digest of all that the configuration is made from. Unlike the users' public keys it is cheap."""
+        """Returns a digest of all that the configuration is made from; unlike the users' public keys it is cheap."""
         made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds, self._streams)}"
         return hashlib.sha256(made_from.encode()).hexdigest()
 
@@ -186,12 +188,12 @@ class NatsServer:
 
 
 def go_variables(cores: int) -> dict[str, str]:
-    """The environment of NATS on a machine with this many cores: how many Go uses at once, all unless set."""
+    """Returns the environment of NATS on this many cores: how many Go uses at once, all unless set."""
     return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
 
 
 def _greeting(port: int) -> dict[str, Any] | None:
-    """The ``INFO`` that a NATS server on ``port`` sends first; ``None`` if no NATS server answers."""
+    """Returns the ``INFO`` that a NATS server on ``port`` sends first; ``None`` if no NATS server answers."""
     try:
         with socket.socket() as connection:
             connection.settimeout(ANSWER_WAIT_S)

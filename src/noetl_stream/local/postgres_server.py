@@ -32,7 +32,7 @@ PORT_LINE = 3
 STATUS_LINE = 7
 
 ADMINISTRATOR = "postgres"
-"""Owns the cluster. It has no password and cannot connect."""
+"""The user that owns the cluster. It has no password and cannot connect."""
 
 ALWAYS_THERE = "template1"
 """A database that every cluster has."""
@@ -47,10 +47,10 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
 }
-"""Written to ``postgresql.conf`` once; users may change them there."""
+"""The settings written to ``postgresql.conf`` once; users may change them there."""
 
 SYNC_METHOD = f"--sync-method={'syncfs' if sys.platform == 'linux' else 'fsync'}"
-"""Linux syncs a file system at once. A disk that others use takes seconds for 1,600 files one by one."""
+"""The sync method of Linux, for a whole file system: a busy disk takes seconds for 1,600 files one by one."""
 
 CLIENT_RULES = f"""\
 # database  user  address  method
@@ -125,7 +125,7 @@ class PostgresServer:
         processes.kill_all_in(self.identity.program, self.data)
 
     def dsn(self, port: int, user: str, passwords: Passwords) -> str:
-        """The DSN of a user, with its database."""
+        """Returns the DSN of a user, with its database."""
         where = f"{processes.LOOPBACK}:{port}/{PLAYBOOKS if user == PLAYBOOKS else OWNER}"
         return f"postgresql://{user}:{passwords.of[user]}@{where}?sslmode=disable"
 
@@ -158,10 +158,10 @@ class PostgresServer:
 
 
 class DataFolder(msgspec.Struct, frozen=True):
-    """A data folder that no server uses. A new one has a temporary name until it is complete.
+    """A Postgres data folder that no server uses. A new one has a temporary name until it is complete.
 
     Attributes:
-        folder: Its path. Leftovers of an interrupted start are removed from a temporary one.
+        folder: The path of the folder. Leftovers of an interrupted start are removed from a temporary one.
         programs: The folder with ``initdb`` and ``postgres``.
         user: The system user that owns it, or ``None`` for the current user.
         keep_open: A lock's descriptor that each process inherits, so that none outlives it unnoticed.
@@ -191,7 +191,7 @@ class DataFolder(msgspec.Struct, frozen=True):
         self._run("syncing the new Postgres data", ["initdb", "--sync-only", SYNC_METHOD, "-D", str(self.folder)])
 
     def add_roles(self, passwords: Passwords) -> None:
-        """Adds the users of the roles to a cluster of an older version, or sets their passwords. Safe to repeat.
+        """Adds the users of the roles to an older version's cluster, or sets their passwords. Safe to repeat.
 
         Raises:
             LocalStackError: Postgres refused; the message has its last output.
@@ -207,7 +207,7 @@ class DataFolder(msgspec.Struct, frozen=True):
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
 
     def strip(self) -> None:
-        """Removes what no other cluster needs: passwords, databases that nobody may connect to, the log of its past.
+        """Removes parts that no other cluster needs: passwords, databases without connections, the log of the past.
 
         Raises:
             LocalStackError: One of Postgres' programs failed; the message has its last output.
@@ -231,7 +231,7 @@ class DataFolder(msgspec.Struct, frozen=True):
             os.chown(self.folder, self.user.uid, self.user.gid)
 
     def _is_unpacked(self, archive: ClusterArchive, passwords: Passwords) -> bool:
-        """Whether the archive could be unpacked, and this Postgres takes it."""
+        """Returns whether the archive could be unpacked, and this Postgres accepts it."""
         self._make_empty()
         verifiers = {user: scram_verifier(text) for user, text in passwords.of.items()}
         statements = [f"ALTER ROLE {user} PASSWORD '{verifier}'" for user, verifier in verifiers.items()]
@@ -266,7 +266,7 @@ class DataFolder(msgspec.Struct, frozen=True):
         self._run_alone("creating the databases", statements, "-F")  # synced once, when all is there
 
     def _run_alone(self, doing: str, statements: Sequence[str], *options: str) -> None:
-        """Uses Postgres' single-user mode, which needs no port, connection or administrator password."""
+        """Runs SQL in Postgres' single-user mode, which needs no port, connection or administrator password."""
         options += ("-c", "exit_on_error=on", "-c", "log_checkpoints=off", "-D", str(self.folder))
         sql = "".join(f"{statement};\n" for statement in statements)
         self._run(doing, ["postgres", "--single", *options, ALWAYS_THERE], sql)

@@ -1,4 +1,4 @@
-"""Server processes and their loopback ports: starts them detached, identifies them later, and ends them."""
+"""Starts server processes detached, identifies them later, ends them, and chooses their loopback ports."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ LOOPBACK = "127.0.0.1"
 
 FIRST_PORT = 20_000
 PORT_COUNT = 10_000
-"""Below the range of outgoing ports: in that range, a client that keeps connecting to a stopped server could be given
-the server's port, which would block its restart."""
+"""How many ports to choose from, below the range of outgoing ports: in that range, a client that keeps connecting to a
+stopped server could be given the server's port, which would block its restart.
+"""
 
 PORT_TRIES = 200
 
 CLEAN_ENVIRONMENT: Final = {"LC_ALL": "C", "TZ": "UTC"}
-"""Messages in English, for :mod:`diagnosis`, without the secrets in the caller's environment."""
+"""The environment of programs: messages in English, for :mod:`diagnosis`, without the secrets of the caller's."""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -44,12 +45,12 @@ class Running(msgspec.Struct, frozen=True):
 def detached(
     keep_open: int, user: SystemUser | None, variables: Mapping[str, str] = CLEAN_ENVIRONMENT
 ) -> dict[str, Any]:
-    """Arguments of :mod:`subprocess` for a process in its own session, so that our Ctrl-C does not reach it.
+    """Returns arguments of :mod:`subprocess` for a process in its own session, which our Ctrl-C does not reach.
 
     Args:
         keep_open: A lock's descriptor that the process inherits.
         user: The system user to run as, or ``None`` for the current user.
-        variables: Its environment.
+        variables: The environment of the process.
     """
     identity = {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
     session = {"pass_fds": (keep_open,), "start_new_session": True, "cwd": "/", "umask": 0o077}
@@ -68,7 +69,7 @@ def launch(
 
     Args:
         log: The file to append the server's output to.
-        variables: Its environment.
+        variables: The environment of the server.
 
     Raises:
         LocalStackError: The program cannot be started.
@@ -96,7 +97,7 @@ def launch(
 
 
 def read_pid(path: Path) -> int | None:
-    """The pid in the first line of a server's pid file, or ``None``."""
+    """Reads the pid in the first line of a server's pid file; ``None`` if there is none."""
     try:
         return int(path.read_text(encoding="utf-8").split("\n", 1)[0])
     except (FileNotFoundError, ValueError):
@@ -114,15 +115,15 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 def command_of(pid: int, identity: ProcessIdentity) -> list[str] | None:
-    """The command line of ``pid`` if it is alive and matches ``identity``."""
+    """Returns the command line of ``pid`` if the process is alive and matches ``identity``."""
     command = command_line(pid)
     return command if identity.argument in command and Path(command[0]).name == identity.program else None
 
 
 def command_line(pid: int) -> list[str]:
-    """The command line of a process; empty if it has ended.
+    """Returns the command line of a process; empty if it has ended.
 
-    Read on Linux as psutil does, but without importing it: every command asks for those of the servers.
+    Read on Linux as psutil does, but without importing it: every command needs those of the servers.
     """
     if sys.platform == "linux":
         try:
@@ -138,7 +139,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether ``pid`` runs and is not a zombie."""
+    """Returns whether the process ``pid`` runs and is not a zombie."""
     import psutil
 
     try:
@@ -159,7 +160,7 @@ def kill_all(identity: ProcessIdentity) -> None:
 
 
 def runs_in(pid: int, program: str, folder: Path) -> bool:
-    """Whether ``pid`` runs ``program`` in ``folder``, as all Postgres processes do in the data folder."""
+    """Returns whether ``pid`` runs ``program`` in ``folder``, as all Postgres processes do in the data folder."""
     import psutil
 
     try:
@@ -179,7 +180,7 @@ def kill_all_in(program: str, folder: Path) -> None:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal, if the process exists."""
+    """Sends a signal to a process, if it exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -187,7 +188,7 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def wait_until_ended(pid: int, wait_s: float) -> bool:
-    """Whether ``pid`` ended within ``wait_s`` seconds."""
+    """Waits until the process ``pid`` ends; returns whether it did within ``wait_s`` seconds."""
     deadline = time.monotonic() + wait_s
     while is_alive(pid):
         if time.monotonic() > deadline:
@@ -198,7 +199,7 @@ def wait_until_ended(pid: int, wait_s: float) -> bool:
 
 
 def reap(pid: int) -> None:
-    """Collects ``pid`` if it is an ended child of ours. For servers only: other children are waited for."""
+    """Collects the exit of ``pid`` if it is an ended child of ours. For servers only: other children are waited for."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -206,16 +207,16 @@ def reap(pid: int) -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on the loopback port; 0: any free one. Nobody else can take it from then on.
+    """Returns a socket that listens on the loopback port; 0: any free one. No other process can take it then.
 
     Raises:
-        OSError: It is in use.
+        OSError: The port is in use.
     """
     return socket.create_server((LOOPBACK, port))
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the loopback port."""
+    """Returns whether a server could listen on the loopback port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -226,7 +227,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_port() -> int:
-    """A free port.
+    """Chooses a free loopback port for a server.
 
     Raises:
         LocalStackError: No free port was found.

@@ -22,25 +22,25 @@ PASSWORD_BYTES = 24
 SALT_BYTES = 16
 
 SCRAM_ITERATIONS = 64
-"""Few iterations are enough for passwords of 192 random bits, and every connection pays for them."""
+"""How many iterations SCRAM takes: few are enough for passwords of 192 random bits, and connections pay for them."""
 
 OWNER: Final = "noetl"
-"""Owns the engine's database, which has the same name."""
+"""The user that owns the engine's database, which has the same name."""
 
 PLAYBOOKS: Final = "playbooks"
-"""Owns the playbooks' database, which has the same name (``auth: local_postgres``, LANGUAGE §11)."""
+"""The user that owns the playbooks' database, which has the same name (``auth: local_postgres``, LANGUAGE §11)."""
 
 ROLE_USERS: Final = ("noetl_server", "noetl_gateway", "noetl_reader")
-"""The engine's roles, which are users themselves here. Homes of older versions lack them."""
+"""The users named after the engine's roles, which homes of older versions lack."""
 
 POSTGRES_USERS: Final = (OWNER, PLAYBOOKS, *ROLE_USERS)
 
 
 class Passwords(Unprinted, frozen=True):
-    """Passwords as hexadecimal text, which needs no quoting in URLs, SQL and configuration files.
+    """The passwords of Postgres users, as hexadecimal text, which URLs, SQL and configuration files need not quote.
 
     Attributes:
-        of: By user of Postgres.
+        of: The password by user of Postgres.
         stored: Whether the file has them all. If not, the users without one must be created first.
     """
 
@@ -59,7 +59,7 @@ class Keys(Unprinted, frozen=True):
 
 
 class Secrets(Unprinted, frozen=True):
-    """Everything secret in a home. ``seeds`` are those of the NATS users, by identity."""
+    """All secrets of a home. ``seeds`` are those of the NATS users, by identity."""
 
     passwords: Passwords
     seeds: Mapping[str, str]
@@ -124,21 +124,21 @@ def _load_or_create_seeds(home: Home, identities: tuple[str, ...]) -> Mapping[st
 
 
 def new_seed() -> str:
-    """The seed of a new NATS user, ``SU…``."""
+    """Makes the seed of a new NATS user, ``SU…``."""
     import nkeys
 
     return bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)).decode()
 
 
 def public_nkey(seed: str) -> str:
-    """The public key of a NATS user, ``U…``."""
+    """Returns the public key of a NATS user, ``U…``."""
     import nkeys
 
     return bytes(nkeys.from_seed(bytearray(seed.encode())).public_key).decode()
 
 
 def _read_texts(path: Path, without: str) -> dict[str, str]:
-    """The JSON object of texts in a file. ``without`` says what becomes of a home that has lost it."""
+    """Reads the JSON object of texts in a file. ``without`` says what becomes of a home that has lost it."""
     try:
         found = json.loads(read_private(path))
     except ValueError:
@@ -154,7 +154,7 @@ def _lost(path: Path, what: str, without: str) -> LocalStackError:
 
 
 def _load_or_create_key(path: Path, without: str) -> str:
-    """The key in the file. ``without`` says what users must do who have lost it."""
+    """Reads the key in a file, or makes one. ``without`` says what users must do who have lost it."""
     try:
         text = read_private(path).strip()
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def _load_or_create_key(path: Path, without: str) -> str:
 
 
 def scram_verifier(password: str) -> str:
-    """What Postgres stores for ``password`` (RFC 5803), so that statements and logs never contain the password."""
+    """Returns what Postgres stores for ``password`` (RFC 5803), so that no statement or log has the password."""
     salt = secrets.token_bytes(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()

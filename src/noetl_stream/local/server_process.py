@@ -18,7 +18,7 @@ from noetl_stream.local.secrets import Secrets
 from noetl_stream.local.startup_errors import explain_output, is_address_in_use, read_tail
 
 READY_WAIT_S = 120.0
-"""Long enough for Postgres and NATS to recover after a crash."""
+"""How long to wait for a server to be ready: enough for Postgres and NATS to recover after a crash."""
 
 LEFTOVERS_WAIT_S = 1.0
 """How long the children of a killed server may take to notice it and end."""
@@ -28,7 +28,7 @@ LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 class StopSignal(msgspec.Struct, frozen=True):
-    """A signal, and how long to wait for the server to end before sending the next one."""
+    """A signal that stops a server, and how long to wait for its end before the next one."""
 
     number: signal.Signals
     wait_s: float
@@ -47,7 +47,7 @@ class LocalServer(Protocol):
     stop_signals: Sequence[StopSignal]
 
     def find(self) -> processes.Running | None:
-        """The server that runs on this home's data, whoever started it."""
+        """Returns the running server of this home's data, whoever started it."""
         ...
 
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
@@ -55,11 +55,11 @@ class LocalServer(Protocol):
         ...
 
     def launch(self, port: int, keep_open: int) -> processes.Running:
-        """Starts the process without waiting for it."""
+        """Starts the server's process without waiting for it."""
         ...
 
     def is_ready(self, running: processes.Running) -> bool:
-        """Whether the server accepts clients."""
+        """Returns whether the server accepts clients."""
         ...
 
     def kill_leftovers(self) -> None:
@@ -93,13 +93,13 @@ def start(server: LocalServer, wanted_port: int | None, secrets: Secrets) -> Sta
 
 
 def guard_path(server: LocalServer) -> Path:
-    """The lock file that each process of ``server`` holds."""
+    """Returns the path of the lock file that each process of ``server`` holds."""
     return server.folder / "server.lock"
 
 
 @contextmanager
 def guarded(server: LocalServer) -> Iterator[FileLock]:
-    """The lock on the data of ``server``, which no process of it uses.
+    """Takes the lock on the data of ``server``, which none of its processes uses.
 
     Raises:
         LocalStackError: The data is in use elsewhere.
@@ -124,7 +124,7 @@ def wait_until_ready(starting: StartingServer, secrets: Secrets) -> processes.Ru
     """Waits until the server is ready. Restarts it on another port if its port was taken in the meantime.
 
     Raises:
-        LocalStackError: It ended or did not become ready; the message has its last log lines.
+        LocalStackError: The server ended or did not become ready; the message has its last log lines.
     """
     server = starting.server
     for _ in range(PORT_ATTEMPTS):

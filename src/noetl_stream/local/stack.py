@@ -38,10 +38,10 @@ BUSY = "another command is starting or stopping the local stack and does not fin
 
 
 class StackAddress(Unprinted, frozen=True):
-    """How to reach the stack, by each identity.
+    """The addresses and secrets of the stack, by identity.
 
     Attributes:
-        nats_url: Without a user: that is a seed.
+        nats_url: The URL without a user, which a seed stands for.
         seeds: Seeds of NATS users, by identity.
         dsns: DSNs by Postgres user: ``noetl`` owns the engine's schema, ``noetl_server``, ``noetl_gateway`` and
             ``noetl_reader`` have the rights of these roles, ``playbooks`` owns the playbooks' database.
@@ -66,9 +66,9 @@ class StackAddress(Unprinted, frozen=True):
 class EmbeddedStack:
     """A use of the stack of one home, created by :meth:`join`. As a context manager it leaves on exit.
 
-    All methods block: in a program with an event loop, call them from a thread. There may be any number of uses, in one
-    or many processes; a use ends with its process, however that ends. The servers outlive the process that started
-    them, until the last use is left.
+    All methods block: in a program with an event loop, call them from a thread. Any number of processes may have any
+    number of uses; a use ends with its process, however that ends. The servers outlive the process that started them,
+    until the last use is left.
 
     Attributes:
         address: How to reach the servers. :meth:`revive` may change it.
@@ -95,7 +95,7 @@ class EmbeddedStack:
 
         Args:
             pool: A pool whose workers get a NATS user.
-            trigger_streams: Those that triggers may read; none: unchanged.
+            trigger_streams: The streams that triggers may read; none: unchanged.
 
         Raises:
             UsageError: ``home`` is a file, or under one.
@@ -113,19 +113,19 @@ class EmbeddedStack:
             return stack
 
     def is_prepared(self, digest: str) -> bool:
-        """Whether the last preparation of the schema and the streams had this digest."""
+        """Returns whether the last preparation of the schema and the streams had this digest."""
         try:
             return self._home.prepared.read_text(encoding="utf-8") == digest
         except OSError:
             return False
 
     def note_prepared(self, digest: str) -> None:
-        """Lets later commands that would prepare the same skip it."""
+        """Records a preparation, so that later commands that would prepare the same skip it."""
         if not self.is_prepared(digest):
             write_private(self._home.prepared, digest)
 
     def pids(self) -> dict[str, int]:
-        """The pids of the servers by name, as last seen by this use."""
+        """Returns the pids of the servers by name, as last seen by this use."""
         return {name: running.pid for name, running in self._running.items()}
 
     def revive(self) -> list[str]:
@@ -141,7 +141,7 @@ class EmbeddedStack:
             return self._ensure_running()
 
     def has_other_users(self) -> bool:
-        """Whether the stack has other users.
+        """Returns whether the stack has other users.
 
         Raises:
             UsageError: This use has been left.
@@ -226,7 +226,7 @@ class EmbeddedStack:
             self.notices.append(f"port {old} of the embedded {each.title} is in use by another program; using {port}")
 
     def _refuse_older_servers(self, secrets: Secrets) -> None:
-        """Servers that an older version has started have no users for this one."""
+        """Refuses servers of an older version, which have no users for this one."""
         if not secrets.passwords.stored and any(each.find() is not None for each in self._servers):
             raise LocalStackError(
                 f"the servers under {self._home.root} were started by an older noetl-stream",
@@ -263,7 +263,7 @@ class EmbeddedStack:
             write_private(self._home.services, self._services())
 
     def _services(self) -> str:
-        """Connections for ``psql service=…``: the engine's tables for a reader, and the playbooks' database."""
+        """Returns connections for ``psql service=…``: the engine's tables for a reader, and the playbooks' database."""
         found = []
         for service, user in ((OWNER, "noetl_reader"), (PLAYBOOKS, PLAYBOOKS)):
             parts = urlsplit(self.address.dsns[user])
@@ -287,7 +287,7 @@ class EmbeddedStack:
         self._write_record(stopped=True)
 
     def _find(self, each: LocalServer) -> Running | None:
-        """Also finds a server that was just launched and has not written its pid file."""
+        """Finds a server, also one that was just launched and has not written its pid file."""
         launched = self._running.get(each.name)
         found = each.find()
         if found is None and launched is not None and command_of(launched.pid, each.identity) is not None:
@@ -297,7 +297,7 @@ class EmbeddedStack:
 
 @contextmanager
 def _locked_home(folder: Path) -> Iterator[Home]:
-    """The home, made if it is missing, under its start lock."""
+    """Holds the start lock of a home, made if it is missing."""
     while True:
         home = prepare_home(folder)
         with exclusive_lock(home.start_lock, BUSY) as lock:
@@ -307,13 +307,13 @@ def _locked_home(folder: Path) -> Iterator[Home]:
 
 
 def is_running(home: Path) -> bool:
-    """Whether the servers of a home run."""
+    """Returns whether the servers of a home run."""
     found = Home(home.resolve())
     return all(server.find() is not None for server in (NatsServer(found), PostgresServer(found)))
 
 
 def read_ports(home: Home) -> dict[str, int]:
-    """The port that each server last used, by server name.
+    """Returns the port that each server last used, by server name.
 
     The record is a cache for users and for the next start; the system knows whether a server runs. If the record is
     lost or damaged, only the old port numbers are lost.

@@ -1,4 +1,4 @@
-"""Turns errors of the operating system and the servers' logs into one-line messages."""
+"""Turns system errors and the servers' logs into one-line messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def system_errors_explained(home: Path) -> Iterator[None]:
 
 
 def explain_system_error(error: OSError, home: Path) -> NoetlError:
-    """The error for a system error: what, where, and what to do."""
+    """Returns the error for a system error: what, where, and what to do."""
     where = error.filename or home
     if error.errno in FULL_DISK:
         return disk_full(home)
@@ -51,7 +51,7 @@ def disk_full(home: Path) -> LocalStackError:
 
 
 def explain_output(doing: str, output: str, home: Path, log: Path | None = None) -> LocalStackError:
-    """The error for a program's output: a known cause, or its last lines joined."""
+    """Returns the error for a program's output: a known cause, or its last lines joined."""
     lowered = output.lower()
     full = [line for line in lowered.splitlines() if any(mark in line for mark in DISK_FULL_MARKS)]
     if any("shared memory" in line for line in full):
@@ -68,13 +68,13 @@ def explain_output(doing: str, output: str, home: Path, log: Path | None = None)
 
 
 def is_address_in_use(output: str) -> bool:
-    """Whether a program's output says that its address is already in use."""
+    """Returns whether a program's output says that its address is already in use."""
     lowered = output.lower()
     return any(mark in lowered for mark in ADDRESS_IN_USE_MARKS)
 
 
 def read_tail(log: Path, from_byte: int = 0) -> str:
-    """The end of ``log``, from ``from_byte`` on, at most :data:`LOG_TAIL_BYTES`."""
+    """Returns the end of ``log``, from ``from_byte`` on, at most :data:`LOG_TAIL_BYTES`."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)

