@@ -1,1 +1,1 @@
-"""Hosting: roles in processes, what ``run``, ``dev`` and ``bench`` start, the setup and upkeep of the stores."""
+"""Hosts roles in processes, starts the stacks of ``run``, ``dev`` and ``bench``, and maintains the stores."""

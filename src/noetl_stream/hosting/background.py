@@ -1,4 +1,6 @@
-"""What ``run`` starts if no server answers: a server in this process and a worker in another, until both are idle."""
+"""The background process that ``run`` starts if no server answers: a server, and a worker in a process of its own,
+until both are idle.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ log = logging.getLogger(__name__)
 IDLE_POLL_S = 0.5
 EXTERNAL_LINGER_S = 5.0
 STALLED_LINGER_S = 60.0
-"""A background process exits when live executions make no progress for this long; the next one continues them."""
+"""How long live executions may make no progress until a background process exits; the next one continues them."""
 
 BACKGROUND_LOCK = "background.lock"
 BACKGROUND_WAIT_S = 3.0
-"""Longer than an exiting background process takes to end."""
+"""How long to wait for an exiting background process: longer than it takes to end."""
 
 
 @contextmanager
 def background_lock(settings: Settings) -> Iterator[bool]:
-    """Whether this is the only background process of its home. Two would keep each other running."""
+    """Yields whether this is the only background process of its home. Two would keep each other running."""
     if settings.nats_url is not None:
         yield True
         return
@@ -56,7 +58,8 @@ def background_lock(settings: Settings) -> Iterator[bool]:
 async def host_in_background(settings: Settings, forked: Forked | None = None) -> None:
     """Runs a server and a worker for commands that found none, until they are no longer needed.
 
-    Both load while the stack starts, the worker in a process of its own; ``forked`` is one that has loaded.
+    Both load while the stack starts, the worker in a process of its own; ``forked`` is that process, if it has loaded
+    already.
     """
     opened: asyncio.Future[StackAccess] = asyncio.get_running_loop().create_future()
     arguments = ["worker", "--pool", settings.pool, "--slots", str(settings.slots)]
@@ -100,7 +103,7 @@ class _Watch:
         self._stack = stack
 
     async def until_idle(self) -> None:
-        """Returns once no command needs this stack and no execution moves, or other servers have taken over."""
+        """Waits until no command needs this stack and no execution moves, or other servers have taken over."""
         clock, embedded = self._connected.clock, self._stack.embedded
         moved_s, seen = clock.monotonic_s(), -1
         while True:
@@ -129,11 +132,11 @@ class _Watch:
                 return
 
     def _others_serve(self) -> bool:
-        """Whether other servers share the partitions with this one."""
+        """Returns whether other servers share the partitions with this one."""
         return self._server.ownership.fair_share(self._connected.clock.monotonic_s()) < partition_count()
 
     async def _is_busy(self) -> bool:
-        """Whether our worker runs a command."""
+        """Returns whether our worker runs a command."""
         if self._worker.pid is None:
             return False
         own = process_prefix("worker", self._worker.pid)
@@ -148,7 +151,7 @@ async def _revive(embedded: EmbeddedStack) -> None:
 
 
 async def can_exit(server: Server, has_users: Callable[[], bool]) -> bool:
-    """Whether ``server`` can exit because no other command uses it. If so, it no longer answers.
+    """Returns whether ``server`` can exit because no other command uses it; then it no longer answers.
 
     A command joins the stack before it asks for a server. So any command that still got an answer is seen here, and
     later ones find no server and start another, instead of waiting for one that has stopped folding.

@@ -58,7 +58,7 @@ class Figures:
 
 
 class Bench:
-    """A measured stack: the NATS and Postgres of ``stack``, and its own server and worker processes."""
+    """Measures a stack: the NATS and Postgres of ``stack``, and server and worker processes of its own."""
 
     def __init__(self, stack: StackAccess, connected: Connected, load: Load) -> None:
         self._stack = stack
@@ -129,7 +129,7 @@ class Bench:
         return await self._client.put(source)
 
     async def _burst(self, digest: str, count: int) -> float:
-        """Seconds from the first request to the end of the last execution."""
+        """Returns the seconds from the first request to the end of the last execution."""
         clock = self._connected.clock
         loop = asyncio.get_running_loop()
         requests = []
@@ -151,7 +151,7 @@ class Bench:
                 ended.set_result(time.perf_counter())
 
     def _spent(self) -> dict[str, float]:
-        """CPU seconds used so far, by group."""
+        """Returns the CPU seconds used so far, by group of processes."""
         self._refresh_postgres()
         return {name: sum(map(_cpu, group)) for name, group in self._groups.items()}
 
@@ -162,7 +162,7 @@ class Bench:
 
 
 def chain_playbook(steps: int) -> str:
-    """``steps`` no-op steps in sequence."""
+    """Returns a playbook of ``steps`` no-op steps in sequence."""
     workflow: list[dict[str, object]] = [{"step": f"step_{n}", "tool": {"kind": "noop"}} for n in range(steps)]
     for number, step in enumerate(workflow[:-1], start=1):
         step["next"] = {"arcs": [{"step": f"step_{number}", "when": "{{ event.name == 'step.done' }}"}]}
@@ -170,7 +170,7 @@ def chain_playbook(steps: int) -> str:
 
 
 def loop_playbook(count: int, in_flight: int) -> str:
-    """A step that runs a no-op for each of ``count`` items, ``in_flight`` at a time, on any worker."""
+    """Returns a playbook with a no-op for each of ``count`` items, ``in_flight`` at a time, on any worker."""
     spec = {"mode": "parallel", "max_in_flight": in_flight}
     loop = {"in": "{{ range(" + str(count) + ") | list }}", "iterator": "item", "spec": spec}
     return _playbook("loop", [{"step": "fan_out", "loop": loop, "tool": {"kind": "noop"}}])
@@ -182,7 +182,7 @@ def _playbook(name: str, workflow: list[dict[str, object]]) -> str:
 
 
 def conditions(load: Load) -> dict[str, str]:
-    """The conditions of the measurements."""
+    """Returns the conditions of the measurements."""
     return {
         "load": f"{load.executions} executions x {load.steps} noop steps, {load.repeat} bursts",
         "fan-out": f"{load.fan_out} iterations, {load.in_flight} in flight",

@@ -1,4 +1,4 @@
-"""The full stack in the foreground: ``noetl-stream dev``."""
+"""Runs the full stack in the foreground: ``noetl-stream dev``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def develop(
     gateway_port: int | None,
     echo: Callable[[str], object],
 ) -> None:
-    """Runs everything until SIGINT or SIGTERM, then shuts it down in order.
+    """Runs the whole stack until SIGINT or SIGTERM, then shuts it down in order.
 
     Args:
         gateway_port: ``None`` for no gateway; 0 for :data:`GATEWAY_PORT` or, if that is in use, a free port.
@@ -102,7 +102,7 @@ class DevGateway(NamedTuple):
         return announced(stack.home, self.url) if stack.home is not None else nullcontext()
 
     async def lines(self) -> list[str]:
-        """What the user needs to know."""
+        """Returns what the user needs to know, a line each."""
         lines = [f"  gateway   {self.url}"]
         if self.port != GATEWAY_PORT:
             lines.append(f"            on port {self.port}, not {GATEWAY_PORT}")
@@ -118,7 +118,7 @@ class DevGateway(NamedTuple):
 
 
 def gateway_socket(port: int) -> socket.socket:
-    """Bound before anything else starts, and never given back: two stacks cannot choose the same port.
+    """Binds the gateway's socket, before other processes start: two stacks cannot choose the same port.
 
     Raises:
         UsageError: the port is in use.
@@ -132,7 +132,8 @@ def gateway_socket(port: int) -> socket.socket:
 
 
 async def _gateway(stack: StackAccess, settings: Settings, port: socket.socket) -> DevGateway:
-    """
+    """Returns the gateway's socket and token.
+
     Raises:
         UsageError: the servers are the user's own, and there is no token to use a gateway with.
     """

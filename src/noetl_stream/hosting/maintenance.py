@@ -1,4 +1,4 @@
-"""What an operator does to the stores of a whole system: repair, compare, back up, retain, examine, repartition."""
+"""An operator's work on the stores of a whole system: repair, compare, back up, retain, examine, repartition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
 
 
 async def compare_stores(endpoint: Endpoint) -> list[str]:
-    """What disagrees between Postgres and EVENTS, a line each."""
+    """Returns what disagrees between Postgres and EVENTS, a line each."""
     from noetl_stream.server.journal.comparison import disagreements
 
     connected = await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)
@@ -104,7 +104,7 @@ async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
 
 
 async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:
-    """What the rules do not keep, by rule; changes nothing. ``endpoint`` is a server's."""
+    """Returns what the rules of retention do not keep, by rule; changes nothing. ``endpoint`` is a server's."""
     connected = await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)
     try:
         await connected.store.verify()
@@ -124,7 +124,7 @@ async def apply_retention(endpoint: Endpoint) -> int:
 
 
 async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument]:
-    """All checks of a system any part of which may be away.
+    """Runs all checks of a system any part of which may be away.
 
     Args:
         on_demand: Whether commands start a server there when they need one.
@@ -157,15 +157,16 @@ async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument
 
 
 async def repartition(endpoint: Endpoint, count: int) -> int | None:
-    """Gives both stores ``count`` partitions. Calling it again finishes what a crash left half done.
+    """Gives both stores ``count`` partitions. A repeated call finishes what a crash interrupted.
 
-    Everything in EVENTS is folded: its messages go, and servers publish the records of living executions again.
+    Everything in EVENTS is folded: its messages are removed, and servers publish the records of living executions
+    again.
 
     Returns:
         How many executions were moved; ``None`` if there was nothing to do.
 
     Raises:
-        Conflict: servers live, commands wait, or something is not folded.
+        Conflict: servers live, commands wait, or a message is not folded.
         NotReady, Unreachable: a store is not set up, or away.
     """
     from noetl_stream.adapters.nats.streams import partitions_of, set_partitions
@@ -194,7 +195,7 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
 
 
 async def _require_empty(store: PostgresStore) -> None:
-    """For a database that is to be rebuilt from an EVENTS that has these partitions."""
+    """Raises unless the database is empty and EVENTS has its partitions, for a rebuild."""
     if newest := await store.newest_execution():
         raise Conflict(
             f"EVENTS has that many partitions already, and Postgres, which has not, holds execution {newest}",
@@ -203,7 +204,7 @@ async def _require_empty(store: PostgresStore) -> None:
 
 
 async def _require_rest(connected: Connected) -> None:
-    """Raises :class:`~noetl_stream.errors.Conflict` unless all is folded, published and acknowledged."""
+    """Raises :class:`~noetl_stream.errors.Conflict` unless all messages are folded, published and acknowledged."""
     store, hint = connected.store, "start the servers and workers, let them finish, stop the gateways and then these"
     if living := [server.name for server in await store.diagnosis.live_servers()]:
         raise Conflict(

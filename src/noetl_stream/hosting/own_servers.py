@@ -1,7 +1,7 @@
-"""Sets up a NATS and a Postgres of the user's own: what ``noetl-stream setup`` does.
+"""Sets up a NATS and a Postgres of the user's own, for ``noetl-stream setup``.
 
 Everything is checked before anything is changed. Keys and passwords are in ``settings.env.new`` before they are used,
-and ``settings.env``, which commands read, is written last. So the next setup goes on where one was killed, with the
+and ``settings.env``, which commands read, is written last. So the next setup continues an interrupted one, with the
 same keys, and until then commands work as before.
 """
 
@@ -53,7 +53,7 @@ Say = Callable[[str], object]
 
 NEEDED_KEYS: Final = (SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE)
 USERS: Final[Mapping[str, str]] = {SERVER_POSTGRES_VARIABLE: SERVER_ROLE, GATEWAY_POSTGRES_VARIABLE: GATEWAY_ROLE}
-"""The role of the user in each address."""
+"""The role of the Postgres user in each address."""
 
 OUR_USER: Final = re.compile(r"noetl_(?:server|gateway)_[0-9a-f]{8}")
 BEGUN: Final = f"{SETTINGS_FILE}.new"
@@ -65,7 +65,7 @@ HEADER: Final = """\
 
 
 class _Servers(NamedTuple):
-    """What was found there: the release of NATS, and what may be done in Postgres."""
+    """The servers found: the release of NATS, and the rights in Postgres."""
 
     nats_version: str
     rights: SetupRights
@@ -77,7 +77,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
     Args:
         given: Settings of the options and the environment, which replace those that the home has.
         new_keys: Whether to make keys for a database that was set up with others, which are lost.
-        say: Told what was done, line by line.
+        say: Called with what was done, line by line.
 
     Raises:
         UsageError: an address is missing or invalid.
@@ -110,7 +110,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
 
 
 def _kept(home: Path) -> dict[str, str]:
-    """What a setup that did not end has begun with, or what the last one has written."""
+    """Returns the settings of an interrupted setup, or those that the last one has written."""
     for name in (BEGUN, SETTINGS_FILE):
         with suppress(FileNotFoundError, NotADirectoryError):
             return read_settings_file(home / name)
@@ -135,7 +135,7 @@ def _settings(wanted: Mapping[str, str]) -> Settings:
 
 
 async def _checked(settings: Settings) -> _Servers:
-    """Raises all that is wrong with both, in one error."""
+    """Checks both servers; raises all faults in one error."""
     nats = asyncio.ensure_future(_nats_version(settings))
     postgres = asyncio.ensure_future(setup_rights(settings.postgres_dsn or ""))
     await asyncio.wait([nats, postgres])
@@ -147,7 +147,7 @@ async def _checked(settings: Settings) -> _Servers:
 
 
 async def _nats_version(settings: Settings) -> str:
-    """Of a NATS that has what this program needs."""
+    """Returns the version of a NATS that has what this program needs."""
     try:
         nats = await open_nats(own_endpoint(settings, ADMIN), "noetl-setup", COMMAND_WAIT_S)
     except LoginRefused as error:
@@ -178,7 +178,7 @@ def _set_up_elsewhere(wanted: Mapping[str, str]) -> Conflict:
 
 
 def _users(wanted: Mapping[str, str], rights: SetupRights) -> dict[str, str]:
-    """The addresses of servers and gateways: with users of ours, where this user may make some."""
+    """Returns the addresses of servers and gateways: with users of ours, where this user may make some."""
     found = {}
     for variable, role in USERS.items():
         if _is_ours(wanted.get(variable)):
@@ -197,7 +197,7 @@ def _is_ours(dsn: str | None) -> bool:
 
 
 async def _made_in_postgres(wanted: dict[str, str], rights: SetupRights, *, has_new_keys: bool, say: Say) -> None:
-    """Makes the schema, the roles and the users. Empties addresses in ``wanted`` whose users cannot be."""
+    """Makes the schema, the roles and the users. Empties addresses in ``wanted`` whose users cannot be made."""
     applied = await migrate(wanted[POSTGRES_VARIABLE], roles=rights.may_create_roles)
     if has_new_keys and not rights.has_schema and known_migrations()[0].name not in applied:
         raise _set_up_elsewhere(wanted)  # at the same time, by another home
@@ -207,7 +207,7 @@ async def _made_in_postgres(wanted: dict[str, str], rights: SetupRights, *, has_
 
 
 async def _user(wanted: dict[str, str], variable: str, rights: SetupRights) -> str:
-    """Makes the user of an address, and says who connects."""
+    """Makes the Postgres user of an address, and says who connects."""
     who = "servers" if variable == SERVER_POSTGRES_VARIABLE else "gateways and commands"
     if not wanted.get(variable):
         return f"servers, gateways and commands connect as {rights.name}, who may not create others"

@@ -1,4 +1,4 @@
-"""Child processes of this program that end with it."""
+"""Supervises child processes of this program, which end with it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FOLLOWS_PARENT: Final = "--end-with-parent"
 
 
 def end_with_parent() -> None:
-    """In a child of :class:`Supervised`: takes the environment, which the parent sends once it knows it, and shuts this
-    process down when the parent ends, for whatever reason.
+    """Prepares a child of :class:`Supervised`: takes the environment, which the parent sends once it knows it, and
+    shuts this process down when the parent ends, for whatever reason.
     """
     received = b""
     while not received.endswith(b"\n"):
@@ -56,7 +56,7 @@ def end_with_parent() -> None:
 
 
 class Forked:
-    """A child of :class:`Supervised` that is a copy of this process: it has imported what this one has."""
+    """A child of :class:`Supervised` that is a copy of this process, with the modules it has imported."""
 
     def __init__(self, pid: int, writing: int) -> None:
         self.pid = pid
@@ -64,10 +64,10 @@ class Forked:
         self._writing = writing
 
     def tell(self, line: bytes) -> None:
-        """Writes to its stdin, which it reads at once.
+        """Writes to the child's stdin, which it reads at once.
 
         Raises:
-            BrokenPipeError: It has ended.
+            BrokenPipeError: The child has ended.
         """
         while line:
             line = line[os.write(self._writing, line) :]
@@ -101,7 +101,7 @@ class Forked:
 
 
 def fork(main: Main, *arguments: str) -> Forked | None:
-    """A child that calls ``main`` with the arguments of a command, as a new process of this program would.
+    """Forks a child that calls ``main`` with the arguments of a command, like a new process of this program.
 
     To be called before this process has an event loop, a connection or a key. ``None`` if the child would have more
     than it may (variables of the engine), or there is no way to fork it or to wait for it (pidfd, Linux 5.3).
@@ -125,11 +125,11 @@ class Supervised:
     """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process.
 
     Args:
-        stack: Its stack, which the child awaits while it loads.
-        identity: Its environment has the addresses and keys of this identity, and no others.
+        stack: The stack, which the child awaits while it loads.
+        identity: The identity whose addresses and keys the child's environment has, and no others.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
         inherited: Descriptors that the child gets too, under the same numbers.
-        forked: Is the child until it ends for the first time.
+        forked: The child until it ends for the first time.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Supervised:
                 await asyncio.sleep(RESTART_S)
 
     async def _started(self) -> asyncio.subprocess.Process | Forked:
-        """In its own session: we handle Ctrl-C and stop our children in order."""
+        """Starts the child in its own session: we handle Ctrl-C and stop our children in order."""
         forked, self._forked = self._forked, None
         return forked or await asyncio.create_subprocess_exec(
             *self._arguments,
@@ -208,7 +208,7 @@ class Supervised:
         )
 
     def _egress(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:
-        """What its tasks may connect to: the child does not know that servers are embedded, or the gateway."""
+        """Returns what the child's tasks may connect to: it does not know of embedded servers, or the gateway."""
         found, given = {}, {**inherited_environment(), **told}
         if stack.embedded is not None and not given.get(ALLOW_VARIABLE):
             found[ALLOW_VARIABLE] = "loopback"

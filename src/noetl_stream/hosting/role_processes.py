@@ -44,7 +44,7 @@ Ports = TypeVar("Ports")
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 STOP_S = 20.0
-"""How long a server that stops waits for its stores. Whoever stops it waits for 40 s."""
+"""How long a stopping server waits for its stores. Its supervisor waits for 40 s."""
 
 
 _NATS: Final = (
@@ -58,11 +58,11 @@ LOADED: Final[Mapping[str, Sequence[str]]] = {
     "server": (*_NATS, *_POSTGRES, _SEALING, ".adapters.evaluation.pool", ".adapters.trace_exporter", ".server.server"),
     "worker": (*_NATS, ".adapters.trace_exporter", ".worker.worker"),
 }
-"""What the server and the worker of :mod:`noetl_stream.wiring` import, our own modules with a dot."""
+"""The modules that the server and the worker of :mod:`noetl_stream.wiring` import; our own begin with a dot."""
 
 
 def load(role: str) -> None:
-    """Imports what a role needs, for a process that cannot connect yet. Does nothing for roles not in ``LOADED``."""
+    """Imports the modules of a role, for a process that cannot connect yet; nothing for roles not in ``LOADED``."""
     if role not in LOADED:
         return
     from noetl_stream.tools.registry import installed_tools
@@ -81,7 +81,7 @@ def on_termination(act: Callable[[], object]) -> None:
 
 
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
-    """Logs what runs here, with its settings; only once it runs, so that a user's mistake logs a single line."""
+    """Logs the running role with its settings, not before: else a user's mistake would log more than a line."""
     from noetl_stream import __version__  # roles alone need these
 
     about = {
@@ -140,8 +140,8 @@ async def run_worker(hosted: HostedWorker, nats: NatsConnection, opened: Callabl
 async def end_server(server: Server, running: asyncio.Task[None]) -> None:
     """Lets a server finish its tick and release its partitions, within :data:`STOP_S`.
 
-    A store that does not answer, as when the network is cut, would hold it up for a minute. Giving up loses nothing:
-    other servers see it as killed.
+    A store that does not answer, as when the network is cut, would delay it for a minute. Giving up loses nothing:
+    other servers see this one as killed.
 
     Raises:
         NoetlError: The error that ended it.
@@ -161,17 +161,17 @@ def _check_open(nats: NatsConnection) -> None:
 
 
 class AttachRole(Protocol):
-    """Lets probes and scrapes query a running role, and the parts of it that measure something."""
+    """Attaches a running role to the status address, with the parts of it that have metrics."""
 
     def __call__(self, role: Role, *parts: Measured) -> None: ...
 
 
 @asynccontextmanager
 async def status_of(settings: Settings, role: str) -> AsyncIterator[AttachRole]:
-    """Answers at the status address, if there is one: the role is not ready until it is attached.
+    """Serves the status address, if there is one: the role is not ready until it is attached.
 
     Raises:
-        UsageError: it cannot listen there.
+        UsageError: the address cannot be listened on.
     """
     if settings.status_address is None:
         yield lambda role, *parts: None
@@ -213,7 +213,7 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
 
 @asynccontextmanager
 async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) -> AsyncIterator[Connected]:
-    """The connections of a server or gateway, to stores that are prepared. Closed at the end of the block.
+    """Connects a server or gateway to stores that are prepared, until the end of the block.
 
     Raises:
         NotReady, StreamLost: The schema or the streams are not prepared.
@@ -239,7 +239,7 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
 async def _reached(
     stack: StackAccess, role: str, attach: AttachRole, connecting: Callable[[], Awaitable[Ports]]
 ) -> Ports:
-    """The ports of a role. Waits for the user's own stores; those of an embedded stack were started already."""
+    """Returns the ports of a role. Waits for the user's own stores; those of an embedded stack were started already."""
     if stack.embedded is not None:
         return await connecting()
     return await until_reached(SystemClock(), connecting, lambda why: attach(NotYetRunning(role, why)))
@@ -314,7 +314,7 @@ def _stop(gateway: Gateway) -> None:
 
 
 async def local_token(stack: StackAccess, connected: Connected) -> str | None:
-    """The token of the home's gateways; ``None`` for a stack that the environment names."""
+    """Returns the token of the home's gateways; ``None`` for a stack that the environment names."""
     if stack.home is None:
         return None
     from noetl_stream.local.gateway_address import ensure_token
@@ -329,7 +329,7 @@ async def _invite(
     token: str | None,
     echo: Callable[[str], object],
 ) -> None:
-    """Says that it listens, lets commands find it, and shows the link for browsers; until it is cancelled."""
+    """Announces a gateway, to commands and in the log, and shows the link for browsers; until it is cancelled."""
     url = await listening
     say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.home is None or token is None:
@@ -343,5 +343,5 @@ async def _invite(
 
 
 def _reachable(url: str) -> str:
-    """An address on this machine of a gateway that may listen on all of its addresses."""
+    """Returns an address on this machine of a gateway that may listen on all of its addresses."""
     return url.replace("//0.0.0.0:", f"//{LOOPBACK}:").replace("//[::]:", "//[::1]:")
