@@ -1,1 +1,1 @@
-"""Wiring: the only modules that connect adapters to roles, and what a process holds for them, by its identity."""
+"""Wiring: the only modules that connect adapters to roles, and decide what a process holds, by its identity."""

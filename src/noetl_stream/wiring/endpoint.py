@@ -1,4 +1,4 @@
-"""What a process holds, by its identity."""
+"""The endpoint of a process: its addresses, identity and keys."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Endpoint(Unprinted, frozen=True):
     Attributes:
         postgres_dsn: ``None`` for a worker.
         postgres_read_dsn: A replica to read executions from, if there is one. Gateways and the command line only.
-        credentials: By lower-case name: those a server offers to playbooks, or a worker's own.
-        credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
-        tools: What the tools of a worker here may do.
+        credentials: The credentials that a server offers to playbooks, or a worker's own, by lower-case name.
+        credential_keys: The keys that encrypt stored credentials, the current key first; empty if not configured.
+        tools: The settings of the tools of a worker here.
         limits: Limits of executions that a server here starts; a playbook may lower them.
         nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
-        identity: Who it is: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
-        server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
-        access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
+        identity: The identity of the process: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
+        server_keys: The keys of the capabilities that commands carry, as base64, the current one first. Servers only.
+        access_keys: The keys that sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
         retention: What a server here keeps of finished executions and of EVENTS, and LOGS of lines.
         trigger_streams: The names of the streams that triggers of a server here may read.
@@ -62,7 +62,7 @@ class Endpoint(Unprinted, frozen=True):
     trigger_streams: tuple[str, ...] = ()
 
     def only_for(self, identity: str) -> Self:
-        """The part of this that a process with the identity may hold."""
+        """Returns the part of this endpoint that a process with the identity may hold."""
         if identity == GATEWAY:
             return replace(self, identity=identity, credentials={}, server_keys=())
         with_keys = replace(self, identity=identity, postgres_read_dsn=None)
@@ -73,11 +73,11 @@ class Endpoint(Unprinted, frozen=True):
 
 
 def process_name(role: str) -> str:
-    """A unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
+    """Makes a unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
     return process_prefix(role, os.getpid()) + os.urandom(4).hex()
 
 
 def process_prefix(role: str, pid: int) -> str:
-    """What the names of a process's servers and workers begin with."""
+    """Returns the prefix of the names of a process's servers and workers."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
     return f"{role}-{host}-{pid}-"

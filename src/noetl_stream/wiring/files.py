@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def open_files(place: Place) -> FolderFiles | ObjectFiles:
-    """
+    """Opens a folder or object storage by its address.
+
     Raises:
-        UsageError: it is object storage, and the extra ``objects`` is not installed or a variable of it is invalid.
+        UsageError: the address is of object storage, and the extra ``objects`` is not installed or a variable of it is
+            invalid.
     """
     if isinstance(place, Path):
         from noetl_stream.adapters.files.folder import FolderFiles

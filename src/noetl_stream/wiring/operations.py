@@ -1,4 +1,4 @@
-"""What commands and gateways do, on connected stores."""
+"""The operations of commands and gateways, on connected stores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # each process imports what it uses
 
 @cache
 def installed_kinds() -> Mapping[str, ToolClass]:
-    """The tool kinds installed here, looked up once, so that unusable ones are reported once."""
+    """Returns the tool kinds installed here, looked up once, so that unusable ones are reported once."""
     from noetl_stream.tools.registry import load_tools
 
     return load_tools()
@@ -231,7 +231,7 @@ class DirectOperations:
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
     def _recorded(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
-        """An :class:`~noetl_stream.operations.recording.OnRecord`."""
+        """Audits a change: an :class:`~noetl_stream.operations.recording.OnRecord`."""
         from noetl_stream.operations.access import AuditRecord
         from noetl_stream.operations.recording import unrecorded
 
@@ -246,5 +246,5 @@ class DirectOperations:
 
 
 def credential_keys(endpoint: Endpoint) -> KeyRing | None:
-    """Those that open credentials; ``None`` if the endpoint has none."""
+    """Returns the keys that open credentials; ``None`` if the endpoint has none."""
     return key_ring(endpoint.credential_keys, "a credential key")

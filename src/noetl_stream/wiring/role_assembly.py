@@ -1,4 +1,4 @@
-"""Servers, workers and gateways on connected stores."""
+"""Makes servers, workers and gateways on connected stores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
 
 
 def server_status(server: Server, connected: Connected) -> Role:
-    """What a server tells probes and Prometheus."""
+    """Returns the status of a server for probes and Prometheus."""
     from noetl_stream.server.status_report import ServerStatus
 
     return ServerStatus(server, lambda: connected.is_connected)
@@ -131,7 +131,7 @@ class HostedWorker(msgspec.Struct, frozen=True):
 
 
 def worker_status(worker: Worker, connected: NatsPorts) -> Role:
-    """What a worker tells probes and Prometheus."""
+    """Returns the status of a worker for probes and Prometheus."""
     from noetl_stream.worker.status_report import WorkerStatus
 
     return WorkerStatus(worker, lambda: connected.nats.is_connected)
@@ -145,7 +145,7 @@ def make_worker(
     slots: int,
     drain_s: float = DEFAULT_WORKER_DRAIN_S,
 ) -> HostedWorker:
-    """A worker with all tool kinds installed here. ``drain_s``: how long running tasks may finish when it stops."""
+    """Makes a worker with all tool kinds installed here. ``drain_s``: how long its running tasks may finish."""
     from noetl_stream.adapters.trace_exporter import open_tracing
     from noetl_stream.tools.registry import create_tools
     from noetl_stream.worker.child_playbooks import PlanClient
@@ -189,10 +189,10 @@ async def check_way_in(connected: OperatorPorts, settings: Settings, host: str) 
 async def open_gateway(
     connected: Connected, endpoint: Endpoint, settings: Settings, host: str
 ) -> AsyncIterator[Gateway]:
-    """A gateway.
+    """Makes a gateway on connected stores.
 
     Args:
-        host: The host it will listen on.
+        host: The host that the gateway will listen on.
 
     Raises:
         UsageError: no one would have access.

@@ -1,4 +1,4 @@
-"""The stack of a process: the user's own or the embedded one, what each identity holds of it, and its ports."""
+"""The stack of a process: the user's own or the embedded one, the endpoint of each identity, and its ports."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class StackAccess(msgspec.Struct):
 
     @property
     def endpoint(self) -> Endpoint:
-        """What this command itself holds, as the local operator."""
+        """Returns the endpoint of this command itself, as the local operator."""
         return self.endpoint_of(GATEWAY)
 
     def endpoint_of(self, identity: str) -> Endpoint:
-        """What a process with the identity holds: ``admin``, ``server``, ``gateway``, or ``worker-<pool>``."""
+        """Returns the endpoint of an identity: ``admin``, ``server``, ``gateway``, or ``worker-<pool>``."""
         if self.embedded is not None:
             return embedded_endpoint(self.embedded, self.settings, identity)
         return own_endpoint(self.settings, identity)
@@ -65,7 +65,7 @@ class StackAccess(msgspec.Struct):
 
 @contextmanager
 def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAccess]:
-    """The NATS and Postgres of the settings: the user's own, or the embedded ones, started if necessary.
+    """Opens the NATS and Postgres of the settings: the user's own, or the embedded ones, started if necessary.
 
     Args:
         pool: The pool of a worker to run there; by default that of the settings.
@@ -84,7 +84,7 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
 
 
 class _Needed(NamedTuple):
-    """A setting that some roles cannot do without, as :class:`Endpoint` and people name it."""
+    """A setting that some roles need, as :class:`Endpoint` and people name it."""
 
     field: str
     variable: str
@@ -100,10 +100,10 @@ _NEEDED: Final = (
 
 
 def own_endpoint(settings: Settings, identity: str) -> Endpoint:
-    """The user's own servers, by the addresses, identities and keys of the settings.
+    """Returns the endpoint of the user's own servers, from the addresses, identities and keys of the settings.
 
     Raises:
-        UsageError: what this identity needs is not set. The message names all of it.
+        UsageError: a setting that this identity needs is missing. The message names all of them.
     """
     assert settings.nats_url is not None
     by_identity = {SERVER: settings.postgres_server_dsn, GATEWAY: settings.postgres_gateway_dsn}
@@ -145,7 +145,7 @@ def _own_seed(folder: Path | None, identity: str) -> str | None:
 
 
 def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -> Endpoint:
-    """The embedded servers. Servers offer the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
+    """Returns the endpoint of the embedded servers, which offer the playbooks' database (LANGUAGE §11)."""
     address = stack.address
     offered = {"local_postgres": address.playbooks_dsn} if identity == SERVER else {}
     # The user's own key comes first; credentials stored before it was set can still be read.
@@ -193,10 +193,11 @@ async def prepare_once(stack: StackAccess) -> None:
 
 @asynccontextmanager
 async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[OperatorPorts]:
-    """The ports of a command, on a stack that is prepared: an embedded one once, for all commands of a version.
+    """Opens the ports of a command, on a prepared stack: an embedded one is prepared once for each version.
 
     Args:
-        publishes: Whether it sends requests to executions, or follows them. Others connect to NATS on first use.
+        publishes: Whether the command sends requests to executions, or follows them. Others connect to NATS on first
+            use.
 
     Raises:
         NotReady: The user's own stack is not prepared.
@@ -223,7 +224,7 @@ async def _verify(ports: OperatorPorts, publishes: bool) -> None:
 async def connected_to(
     stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = COMMAND_WAIT_S
 ) -> AsyncIterator[Connected]:
-    """Connects to the stack with an identity. Closed at the end of the block."""
+    """Connects to the stack with an identity until the end of the block."""
     connected = await connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)
     try:
         yield connected

@@ -49,7 +49,7 @@ SETUP_HINT: Final = (
 )
 
 COMMAND_WAIT_S: Final = 2.0
-"""Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
+"""How long commands wait for NATS. A role, which may be starting at the same time, waits longer."""
 
 ROLE_WAIT_S: Final = 5.0
 
@@ -76,7 +76,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
         return NatsOwnDiagnosis(self.nats)
 
     def readings(self) -> Sequence[Reading]:
-        """What the connection measures."""
+        """Returns the metrics of the connection to NATS."""
         from noetl_stream.adapters.nats.connections.readings import nats_readings
 
         return nats_readings(self.nats, self.log, self.queue, self.blobs)
@@ -98,7 +98,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
 
 class OperatorPorts(msgspec.Struct, frozen=True):
-    """The ports of a command: over Postgres, which is connected, and over NATS, which may be when it is first used.
+    """The ports of a command: over Postgres, which is connected, and over NATS, which may be connected on first use.
 
     Attributes:
         blobs: Objects as they are stored; :attr:`objects` opens and seals them.
@@ -125,10 +125,10 @@ class OperatorPorts(msgspec.Struct, frozen=True):
 
     @property
     def requests(self) -> Requests:
-        """Signed with the access key.
+        """The publisher of requests, signed with the access key.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no access key.
         """
         return Requests(self.log, RequestSigner(needed_keys(self.access_keys, ACCESS_KEY_VARIABLE)))
 
@@ -258,7 +258,7 @@ async def open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnect
 
 
 async def _open_store(dsn: str, endpoint: Endpoint, name: str) -> PostgresStore:
-    """Servers wait for Postgres themselves."""
+    """Opens the store. Servers wait for Postgres themselves."""
     from noetl_stream.adapters.postgres.store import PostgresStore
 
     return await PostgresStore.open(dsn, name=name, patience_s=PATIENCE_S if endpoint.identity == GATEWAY else 0.0)
@@ -272,7 +272,7 @@ def _replica(endpoint: Endpoint, name: str) -> Deferred[PostgresStore] | None:
 
 
 def required_dsn(endpoint: Endpoint) -> str:
-    """Raises :class:`~noetl_stream.errors.UsageError` if there is none."""
+    """Returns the endpoint's DSN; raises :class:`~noetl_stream.errors.UsageError` if there is none."""
     if endpoint.postgres_dsn is None:
         raise UsageError(f"{POSTGRES_VARIABLE} is not set", hint=SETUP_HINT)
     return endpoint.postgres_dsn
@@ -300,7 +300,7 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int | None = None)
 
 
 async def list_streams(endpoint: Endpoint) -> list[StreamDocument]:
-    """The streams that exist, and where their copies are."""
+    """Lists the existing streams, and the nats-servers of their copies."""
     from noetl_stream.adapters.nats.streams import list_streams
 
     nats = await open_nats(endpoint, "noetl-streams", COMMAND_WAIT_S)
