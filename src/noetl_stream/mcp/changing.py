@@ -1,4 +1,4 @@
-"""The tools that change something. Each takes a request id: repeated with it, a call does nothing twice."""
+"""The tools that change something. Each takes a request id: a call repeated with it does nothing twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 
 MAX_WAIT_S: Final = 50.0
-"""Clients give up after a minute."""
+"""The longest wait of a tool: clients give up after a minute."""
 
 WaitS = Annotated[
     float,

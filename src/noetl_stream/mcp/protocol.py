@@ -42,7 +42,7 @@ INSTRUCTIONS: Final = (
 
 
 class HttpAnswer(NamedTuple):
-    """``media`` is empty for an answer without a body."""
+    """The HTTP answer to a POST; ``media`` is empty for an answer without a body."""
 
     status: int
     media: str
@@ -50,10 +50,10 @@ class HttpAnswer(NamedTuple):
 
 
 def server_of(role: Role, door: Door, *, changes: bool) -> Server[Any]:
-    """The server of a caller with this role.
+    """Makes the MCP server of a caller with this role.
 
     Args:
-        changes: Whether it may change something.
+        changes: Whether the caller may change something.
     """
     toolbox = Toolbox(TOOLS, role, changes=changes)
 
@@ -90,10 +90,10 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 async def answer_http(server: Server[Any], headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-    """The answer to a POST. The SDK's transport is an ASGI application: it gets this one request.
+    """Answers a POST. The SDK's transport is an ASGI application, which gets this one request.
 
     Args:
-        headers: In lower case, those that the transport reads.
+        headers: The headers that the transport reads, in lower case.
     """
     manager = StreamableHTTPSessionManager(
         server, json_response=True, stateless=True, max_request_body_size=len(body) + 1
@@ -125,7 +125,7 @@ async def answer_http(server: Server[Any], headers: Mapping[str, str], body: byt
 
 
 class _Sent:
-    """What an ASGI application sends."""
+    """Collects the messages that an ASGI application sends."""
 
     def __init__(self) -> None:
         self.status = 500

@@ -22,7 +22,7 @@ MAX_SOURCE: Final = 1024 * 1024
 WITHOUT_PAYLOADS: Final[tuple[EventField, ...]] = (
     *("position", "ts", "name", "status", "step", "step_run_id", "task", "attempt", "iteration", "actor"),
 )
-"""What ``list_events`` shows."""
+"""The fields of events that ``list_events`` shows."""
 
 WHOLE_EVENT: Final[tuple[EventField, ...]] = (*EVENT_FIELDS, "step")
 

@@ -1,4 +1,4 @@
-"""Lines of stdin, read so that the process can end while nothing comes."""
+"""Reads lines of stdin so that the process can end while none comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 
 async def lines_of_stdin() -> AsyncIterator[str]:
-    """Each line without its end, until stdin is closed.
+    """Yields each line of stdin without its end, until it is closed.
 
     Raises:
         UsageError: a line is longer than :data:`MAX_LINE_BYTES`.

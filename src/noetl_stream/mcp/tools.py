@@ -1,4 +1,4 @@
-"""A tool: what a model is told of it, what it takes, who may call it, and what it does."""
+"""A tool for agents: its text for a model, its arguments, who may call it, and its work."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class OfChange(Arguments):
 
 
 class AgentCall(NamedTuple):
-    """What a tool works with.
+    """The context of a tool's work: operations, caller and ids.
 
     Attributes:
         operations: As far as the caller may use them.
         by: The principal that acts.
-        ids: For what the call makes: the same ones each time it is made with one request id.
+        ids: Ids for what the call makes: the same ones for each call with one request id.
         ended: Waits for an execution to end, at most this many seconds, and returns it as it is then.
     """
 
@@ -85,12 +85,15 @@ class AgentCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTool(Generic[Given]):
-    """Attributes:
-    operation: The operation of the HTTP API that it is, by its ``operationId``: its role, and its name in the audit.
-    given: The model of its arguments.
-    changes: Whether it changes something. Then its arguments have a ``request_id``.
-    adds_work: Whether it makes more for servers to fold.
-    destructive: Whether it ends or replaces something.
+    """A tool for agents.
+
+    Attributes:
+        operation: The operation of the HTTP API that the tool is, by its ``operationId``: its role, and its name in the
+            audit.
+        given: The model of the arguments.
+        changes: Whether the tool changes something. Then its arguments have a ``request_id``.
+        adds_work: Whether the tool makes more work for servers.
+        destructive: Whether the tool ends or replaces something.
     """
 
     name: str
@@ -106,15 +109,15 @@ class AgentTool(Generic[Given]):
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """JSON Schema, draft 2020-12."""
+        """The JSON Schema of the arguments, draft 2020-12."""
         schema: dict[str, Any] = _without_titles(self.given.model_json_schema())
         return schema
 
     def read(self, arguments: Mapping[str, Any]) -> Given:
-        """The arguments, checked.
+        """Validates the arguments of a call.
 
         Raises:
-            UsageError: with each that is wrong.
+            UsageError: names each wrong argument.
         """
         data = codec.encode(arguments)
         codec.decode_value(data)  # stricter than Pydantic: no NUL, no lone surrogates
@@ -142,7 +145,7 @@ class Tools(list[AnyAgentTool]):
     ) -> Callable[
         [Callable[[AgentCall, Given], Awaitable[ToolAnswer]]], Callable[[AgentCall, Given], Awaitable[ToolAnswer]]
     ]:
-        """Offers a function. ``more`` are other fields of :class:`AgentTool`."""
+        """Registers a function as a tool. ``more`` are other fields of :class:`AgentTool`."""
 
         def offered(
             work: Callable[[AgentCall, Given], Awaitable[ToolAnswer]],
@@ -170,8 +173,8 @@ class InnerCall(NamedTuple):
     """A call of a tool, before it is admitted.
 
     Attributes:
-        arguments: As they were sent. Checked, unless there is a refusal.
-        refusal: Why it is not admitted; ``None`` if nothing speaks against it.
+        arguments: The arguments as sent. Checked, unless there is a refusal.
+        refusal: Why the call is not admitted; ``None`` if it may be.
     """
 
     tool: AnyAgentTool
@@ -180,12 +183,12 @@ class InnerCall(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The execution or path that it is about."""
+        """The execution or path that the call is about."""
         return self._text("execution_id") or self._text("path")
 
     @property
     def request_id(self) -> str:
-        """Empty for a call that changes nothing."""
+        """The request id of the call; empty for one that changes nothing."""
         return self._text("request_id")
 
     @property
@@ -194,12 +197,12 @@ class InnerCall(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for the end of what it starts."""
+        """Whether the call waits for the end of the execution that it starts."""
         return bool(self.arguments.get("wait_s"))
 
     @property
     def content(self) -> bytes:
-        """Equal for equal calls."""
+        """The content of the call, which is equal for equal calls."""
         return codec.encode_sorted([self.tool.name, self.arguments])
 
     def _text(self, name: str) -> str:
@@ -218,10 +221,10 @@ class PerformedTool(NamedTuple):
 
 
 class Door(Protocol):
-    """What a call passes on its way to the operations: rights, bounds, the audit, its request id."""
+    """The checks of a call before the operations: rights, bounds, the audit, its request id."""
 
     async def perform(self, inner: InnerCall, work: Work) -> PerformedTool:
-        """Admits a call, and does ``work``, once for one request id.
+        """Admits a call, and does its ``work``, once for one request id.
 
         Raises:
             NoetlError: the call's ``refusal``, or what ``work`` raises.
@@ -233,7 +236,7 @@ class Toolbox:
     """The tools that a caller may use.
 
     Args:
-        changes: Whether those that change something are among them.
+        changes: Whether tools that change something are included.
     """
 
     def __init__(self, every: list[AnyAgentTool], role: Role, *, changes: bool) -> None:
@@ -246,7 +249,7 @@ class Toolbox:
         return [tool for tool in self._every.values() if self._refusal(tool) is None]
 
     async def call(self, name: str, arguments: Mapping[str, Any], door: Door) -> PerformedTool:
-        """What a tool answers.
+        """Calls a tool and returns its answer.
 
         Raises:
             NoetlError: there is no such tool, its arguments are wrong, the caller may not, or it fails.
@@ -275,7 +278,7 @@ class Toolbox:
 
 
 def _without_titles(schema: Any) -> Any:
-    """Without what Pydantic makes of the names, which costs a model tokens and tells it nothing."""
+    """Removes the titles that Pydantic makes of names from a schema: they cost a model tokens and tell it nothing."""
     if isinstance(schema, list):
         return [_without_titles(one) for one in schema]
     if not isinstance(schema, dict):
