@@ -1,1 +1,1 @@
-"""``noetl-stream lsp``: the language server protocol around what :mod:`noetl_stream.playbook.editing` answers."""
+"""``noetl-stream lsp``: the language server protocol around :mod:`noetl_stream.playbook.editing`."""

@@ -1,4 +1,4 @@
-"""Checks documents while they are written: once a pause is long enough, one at a time, and only what is still there."""
+"""Checks documents while they are written: after a pause, one at a time, and only the latest text of each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from noetl_stream.playbook.diagnostics import Diagnostic
 
 PAUSE_S: Final = 0.25
-"""How long nothing was written before a document is checked."""
+"""How long a document must be unchanged before it is checked."""
 
 Check = Callable[[str, str], Iterable[Diagnostic]]
-"""What is wrong in a text, given with the name of its file."""
+"""A function that returns the diagnostics of a text, given with the name of its file."""
 
 
 class _Wanted(NamedTuple):
@@ -22,12 +22,12 @@ class _Wanted(NamedTuple):
 
 
 class DocumentChecks:
-    """At most one check runs, in a thread; of those that wait, all but the last of each document are skipped.
+    """Runs at most one check, in a thread; of those that wait, all but the last of each document are skipped.
 
     Args:
-        check: Says what is wrong in a text.
-        tell: Gets what was found in the text that was asked about last.
-        fail: Gets a fault of ``check``.
+        check: Returns the diagnostics of a text.
+        tell: Called with the diagnostics of the latest text.
+        fail: Called with an error of ``check``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DocumentChecks:
         self._wanted[uri] = _Wanted(version, timer)
 
     def forget(self, uri: str) -> None:
-        """The check of a document is no longer wanted."""
+        """Cancels the check of a document."""
         before = self._wanted.pop(uri, None)
         if before is not None:
             before.timer.cancel()

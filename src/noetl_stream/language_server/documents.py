@@ -1,4 +1,4 @@
-"""The open documents: their text, what is read from it once for each version, and the units that the editor counts."""
+"""The open documents: their text, its reading for each version, and the units that the editor counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.playbook.model.document import Root
 from noetl_stream.playbook.model.sections import keys_of
 
 LANGUAGE: Final = "noetl"
-"""The language of documents that are always playbooks. Any other is one if it says so."""
+"""The language id of documents that are always playbooks. Others are playbooks if they say so."""
 
 _IS_TEST: Final = re.compile(r"^kind:\s*[\"']?PlaybookTest\b", re.M)
 _SAYS_SO: Final = re.compile(r"^(?:\ufeff)?(?:apiVersion:\s*[\"']?noetl\.io/|kind:\s*[\"']?Playbook\b)", re.M)
@@ -25,7 +25,7 @@ _WORD: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./-]+|\S")
 
 
 class AnswerRefused(JsonRpcException):
-    """An answer that says why there is none."""
+    """A refused request of the editor, with the reason."""
 
     CODE = types.LSPErrorCodes.RequestFailed
     MESSAGE = "refused"
@@ -49,13 +49,13 @@ class EditedDocument:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a playbook: editors send other YAML, too, and tests of playbooks have a schema of their own."""
+        """Whether the document is a playbook: editors send other YAML, too, and tests have a schema of their own."""
         says_so = self._language == LANGUAGE or _SAYS_SO.search(self.text) is not None
         return says_so and _IS_TEST.search(self.text) is None
 
     @property
     def may_become_ours(self) -> bool:
-        """Whether nothing says that it is something else."""
+        """Whether the document does not say that it is something other than a playbook."""
         return self.is_ours or all(pair.key.value in keys_of(Root) for pair in pairs_of(self.root))
 
     def offset(self, position: types.Position) -> int:
@@ -68,7 +68,7 @@ class EditedDocument:
         return types.Range(self.position(start), self.position(end))
 
     def shown(self, found: Diagnostic) -> types.Diagnostic:
-        """A diagnostic of ``playbook check``, over the word that it is about."""
+        """Converts a diagnostic of ``playbook check`` to the protocol's, over its word."""
         start = self.lines.offset_of_mark(found.line, found.column)
         word = _WORD.match(self.text, start)
         end = min(word.end(), self.lines.end_of_line(start)) if word else start

@@ -1,4 +1,4 @@
-"""The server's answer to each request of the protocol, taken from the text."""
+"""Answers each request of the protocol, from the text of a document."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_FOLDS: Final = 5_000
 
 
 def answer_questions(server: PlaybookServer) -> None:
-    """Registers all answers."""
+    """Registers the answers to all requests."""
     _about_places(server)
     _about_documents(server)
     _changes(server)
@@ -180,7 +180,7 @@ def _changes(server: PlaybookServer) -> None:
 
 
 def _fixes(uri: str, document: EditedDocument, shown: types.Diagnostic) -> Iterator[types.CodeAction]:
-    """The quick fixes of a diagnostic, as an editor sends it back."""
+    """Yields the quick fixes of a diagnostic, as an editor sends it back."""
     said: dict[str, Any] = shown.data if isinstance(shown.data, dict) else {}
     message, hint = said.get("message"), said.get("hint")
     if shown.source != "noetl-stream" or not isinstance(message, str) or not isinstance(hint, str):
@@ -197,7 +197,7 @@ def _fixes(uri: str, document: EditedDocument, shown: types.Diagnostic) -> Itera
 
 
 def _same(document: EditedDocument, position: types.Position) -> Sequence[Occurrence]:
-    """All places of the name at a position."""
+    """Returns all places of the name at a position."""
     found = document.names.at(document.offset(position)) if document.is_ours else None
     return document.names.of(found.symbol) if found is not None else []
 
@@ -235,6 +235,6 @@ def _location(found: WorkspaceDocument) -> types.Location:
 
 
 def _folders(server: PlaybookServer) -> list[str]:
-    """The folders that the editor has open."""
+    """Returns the folders that the editor has open."""
     workspace = server.workspace
     return [*workspace.folders] or ([workspace.root_uri] if workspace.root_uri else [])

@@ -1,4 +1,4 @@
-"""The server: from requests of an editor to what the text answers, and back."""
+"""The language server: turns requests of an editor into questions about the text, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS: Final[dict[str, Units]] = {"utf-8": "utf-8", "utf-16": "utf-16", "utf-32
 class PlaybookServer(LanguageServer):
     """Answers about playbooks with these tool kinds, within these limits.
 
-    Editors send whole texts: a playbook is small, and what counts as the end of a line never matters then.
+    Editors send whole texts: a playbook is small, and line ends need no agreement then.
     """
 
     def __init__(self, kinds: Kinds, limits: Limits) -> None:
@@ -38,10 +38,10 @@ class PlaybookServer(LanguageServer):
         self._read: dict[str, EditedDocument] = {}
 
     def document(self, uri: str) -> EditedDocument:
-        """The document as it is now; read once for each text.
+        """Returns the present document, read once for each text.
 
         Raises:
-            AnswerRefused: the editor has not opened it.
+            AnswerRefused: the editor has not opened the document.
         """
         now = self.workspace.text_documents.get(uri)
         if now is None:
@@ -53,7 +53,7 @@ class PlaybookServer(LanguageServer):
         return known
 
     def changed(self, uri: str, pause_s: float = PAUSE_S) -> None:
-        """Checks a document soon."""
+        """Checks a changed document soon."""
         document = self.document(uri)
         if not document.is_ours:
             self.checks.forget(uri)
@@ -81,7 +81,7 @@ class PlaybookServer(LanguageServer):
 
 
 def follow_documents(server: PlaybookServer) -> None:
-    """Registers what follows the text of documents."""
+    """Registers the handlers that follow the text of documents."""
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: types.DidOpenTextDocumentParams) -> None:

@@ -1,4 +1,4 @@
-"""Serves one editor."""
+"""Serves one editor over streams."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from noetl_stream.playbook.kinds.spec import Kinds
 
 
 def serve(kinds: Kinds, limits: Limits, given: BinaryIO, taken: BinaryIO) -> None:
-    """Serves an editor until it says that it is done, or is gone.
+    """Serves an editor until it says that it is done, or has gone.
 
     Args:
-        given: Where its messages come from.
-        taken: Where the answers go.
+        given: The stream of the editor's messages.
+        taken: The stream of the answers.
     """
     server = PlaybookServer(kinds, limits)
     follow_documents(server)

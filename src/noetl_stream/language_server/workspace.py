@@ -12,7 +12,7 @@ from noetl_stream.playbook.editing.tree import TextScalar, child_of, find, read_
 from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES
 
 MAX_FILES: Final = 2_000
-"""YAML files that are looked at."""
+"""The most YAML files that are looked at."""
 MAX_FOLDERS: Final = 10_000
 _ENDINGS: Final = (".yaml", ".yml")
 _MARK: Final = b"noetl.io/"
@@ -20,8 +20,7 @@ _LEFT_OUT: Final = frozenset(["node_modules", "__pycache__", "venv", "build", "d
 
 
 class WorkspaceDocument(NamedTuple):
-    """A document of the catalog in a file. ``line`` and ``start`` to ``end`` are where its path is: characters,
-    all from 0."""
+    """A catalog document in a file. ``line`` and ``start`` to ``end`` locate its path in characters, all from 0."""
 
     file: Path
     kind: str
@@ -32,13 +31,13 @@ class WorkspaceDocument(NamedTuple):
 
 
 class WorkspaceFiles:
-    """Reads a file again only when it has changed."""
+    """Finds playbooks and schemas in files; reads a file again only when it has changed."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, int], WorkspaceDocument | None]] = {}
 
     def documents(self, folders: Iterable[Path]) -> list[WorkspaceDocument]:
-        """The documents in folders, at any depth; hidden folders and those of tools are left out."""
+        """Returns the documents in folders, at any depth; hidden folders and those of tools are left out."""
         files = [file for folder in folders for file in _files_in(folder)][:MAX_FILES]
         self._known = {file: known for file in files if (known := self._read(file)) is not None}
         return [document for _, document in self._known.values() if document is not None]
@@ -57,7 +56,7 @@ class WorkspaceFiles:
 
 
 def document_in(file: Path, text: str) -> WorkspaceDocument | None:
-    """The document that a text is; ``None`` if it has no path in the catalog."""
+    """Returns the catalog document in a text; ``None`` if it has no path in the catalog."""
     root = read_tree(text)
     path = find(root, ("metadata", "path"))
     if not isinstance(path, TextScalar) or not path.value:

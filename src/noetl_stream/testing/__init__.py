@@ -1,1 +1,1 @@
-"""What the tests of a tool kind need."""
+"""Helpers for the tests of a tool kind."""

@@ -1,4 +1,4 @@
-"""Calls of tools, for the tests of a kind."""
+"""Makes calls of tools, for the tests of a kind."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def tool_call(
     execution_id: str = "execution-1",
     traceparent: str = "",
 ) -> ToolCall:
-    """The first attempt of a task ``task`` in a step ``step``, as a worker would make it.
+    """Makes the call of the first attempt of a task ``task`` in a step ``step``, as a worker would.
 
     Args:
-        credentials: Their values by name; any other name is the error ``credential``.
+        credentials: The credentials' values by name; any other name is the error ``credential``.
     """
 
     async def credential(name: str) -> str | dict[str, Any]:
