@@ -32,7 +32,7 @@ class AnswerRefused(JsonRpcException):
 
 
 class EditedDocument:
-    """One version of a document."""
+    """One version of an open document."""
 
     def __init__(self, text: str, units: Units, language: str = "") -> None:
         self.text: Final = text

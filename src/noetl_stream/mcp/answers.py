@@ -40,7 +40,7 @@ NOTE: Final = (
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """What a tool answers.
+    """The answer of a tool.
 
     Attributes:
         note: Says not to obey ``data``.

@@ -22,7 +22,7 @@ from noetl_stream.settings.traces import TraceSettings
 
 
 class Endpoint(Unprinted, frozen=True):
-    """What one process holds: addresses, its identity there, keys. :meth:`only_for` reduces it to an identity.
+    """The addresses, the identity there and the keys of one process. :meth:`only_for` reduces it to an identity.
 
     Attributes:
         postgres_dsn: ``None`` for a worker.

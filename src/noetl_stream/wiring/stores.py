@@ -89,7 +89,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
         return NatsTriggerStreams(self.nats, self.clock)
 
     async def close(self) -> None:
-        """Closes everything, in reverse order of opening."""
+        """Closes the connection and its ports, in reverse order of opening."""
         await self.task_logs.close()
         await self.blobs.close()
         await self.queue.close()
@@ -152,7 +152,7 @@ class Connected(OperatorPorts, frozen=True):
         return self.nats.is_connected
 
     async def close(self) -> None:
-        """Closes everything, in reverse order of opening."""
+        """Closes the connections and their ports, in reverse order of opening."""
         await self.opened.close()
         if self.replica is not None:
             await self.replica.close()

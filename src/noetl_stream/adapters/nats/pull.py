@@ -20,7 +20,7 @@ from noetl_stream.adapters.nats.protocol import (
 
 EXPIRES_S = 30.0
 SHORT_EXPIRES_S = 10.0
-"""How long a request lives that somebody may have to wait for."""
+"""How long a request lives whose end may have to be awaited."""
 
 ENVELOPE_BYTES = 64 * 1024
 """The bytes that NATS may count of a message in addition to ``max_payload``: its subject and reply subject."""

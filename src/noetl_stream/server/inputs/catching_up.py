@@ -40,7 +40,7 @@ class CatchingUp:
         self._clock = clock
         self._caught_up: set[int] = set()
         self._told_by: dict[int, int] = {}
-        """By partition, the last inbox message that its limits have to fold before they give out slots."""
+        """The last inbox message that the limits of each partition have to fold before they give out slots."""
         self._behind_since_s: float | None = None
         self._looks_again_s = float("-inf")
 

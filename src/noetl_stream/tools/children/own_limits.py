@@ -13,7 +13,7 @@ _KINDS: Final = {
 
 
 class LimitsLowered(Exception):
-    """Some process has lowered hard limits of this one, which it cannot undo. The text names them."""
+    """Another process has lowered hard limits of this one, which cannot be undone. The text names them."""
 
 
 class OwnLimits:

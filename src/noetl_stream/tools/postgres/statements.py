@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SqlStatement:
-    """One statement.
+    """One SQL statement of a task's text.
 
     Attributes:
         text: The SQL, without ``;`` and surrounding white space.

@@ -45,7 +45,7 @@ class Hiding:
         self._hidden: LruCache[bytes, bool] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[bytes, None] = SharedLoads()
         self._server_keys: dict[int, bytes] = {}
-        """By partition, the key of its owner that values are sealed to."""
+        """The key of each partition's owner, which values are sealed to."""
 
     async def hide(self, asker: Asker, name: str, value: CredentialValue) -> None:
         """Makes servers hide ``value``, the secret ``name``, in the execution of ``asker``, and waits until they do.

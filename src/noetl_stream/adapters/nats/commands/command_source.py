@@ -128,7 +128,7 @@ class NatsCommandSource:
     async def open(
         cls, connection: NatsConnection, pool: str, *, look_again_s: float = LOOK_AGAIN_S
     ) -> NatsCommandSource:
-        """Opens the source.
+        """Opens the source of a pool's commands.
 
         Args:
             look_again_s: See :data:`~noetl_stream.adapters.nats.commands.priority_requests.LOOK_AGAIN_S`.

@@ -25,7 +25,7 @@ LEFT_S: Final = 0.5
 """How long a request is left with a priority without waiting commands. It keeps slots from the others."""
 
 LEFT_SHORT_S: Final = 0.1
-"""The same for a worker with fewer free slots than priorities, which looks at them in turn."""
+"""How long a request is left by a worker with fewer free slots than priorities, which looks at them in turn."""
 
 LOST_S: Final = 5.0
 """How long a request may be silent before it counts as lost: a deleted consumer drops unread requests."""
