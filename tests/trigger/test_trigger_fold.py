@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Found, Given, Lookup
-from noetl_stream.engine.aggregates.triggers import KNOWN_MS, MAX_DEPTH, MAX_KEYS, MAX_KNOWN, TriggerKind, TriggerState
+from noetl_stream.engine.aggregates.starters import MAX_KNOWN, REMEMBERED_MS
+from noetl_stream.engine.aggregates.triggers import MAX_DEPTH, MAX_KEYS, TriggerKind, TriggerState
 from noetl_stream.model.aggregates import (
     AggregateFact,
     EndedExecution,
@@ -209,7 +210,7 @@ def test_what_was_started_before_postgres_was_put_back_is_remembered_for_some_mi
     before = started_at(state, ended(ended_ms=NOW_MS))
     told = fold(state, StartedBefore(before)).state
     assert told is not None
-    later, past_ms = ended(ended_ms=NOW_MS + 1), NOW_MS + KNOWN_MS + 1
+    later, past_ms = ended(ended_ms=NOW_MS + 1), NOW_MS + REMEMBERED_MS + 1
     assert started_at(told, later, past_ms - 1) == before
     assert started_at(told, later, past_ms) != before
     forgotten = fold(told, later, at_ms=past_ms).state

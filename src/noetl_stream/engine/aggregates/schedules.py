@@ -6,32 +6,38 @@ it waits, it started, it was skipped, or how its execution ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.engine.aggregates.contract import Folded, Found, Given, HistoryEntry, Lookup
+from noetl_stream.engine.aggregates.contract import Folded, Found, Given, HistoryEntry
+from noetl_stream.engine.aggregates.starters import (
+    MAX_KNOWN,
+    REMEMBERED_MS,
+    StarterKind,
+    StarterState,
+    paused,
+    start,
+    told,
+)
 from noetl_stream.model.aggregates import (
     SCHEDULE,
-    AggregateFact,
-    Family,
     Overlap,
     ScheduleBackfilled,
     ScheduleDeleted,
     SchedulePaused,
     ScheduleRegistered,
-    ScheduleResumed,
     ScheduleTerms,
     ScheduleTriggered,
     StartedBefore,
     StartedEnded,
     TimerDue,
 )
-from noetl_stream.model.events import CancelRequested, ExecutionRequested, Origin
-from noetl_stream.model.ids import derive, uuid7
+from noetl_stream.model.events import CancelRequested, Origin
+from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
 from noetl_stream.schedule.recurrence import Recurrence, jitter_of
@@ -49,14 +55,8 @@ MAX_BACKFILL: Final = 10_000
 AHEAD_MS: Final = 300_000
 """A range that ends up to this far ahead ends now."""
 
-MAX_KNOWN: Final = 1_000
-"""How many executions started before Postgres was restored are remembered, until their occurrences are due again."""
-
 MAX_MISSED: Final = 200
 """How many of the last missed occurrences are remembered: a server may yet report that they started."""
-
-REMEMBERED_MS: Final = 600_000
-"""How long both are remembered: until all partitions have caught up from EVENTS."""
 
 Cause = Literal["timetable", "trigger", "backfill"]
 
@@ -86,29 +86,18 @@ class Backfill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     asked_ms: int
 
 
-class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ScheduleState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
     """
     Attributes:
-        path: Where it is registered.
-        by: Who has registered it: it acts with their rights.
-        created_ms: When it was first registered; ids of what it starts derive from it.
         next_ms: The next time of the timetable; ``None`` if there is none any more.
         decided_ms: The last time of the timetable that was decided about.
-        paused: Why it starts nothing; empty if it does.
         failures: Executions that failed since the last that did not.
         known: Executions that were started before Postgres was restored to an earlier state, by id, as long as their
             occurrences are not due again; each with its end, if it has ended.
         missed: The occurrences that were missed last; ``recalled_ms``: when either was last added.
     """
 
-    path: str
     terms: ScheduleTerms
-    by: str
-    revision: int
-    digest: str
-    created_ms: int
-    registered_ms: int
-    number: int = 0
     next_ms: int | None = None
     decided_ms: int = 0
     paused: str = ""
@@ -122,12 +111,12 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     recalled_ms: int = 0
 
 
-class ScheduleKind:
-    """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
+class ScheduleKind(StarterKind[ScheduleState]):
+    """Schedules; :class:`~noetl_stream.engine.aggregates.starters.StarterKind` documents each method."""
 
-    name: Final = SCHEDULE
-    family: Final[Family] = "starter"
-    state_type: Final = ScheduleState
+    name = SCHEDULE
+    state_type = ScheduleState
+    free = (ScheduleDeleted, SchedulePaused)
 
     def timers(self, state: ScheduleState) -> Mapping[str, int]:
         if state.paused:
@@ -139,98 +128,35 @@ class ScheduleKind:
             found["backfill"] = state.backfill.next_ms
         return found
 
-    def lookups(self, state: ScheduleState | None, fact: AggregateFact) -> Collection[Lookup]:
-        if isinstance(fact, ScheduleRegistered):
-            return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
-        return [] if state is None or isinstance(fact, ScheduleDeleted | SchedulePaused) else [_lookup(state)]
+    def registered(self, before: ScheduleState | None, state: ScheduleState, given: Given) -> ScheduleState:
+        if before is None and isinstance(given.fact, ScheduleRegistered) and given.fact.paused:
+            state = paused(state, "it was registered paused", given.at_ms)
+        return replace(state, next_ms=_after(state.terms, max(given.at_ms, state.decided_ms)))
 
-    def fold(self, state: ScheduleState | None, given: Given) -> Folded[ScheduleState]:
-        fact = given.fact
-        if isinstance(fact, ScheduleRegistered):
-            return _registered(state, given, fact)
-        if state is None:
-            return Folded(None, answer=Rejection("unknown_aggregate", f"there is no schedule at {given.key}"))
+    def resumed(self, state: ScheduleState, given: Given) -> Folded[ScheduleState]:
+        next_ms = _after(state.terms, max(given.at_ms, state.decided_ms))
+        turn = _Turn(replace(state, failures=0, next_ms=next_ms), given)
+        turn.start_waiting()
+        return turn.folded()
+
+    def react(self, state: ScheduleState, given: Given) -> Folded[ScheduleState]:
         turn = _Turn(state, given)
-        match fact:
-            case SchedulePaused():
-                return _paused(turn, fact)
-            case ScheduleResumed():
-                return _resumed(turn)
-            case ScheduleDeleted():
-                return Folded(None, answer={"path": state.path})
-            case ScheduleTriggered():
-                one = turn.numbered(given.at_ms, "trigger", fact.request_id)
+        match given.fact:
+            case ScheduleTriggered(request_id=request_id):
+                one = turn.numbered(given.at_ms, "trigger", request_id)
                 number = turn.arrive(one, state.terms.overlap)
-                return turn.folded({"path": state.path, **turn.told(number)})
-            case ScheduleBackfilled():
+                return turn.folded(told(state, turn.history[number]))
+            case ScheduleBackfilled() as fact:
                 return _backfilled(turn, fact)
-            case StartedBefore():
-                turn.recall(fact.execution_id)
-            case StartedEnded():
+            case StartedBefore(execution_id=execution_id):
+                turn.recall(execution_id)
+            case StartedEnded() as fact:
                 turn.ended(fact)
             case TimerDue("next"):
                 _next_due(turn)
             case TimerDue("backfill"):
                 _backfill_due(turn)
         return turn.folded()
-
-
-def _registered(state: ScheduleState | None, given: Given, fact: ScheduleRegistered) -> Folded[ScheduleState]:
-    found = given.found[Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
-    if found.missing:
-        return Folded(state, answer=Rejection("unknown_playbook", found.missing))
-    if found.forbidden:
-        return Folded(state, answer=Rejection("forbidden", found.forbidden))
-    answer = {"path": given.key, "revision": fact.revision}
-    if (
-        state is not None
-        and state.revision == fact.revision
-        and state.terms == fact.terms
-        and state.by == fact.principal
-    ):
-        return Folded(state, answer={**answer, "already": True})
-    before = state or ScheduleState(
-        path=given.key,
-        terms=fact.terms,
-        by=fact.principal,
-        revision=fact.revision,
-        digest=fact.digest,
-        created_ms=given.at_ms,
-        registered_ms=given.at_ms,
-        paused="it was registered paused" if fact.paused else "",
-        paused_ms=given.at_ms if fact.paused else 0,
-    )
-    after = replace(
-        before,
-        terms=fact.terms,
-        by=fact.principal,
-        revision=fact.revision,
-        digest=fact.digest,
-        registered_ms=given.at_ms,
-        next_ms=_after(fact.terms, max(given.at_ms, before.decided_ms)),
-    )
-    return Folded(after, answer=answer)
-
-
-def _paused(turn: _Turn, fact: SchedulePaused) -> Folded[ScheduleState]:
-    path = turn.state.path
-    if turn.state.paused:
-        return turn.folded({"path": path, "already": True})
-    turn.pause(fact.reason or "on request")
-    return turn.folded({"path": path})
-
-
-def _resumed(turn: _Turn) -> Folded[ScheduleState]:
-    state = turn.state
-    if not state.paused:
-        return turn.folded({"path": state.path, "already": True})
-    found = turn.found
-    if found.forbidden:
-        return Folded(state, answer=Rejection("forbidden", found.forbidden))
-    next_ms = _after(state.terms, max(turn.at_ms, state.decided_ms))
-    turn.state = replace(state, paused="", paused_ms=0, failures=0, next_ms=next_ms)
-    turn.start_waiting()
-    return turn.folded({"path": state.path})
 
 
 def _backfilled(turn: _Turn, fact: ScheduleBackfilled) -> Folded[ScheduleState]:
@@ -309,24 +235,17 @@ class _Turn:
     """One input and what follows from it so far."""
 
     def __init__(self, state: ScheduleState, given: Given) -> None:
-        self.before, self.state, self.given = state, state, given
+        self.state, self.given = state, given
         self.at_ms = given.at_ms
         self.messages: list[InboxMessage] = []
         self.history: dict[int, HistoryEntry] = {}
 
     @property
     def found(self) -> Found:
-        return self.given.found[_lookup(self.before)]
+        return self.given.found[self.state.lookup]
 
     def folded(self, answer: Mapping[str, Any] = {}) -> Folded[ScheduleState]:
         return Folded(self.state, tuple(self.messages), tuple(self.history.values()), answer)
-
-    def told(self, number: int) -> dict[str, Any]:
-        """What the client is told of an occurrence."""
-        entry = self.history[number]
-        reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
-        started = {"execution_id": entry.execution_id} if entry.execution_id else {}
-        return {"number": number, "status": entry.status, **started, **reason}
 
     def numbered(self, at_ms: int, cause: Cause, request_id: str = "", asked_ms: int = 0) -> DueOccurrence:
         """A new occurrence.
@@ -338,8 +257,8 @@ class _Turn:
         self.state = replace(state, number=number)
         due_ms = _due_ms(state, at_ms) if cause == "timetable" else at_ms
         # The id has neither its number nor the time of the decision: both may differ after Postgres is restored.
-        own = derive(self.given.aggregate_id, state.created_ms, cause, request_id, at_ms)
-        return DueOccurrence(number, at_ms, due_ms, uuid7(asked_ms or due_ms, bytes.fromhex(own)), cause)
+        own_id = state.execution_of(self.given, asked_ms or due_ms, cause, request_id, at_ms)
+        return DueOccurrence(number, at_ms, due_ms, own_id, cause)
 
     def arrive(self, one: DueOccurrence, overlap: Overlap, missed: str = "") -> int:
         """Decides about an occurrence that is due; returns its number. ``missed``: why it is not made up for."""
@@ -385,7 +304,10 @@ class _Turn:
         else:
             started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
-            self.messages.append(self._request(started, found))
+            origin = Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number)
+            self.messages.append(
+                start(state, one.own_id, origin, cause="occurrence", found=found, workload=state.terms.workload)
+            )
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:
@@ -442,8 +364,7 @@ class _Turn:
             self.start(first)
 
     def pause(self, reason: str) -> None:
-        if not self.state.paused:
-            self.state = replace(self.state, paused=reason, paused_ms=self.at_ms)
+        self.state = paused(self.state, reason, self.at_ms)
 
     def skip(self, one: DueOccurrence, reason: str) -> None:
         self._note(one, "skipped", reason)
@@ -457,20 +378,6 @@ class _Turn:
             order = CancelRequested(derive(one.execution_id, "order", self.state.number), self.state.by, reason)
             self.messages.append(InboxMessage(one.execution_id, order, AGGREGATES_FORMAT))
 
-    def _request(self, one: DueOccurrence, found: Found) -> InboxMessage:
-        state, terms = self.state, self.state.terms
-        request = ExecutionRequested(
-            derive(one.execution_id, "request"),
-            found.digest,
-            terms.playbook,
-            terms.workload,
-            principal=state.by,
-            trace_id=one.execution_id.replace("-", ""),
-            reason=f"schedule {state.path}, occurrence {one.number}",
-            origin=Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number),
-        )
-        return InboxMessage(one.execution_id, request, AGGREGATES_FORMAT)
-
     def _note(self, one: DueOccurrence, status: str, reason: str = "", *, ended_ms: int = 0) -> None:
         body: dict[str, Any] = {"due_ms": one.due_ms, "scheduled_ms": one.at_ms, "cause": one.cause}
         body |= {"reason": reason} if reason else {}
@@ -478,10 +385,6 @@ class _Turn:
         body |= {"ended_ms": ended_ms} if ended_ms else {}
         entry = HistoryEntry(one.number, self.at_ms, status, one.execution_id or None, body)
         self.history[one.number] = entry
-
-
-def _lookup(state: ScheduleState) -> Lookup:
-    return Lookup(state.terms.playbook, state.terms.version, state.by)
 
 
 def _due_ms(state: ScheduleState, at_ms: int) -> int:

@@ -13,29 +13,36 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Given, HistoryEntry, Lookup
+from noetl_stream.engine.aggregates.starters import (
+    MAX_KNOWN,
+    REMEMBERED_MS,
+    StarterKind,
+    StarterState,
+    paused,
+    start,
+    told,
+)
 from noetl_stream.errors import UsageError
 from noetl_stream.model.aggregates import (
     TRIGGER,
     AggregateFact,
+    EndedExecutions,
     EventReceived,
     ExecutionEnded,
-    Family,
     StartedBefore,
     StartedEnded,
+    StarterRegistered,
     StreamEventRead,
     StreamPlace,
     StreamSeen,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
-    TriggerResumed,
     TriggerTerms,
     aggregate_id,
 )
-from noetl_stream.model.events import ExecutionRequested, Origin
-from noetl_stream.model.ids import derive, uuid7
-from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.events import Origin
+from noetl_stream.model.ids import derive
 from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, Starts, digits_lost_in, match, read_event
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
@@ -44,12 +51,6 @@ MAX_DEPTH: Final = 10
 
 MAX_KEYS: Final = 500
 """How many keys, the latest, are remembered."""
-
-MAX_KNOWN: Final = 1_000
-"""How many executions started before Postgres was restored are remembered."""
-
-KNOWN_MS: Final = 600_000
-"""How long they are: until all partitions have caught up from EVENTS, and have decided again what EVENTS lacks."""
 
 MAX_RUNNING: Final = 500
 """About how many executions started by messages of a stream run at once: then reading it pauses."""
@@ -83,28 +84,16 @@ class TriggerFaults(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str = ""
 
 
-class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class TriggerState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
     """
     Attributes:
-        path: Where it is registered.
-        by: Who has registered it: it acts with their rights.
-        created_ms: When it was first registered; ids of what it starts derive from it.
-        number: Of the last event.
-        paused: Why it starts nothing; empty if it does.
         keys: The executions started for the keys that came last, by a digest of the key, oldest first.
         reading: How far its stream is read, with ``nats``.
         known: Executions that ends had started before Postgres was restored to an earlier state, by the part of their
             id that is not a time; ``recalled_ms``: when one was added.
     """
 
-    path: str
     terms: TriggerTerms
-    by: str
-    revision: int
-    digest: str
-    created_ms: int
-    registered_ms: int
-    number: int = 0
     paused: str = ""
     paused_ms: int = 0
     keys: dict[str, str] = {}
@@ -130,48 +119,51 @@ class TriggerState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         return known is not None and is_same and place.sequence <= known.sequence
 
 
-class TriggerKind:
-    """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
+class TriggerKind(StarterKind[TriggerState]):
+    """Triggers; :class:`~noetl_stream.engine.aggregates.starters.StarterKind` documents each method."""
 
-    name: Final = TRIGGER
-    family: Final[Family] = "starter"
-    state_type: Final = TriggerState
+    name = TRIGGER
+    state_type = TriggerState
+    free = (TriggerDeleted, TriggerPaused, StreamSeen, StartedBefore, StartedEnded)
 
     def timers(self, state: TriggerState) -> Mapping[str, int]:
         return {}
 
-    def lookups(self, state: TriggerState | None, fact: AggregateFact) -> Collection[Lookup]:
-        if isinstance(fact, TriggerRegistered):
-            watched = [] if fact.terms.execution is None else [_watching(fact.terms.execution.path, fact.principal)]
-            return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal), *watched]
-        if state is None or not isinstance(fact, EventReceived | StreamEventRead | ExecutionEnded | TriggerResumed):
-            return []
-        watched = [_watching(fact.ended.path, state.by)] if isinstance(fact, ExecutionEnded) else []
-        return [_lookup(state), *watched]
-
-    def fold(self, state: TriggerState | None, given: Given) -> Folded[TriggerState]:
-        fact = given.fact
-        if isinstance(fact, TriggerRegistered):
-            return _registered(state, given, fact)
-        if isinstance(fact, StreamEventRead | StreamSeen):
-            return Folded(None) if state is None else _from_stream(state, given, fact)
-        if state is None:
-            return Folded(None, answer=Rejection("unknown_aggregate", f"there is no trigger at {given.key}"))
+    def watched(self, state: TriggerState | None, fact: AggregateFact) -> Collection[Lookup]:
         match fact:
-            case TriggerPaused():
-                return _paused(state, given, fact)
-            case TriggerResumed():
-                return _resumed(state, given)
-            case TriggerDeleted():
-                return Folded(None, answer={"path": state.path})
-            case EventReceived(event=event, resent=resent):
-                execution_id = _execution_of(state, given, given.at_ms, fact.request_id)
+            case TriggerRegistered(terms=TriggerTerms(execution=EndedExecutions(path=path)), principal=principal):
+                return [_watching(path, principal)]
+            case ExecutionEnded(ended=ended) if state is not None:
+                return [_watching(ended.path, state.by)]
+        return ()
+
+    def forbidden(self, given: Given, fact: StarterRegistered) -> str:
+        assert isinstance(fact, TriggerRegistered)
+        for watched in self.watched(None, fact):
+            if hidden := given.found[watched].forbidden:
+                return f"{hidden}, and cannot be told of its executions"
+        stream = fact.terms.nats.stream if fact.terms.nats is not None else ""
+        return _closed(stream) if stream and stream not in given.streams else ""
+
+    def registered(self, before: TriggerState | None, state: TriggerState, given: Given) -> TriggerState:
+        stream = state.terms.nats.stream if state.terms.nats is not None else ""
+        return replace(state, reading=_kept(before, stream, given.at_ms), faults=TriggerFaults())
+
+    def resumed(self, state: TriggerState, given: Given) -> Folded[TriggerState]:
+        return Folded(state)
+
+    def react(self, state: TriggerState, given: Given) -> Folded[TriggerState]:
+        match given.fact:
+            case StreamEventRead() | StreamSeen() as fact:
+                return _from_stream(state, given, fact)
+            case EventReceived(event=event, resent=resent, request_id=request_id):
+                execution_id = state.execution_of(given, given.at_ms, request_id)
                 return _arrived(state, given, event, execution_id, {"resent": resent} if resent else {})
             case ExecutionEnded(ended=ended, ended_ms=ended_ms, depth=depth):
                 if given.found[_watching(ended.path, state.by)].forbidden:
                     return Folded(state)  # those who may not see it do not learn of its end
                 state = _forgetting(state, given.at_ms)
-                execution_id = _execution_of(state, given, ended_ms, "ended", ended.execution_id)
+                execution_id = state.execution_of(given, ended_ms, "ended", ended.execution_id)
                 execution_id = state.known.get(_event_in(execution_id), execution_id)
                 return _arrived(state, given, msgspec.to_builtins(ended), execution_id, {"depth": depth}, depth)
             case StartedBefore(execution_id=execution_id) if state.terms.execution is not None:
@@ -184,46 +176,8 @@ class TriggerKind:
         return Folded(state)
 
 
-def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistered) -> Folded[TriggerState]:
-    found = given.found[Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
-    if found.missing:
-        return Folded(state, answer=Rejection("unknown_playbook", found.missing))
-    if found.forbidden:
-        return Folded(state, answer=Rejection("forbidden", found.forbidden))
-    watched = fact.terms.execution
-    if watched is not None and (hidden := given.found[_watching(watched.path, fact.principal)].forbidden):
-        return Folded(state, answer=Rejection("forbidden", f"{hidden}, and cannot be told of its executions"))
-    stream = fact.terms.nats.stream if fact.terms.nats is not None else ""
-    if stream and stream not in given.streams:
-        return Folded(state, answer=_closed(stream))
-    answer = {"path": given.key, "revision": fact.revision}
-    if state is not None and (state.revision, state.terms, state.by) == (fact.revision, fact.terms, fact.principal):
-        return Folded(state, answer={**answer, "already": True})
-    before = state or TriggerState(
-        path=given.key,
-        terms=fact.terms,
-        by=fact.principal,
-        revision=fact.revision,
-        digest=fact.digest,
-        created_ms=given.at_ms,
-        registered_ms=given.at_ms,
-    )
-    after = replace(
-        before,
-        terms=fact.terms,
-        by=fact.principal,
-        revision=fact.revision,
-        digest=fact.digest,
-        registered_ms=given.at_ms,
-        reading=_kept(state, stream, given.at_ms),
-        faults=TriggerFaults(),
-    )
-    return Folded(after, answer=answer)
-
-
-def _closed(stream: str) -> Rejection:
-    text = f"triggers may not read stream {stream}: whoever runs the servers opens it, with {STREAMS_VARIABLE}={stream}"
-    return Rejection("forbidden", text)
+def _closed(stream: str) -> str:
+    return f"triggers may not read stream {stream}: whoever runs the servers opens it, with {STREAMS_VARIABLE}={stream}"
 
 
 def _kept(state: TriggerState | None, stream: str, at_ms: int) -> StreamReading:
@@ -253,7 +207,7 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
     reading = replace(reading, place=fact.place, pending=fact.pending, trouble="", trouble_ms=0)
     # Not the time of a message from before the trigger: lists of executions are by the times in their ids.
     at_ms = max(fact.at_ms, reading.since_ms)
-    execution_id = _execution_of(state, given, at_ms, fact.place.stream, fact.place.made, str(fact.place.sequence))
+    execution_id = state.execution_of(given, at_ms, fact.place.stream, fact.place.made, fact.place.sequence)
     state = replace(state, reading=reading)
     folded = _arrived(state, given, fact.event, execution_id, {}, unfoldable=fact.unfoldable)
     after, [entry] = folded.state, folded.history
@@ -263,31 +217,6 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
     return replace(folded, state=replace(after, reading=replace(reading, running=running)))
 
 
-def _paused(state: TriggerState, given: Given, fact: TriggerPaused) -> Folded[TriggerState]:
-    if state.paused:
-        return Folded(state, answer={"path": state.path, "already": True})
-    after = replace(state, paused=fact.reason or "on request", paused_ms=given.at_ms)
-    return Folded(after, answer={"path": state.path})
-
-
-def _resumed(state: TriggerState, given: Given) -> Folded[TriggerState]:
-    if not state.paused:
-        return Folded(state, answer={"path": state.path, "already": True})
-    if forbidden := given.found[_lookup(state)].forbidden:
-        return Folded(state, answer=Rejection("forbidden", forbidden))
-    return Folded(replace(state, paused="", paused_ms=0), answer={"path": state.path})
-
-
-def _execution_of(state: TriggerState, given: Given, at_ms: int, *event: str) -> str:
-    """The id of the execution that an event starts: the same however often, and after whatever else, it is folded.
-
-    Args:
-        at_ms: When the event happened, by what EVENTS holds of it.
-        event: What tells it from all others.
-    """
-    return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, *event)))
-
-
 def _event_in(execution_id: str) -> str:
     """What an id says of its event: all but the time. An end that is decided again has another."""
     return execution_id[13:]
@@ -295,7 +224,7 @@ def _event_in(execution_id: str) -> str:
 
 def _forgetting(state: TriggerState, at_ms: int) -> TriggerState:
     """Without what partitions that catch up will no longer mention."""
-    is_past = state.recalled_ms and at_ms - state.recalled_ms > KNOWN_MS
+    is_past = state.recalled_ms and at_ms - state.recalled_ms > REMEMBERED_MS
     return replace(state, known={}, recalled_ms=0) if is_past else state
 
 
@@ -312,11 +241,11 @@ def _arrived(
     """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
     number = state.number + 1
     state = replace(state, number=number)
-    found = given.found[_lookup(state)]
+    found = given.found[state.lookup]
     made = Fault(unfoldable) if unfoldable else _made_of(state, event, depth)
     if isinstance(made, Starts):
         if found.forbidden:
-            state = replace(state, paused=found.forbidden, paused_ms=given.at_ms)
+            state = paused(state, found.forbidden, given.at_ms)
         if reason := found.forbidden or found.missing:
             made = Fault(reason)
     body: dict[str, Any] = {"event": event, **more}
@@ -327,30 +256,21 @@ def _arrived(
             faults = TriggerFaults(state.faults.count + 1, number, given.at_ms, made.reason)
             state = replace(state, faults=faults)
         entry = HistoryEntry(number, given.at_ms, "ignored", body=body)
-        return Folded(state, history=(entry,), answer=_told(state, entry))
+        return Folded(state, history=(entry,), answer=told(state, entry))
     digest = derive("key", made.key) if made.key else ""
     body |= {"key": made.key} if made.key else {}
     if digest in state.keys:
         body["reason"] = "its key has started this execution before"
         entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
-        return Folded(state, history=(entry,), answer=_told(state, entry))
+        return Folded(state, history=(entry,), answer=told(state, entry))
     if digest:
         kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
         state = replace(state, keys={**dict(kept), digest: execution_id})
-    request = ExecutionRequested(
-        derive(execution_id, "request"),
-        found.digest,
-        state.terms.playbook,
-        made.workload,
-        principal=state.by,
-        trace_id=execution_id.replace("-", ""),
-        reason=f"trigger {state.path}, event {number}",
-        origin=Origin(given.aggregate_id, TRIGGER, state.path, number, depth),
-        digits_lost=digits_lost_in(state.terms, event),
-    )
     entry = HistoryEntry(number, given.at_ms, "started", execution_id, body)
-    message = InboxMessage(execution_id, request, AGGREGATES_FORMAT)
-    return Folded(state, (message,), (entry,), _told(state, entry))
+    origin = Origin(given.aggregate_id, TRIGGER, state.path, number, depth)
+    lost = digits_lost_in(state.terms, event)
+    message = start(state, execution_id, origin, cause="event", found=found, workload=made.workload, digits_lost=lost)
+    return Folded(state, (message,), (entry,), told(state, entry))
 
 
 def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Starts | Ignored:
@@ -366,17 +286,6 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
     return match(Rules.of(terms), read)
 
 
-def _told(state: TriggerState, entry: HistoryEntry) -> dict[str, Any]:
-    """What the client is told of an event. ``started``: its execution, since the id of the aggregate is beside it."""
-    reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
-    started = {"execution_id": entry.execution_id} if entry.execution_id else {}
-    return {"path": state.path, "number": entry.number, "status": entry.status, **started, **reason}
-
-
 def _watching(path: str, principal: str) -> Lookup:
     """Whether a principal may be told of the ends of executions at a path, or below it."""
     return Lookup(path.removesuffix("/*"), None, principal)
-
-
-def _lookup(state: TriggerState) -> Lookup:
-    return Lookup(state.terms.playbook, state.terms.version, state.by)

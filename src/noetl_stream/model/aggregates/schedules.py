@@ -8,6 +8,13 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 
 from noetl_stream.model.aggregates.fact_parts import AggregateRequested
+from noetl_stream.model.aggregates.starters import (
+    StarterDeleted,
+    StarterPaused,
+    StarterRegistered,
+    StarterResumed,
+    StarterTerms,
+)
 
 SCHEDULE: Final = "Schedule"
 
@@ -38,15 +45,13 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exclude: frozenset[date] = frozenset()
 
 
-class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a schedule starts, and when: a registered document, read. Durations are in seconds.
+class ScheduleTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
+    """What a schedule starts, and when. Durations are in seconds.
 
-    ``version`` is the version of the playbook, ``None`` for the one registered last. Without ``missed_within_s`` no
-    occurrence is too late to make up for. ``pause_after_failures`` 0: failures never pause it.
+    Without ``missed_within_s`` no occurrence is too late to make up for. ``pause_after_failures`` 0: failures never
+    pause it.
     """
 
-    playbook: str
-    version: str | None = None
     workload: dict[str, Any] = {}
     timetable: Timetable = Timetable()
     jitter_s: int = 0
@@ -56,27 +61,18 @@ class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     pause_after_failures: int = 0
 
 
-class ScheduleRegistered(AggregateRequested, frozen=True, tag="schedule.registered"):
-    """The schedule at the path ``key`` is from now on as ``terms`` say.
-
-    ``revision`` and ``digest`` are those of the document in the catalog; the same revision again changes nothing.
-    """
-
+class ScheduleRegistered(StarterRegistered, frozen=True, tag="schedule.registered"):
     of: ClassVar = SCHEDULE
 
     terms: ScheduleTerms = ScheduleTerms(playbook="")
-    revision: int = 0
-    digest: str = ""
     paused: bool = False
 
 
-class SchedulePaused(AggregateRequested, frozen=True, tag="schedule.paused"):
+class SchedulePaused(StarterPaused, frozen=True, tag="schedule.paused"):
     of: ClassVar = SCHEDULE
 
 
-class ScheduleResumed(AggregateRequested, frozen=True, tag="schedule.resumed"):
-    """From now on it starts again. What was due while it was paused is not made up for."""
-
+class ScheduleResumed(StarterResumed, frozen=True, tag="schedule.resumed"):
     of: ClassVar = SCHEDULE
 
 
@@ -96,9 +92,7 @@ class ScheduleBackfilled(AggregateRequested, frozen=True, tag="schedule.backfill
     overlap: Overlap = "queue_all"
 
 
-class ScheduleDeleted(AggregateRequested, frozen=True, tag="schedule.deleted"):
-    """It is forgotten, with its history; what it has started goes on."""
-
+class ScheduleDeleted(StarterDeleted, frozen=True, tag="schedule.deleted"):
     of: ClassVar = SCHEDULE
 
 

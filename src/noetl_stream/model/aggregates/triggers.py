@@ -8,6 +8,13 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 
 from noetl_stream.model.aggregates.fact_parts import AggregateFact, AggregateRequested
+from noetl_stream.model.aggregates.starters import (
+    StarterDeleted,
+    StarterPaused,
+    StarterRegistered,
+    StarterResumed,
+    StarterTerms,
+)
 from noetl_stream.model.status import EndStatus
 
 TRIGGER: Final = "Trigger"
@@ -64,15 +71,13 @@ class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     format: StreamFormat = "json"
 
 
-class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a trigger starts, and on which events: a registered document, read.
+class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
+    """What a trigger starts, and on which events.
 
-    Exactly one of ``webhook``, ``nats`` and ``execution`` is given. ``version`` is the version of the playbook,
-    ``None`` for the one registered last. ``when``, ``workload`` and ``key`` are as written: templates over ``event``.
+    Exactly one of ``webhook``, ``nats`` and ``execution`` is given. ``when``, ``workload`` and ``key`` are as written:
+    templates over ``event``.
     """
 
-    playbook: str
-    version: str | None = None
     when: str | bool = True
     workload: Mapping[str, Any] = {}
     key: str | None = None
@@ -107,26 +112,17 @@ class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     error: EndError | msgspec.UnsetType = msgspec.UNSET
 
 
-class TriggerRegistered(AggregateRequested, frozen=True, tag="trigger.registered"):
-    """The trigger at the path ``key`` is from now on as ``terms`` say.
-
-    ``revision`` and ``digest`` are those of the document in the catalog; the same revision again changes nothing.
-    """
-
+class TriggerRegistered(StarterRegistered, frozen=True, tag="trigger.registered"):
     of: ClassVar = TRIGGER
 
     terms: TriggerTerms = TriggerTerms(playbook="")
-    revision: int = 0
-    digest: str = ""
 
 
-class TriggerPaused(AggregateRequested, frozen=True, tag="trigger.paused"):
+class TriggerPaused(StarterPaused, frozen=True, tag="trigger.paused"):
     of: ClassVar = TRIGGER
 
 
-class TriggerResumed(AggregateRequested, frozen=True, tag="trigger.resumed"):
-    """From now on events start executions again. Those that came while it was paused can be sent again."""
-
+class TriggerResumed(StarterResumed, frozen=True, tag="trigger.resumed"):
     of: ClassVar = TRIGGER
 
 
@@ -143,9 +139,7 @@ class EventReceived(AggregateRequested, frozen=True, tag="trigger.event_received
     resent: int = 0
 
 
-class TriggerDeleted(AggregateRequested, frozen=True, tag="trigger.deleted"):
-    """It is forgotten, with its history; what it has started goes on."""
-
+class TriggerDeleted(StarterDeleted, frozen=True, tag="trigger.deleted"):
     of: ClassVar = TRIGGER
 
 

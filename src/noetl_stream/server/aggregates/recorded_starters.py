@@ -7,14 +7,11 @@ from typing import NamedTuple
 
 from noetl_stream.model.aggregates import (
     RequestedFact,
-    ScheduleDeleted,
-    SchedulePaused,
     ScheduleRegistered,
-    ScheduleResumed,
-    TriggerDeleted,
-    TriggerPaused,
-    TriggerRegistered,
-    TriggerResumed,
+    StarterDeleted,
+    StarterPaused,
+    StarterRegistered,
+    StarterResumed,
 )
 
 
@@ -42,16 +39,16 @@ def starters_in(requests: Iterable[RequestedFact]) -> dict[str, RecordedStarter 
     for fact in requests:
         before = found.get(fact.key)
         match fact:
-            case ScheduleRegistered() | TriggerRegistered():
+            case StarterRegistered():
                 is_paused = isinstance(fact, ScheduleRegistered) and fact.paused if before is None else before.is_paused
                 found[fact.key] = RecordedStarter(
                     type(fact).of, fact.key, fact.terms.playbook, fact.principal, is_paused
                 )
-            case ScheduleDeleted() | TriggerDeleted():
+            case StarterDeleted():
                 found[fact.key] = None
-            case SchedulePaused() | TriggerPaused() | ScheduleResumed() | TriggerResumed():
+            case StarterPaused() | StarterResumed():
                 if before is not None:
-                    found[fact.key] = before._replace(is_paused=isinstance(fact, SchedulePaused | TriggerPaused))
+                    found[fact.key] = before._replace(is_paused=isinstance(fact, StarterPaused))
     return found
 
 
