@@ -37,9 +37,9 @@ from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.schedules import DirectSchedules, SchedulePorts
-from noetl_stream.operations.starters import Starters
-from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
+from noetl_stream.operations.schedules import DirectSchedules
+from noetl_stream.operations.starters import StarterPorts, Starters
+from noetl_stream.operations.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.operations import OperationParts
@@ -82,8 +82,8 @@ class Stack:
         requests = Requests(broker.event_log, SIGNER)
         ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, lambda: cluster)
-        schedules = DirectSchedules(SchedulePorts(requests, broker.bus, self._store, catalog, clock))
-        triggers = DirectTriggers(TriggerPorts(requests, broker.bus, self._store, catalog, clock), checking)
+        schedules = DirectSchedules(StarterPorts(requests, broker.bus, self._store, catalog, clock))
+        triggers = DirectTriggers(StarterPorts(requests, broker.bus, self._store, catalog, clock), checking)
         starters = Starters(lambda: schedules, lambda: triggers)
         self.operations = OperationParts(
             executions,

@@ -46,9 +46,9 @@ from noetl_stream.operations.living import DirectLiving
 from noetl_stream.operations.memory import DirectMemory
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.recording import OnRecord, unrecorded
-from noetl_stream.operations.schedules import DirectSchedules, SchedulePorts
-from noetl_stream.operations.starters import Starters
-from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
+from noetl_stream.operations.schedules import DirectSchedules
+from noetl_stream.operations.starters import StarterPorts, Starters
+from noetl_stream.operations.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.operations import OperationParts, Operations
@@ -135,8 +135,8 @@ class GatewayStage:
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, lambda: cluster, recorded=recorded)
-        schedules = DirectSchedules(SchedulePorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
-        triggers = DirectTriggers(TriggerPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
+        schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
+        triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
         starters = Starters(lambda: schedules, lambda: triggers)
         return OperationParts(
             executions,

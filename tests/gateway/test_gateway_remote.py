@@ -243,11 +243,13 @@ async def use_triggers(operations: Operations, transcript: Transcript) -> None:
     await operations.executions.wait(started.execution_id, WAIT_S)
     await transcript(triggers.deliver("tests/nothing", sent, ids))
     await transcript(triggers.pause("tests/hook", by, "because, as Ünal said"))
-    again = await triggers.resend("tests/hook", 1, by, "once more")
+    ids = RequestIds("01890000-0000-7000-8000-000000000005", "01890000-0000-7000-8000-000000000006")
+    again = await triggers.resend("tests/hook", 1, by, "once more", ids)
+    assert await triggers.resend("tests/hook", 1, by, "once more", ids) == again
     await transcript(_without_event(again))
     await transcript(triggers.resume("tests/hook", by))
     for status in (None, "ignored", "repeated"):
-        await transcript(triggers.history("tests/hook", status, 1, None))
+        await transcript(triggers.history("tests/hook", 1, None, status))
     await transcript(triggers.event("tests/hook", 99))
     await transcript(triggers.page("tests/", 10, None))
     await transcript(triggers.page("nowhere/", 10, None))

@@ -67,7 +67,7 @@ async def sent(
 
 
 async def events(stage: GatewayStage) -> list[tuple[int, str, str | None]]:
-    page = await stage.operations.triggers.history("shop/pushes", None, 100, None)
+    page = await stage.operations.triggers.history("shop/pushes", 100, None)
     return [(one.number, one.status, one.reason) for one in page.items]
 
 
@@ -306,7 +306,7 @@ async def test_a_message_of_a_stream_starts_an_execution_and_the_trigger_says_ho
     made = await created(stage, ORDERS.replace("event.json", "event.data"))
     assert made["on"] == {"nats": {"stream": "ORDERS", "subject": ">", "from": "all", "format": "json"}}
     await until_it_is((2, 0), lambda: _taken(stage))
-    [poison, started] = (await stage.operations.triggers.history("shop/pushes", None, 10, None)).items
+    [poison, started] = (await stage.operations.triggers.history("shop/pushes", 10, None)).items
     assert started.execution_id is not None and poison.reason is not None and "not JSON" in poison.reason
     assert (await stage.operations.executions.wait(started.execution_id, 20)).status == "completed"
     found = (await api.call("getTrigger", path="shop/pushes")).body["stream"]

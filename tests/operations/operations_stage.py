@@ -24,9 +24,9 @@ from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.schedules import DirectSchedules, SchedulePorts
-from noetl_stream.operations.starters import Starters
-from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
+from noetl_stream.operations.schedules import DirectSchedules
+from noetl_stream.operations.starters import StarterPorts, Starters
+from noetl_stream.operations.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.assembly import ServerTimes
@@ -64,10 +64,10 @@ class OperationsStage:
         self.fresh_executions = partial(DirectExecutions, ports, checking, lambda: self.cluster)
         self.executions = self.fresh_executions()
         self.tokens = MemoryTokens()
-        self.schedules = DirectSchedules(SchedulePorts(self.requests, broker.bus, self.store, self.catalog, self.clock))
+        self.schedules = DirectSchedules(StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock))
         catalog_ports = PlaybookPorts(self.store, self.catalog, self.clock)
         triggers = DirectTriggers(
-            TriggerPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
+            StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
         )
         starters = Starters(lambda: self.schedules, lambda: triggers)
         self.playbooks = DirectPlaybooks(catalog_ports, checking, begin=starters.begin)

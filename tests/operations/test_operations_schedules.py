@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from operations_stage import OperationsStage
 
-from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.ports.stores.identities import StoredToken
 from noetl_testkit.simulation.work import playbook, work
 
@@ -57,15 +57,15 @@ async def test_what_no_server_would_start_is_not_registered(stage: OperationsSta
 
 async def test_who_may_not_start_the_playbook_registers_no_schedule_of_it(stage: OperationsStage) -> None:
     await begun(stage)
-    with pytest.raises(Conflict, match="token:ada is revoked or has expired"):
+    with pytest.raises(Forbidden, match="token:ada is revoked or has expired"):
         await stage.playbooks.register(schedule(), "file.yaml", ADA)
     await token(stage, "viewer")
-    with pytest.raises(Conflict, match="has role viewer"):
+    with pytest.raises(Forbidden, match="has role viewer"):
         await stage.playbooks.register(schedule(), "file.yaml", ADA)
     await token(stage, "author", ("team",))
-    with pytest.raises(Conflict, match="has no access to simulation/flow"):
+    with pytest.raises(Forbidden, match="has no access to simulation/flow"):
         await stage.playbooks.register(schedule(), "file.yaml", ADA)
-    with pytest.raises(Conflict, match="with an API token"):
+    with pytest.raises(Forbidden, match="with an API token"):
         await stage.playbooks.register(schedule(), "file.yaml", "oidc:ada@example.com")
     await token(stage, "author", ("team", "simulation"))
     await stage.playbooks.register(schedule(), "file.yaml", ADA)
@@ -88,7 +88,7 @@ async def test_a_schedule_is_paused_when_who_registered_it_loses_the_right(
     found = await stage.schedules.get(PATH)
     assert found.paused is not None and found.paused.reason.startswith("token:ada ")
     assert (found.next, await statuses(stage)) == (None, ["skipped", "completed"])
-    with pytest.raises(Conflict, match="token:ada"):
+    with pytest.raises(Forbidden, match="token:ada"):
         await stage.schedules.resume(PATH, OPERATOR)
     await token(stage)
     await stage.schedules.resume(PATH, OPERATOR)

@@ -129,7 +129,7 @@ def history(path: str, status: EventStatus | None, limit: int | None, output: st
 
     async def read(session: Session) -> list[TriggerEventDocument]:
         triggers = session.operations.triggers
-        return await collect(lambda size, cursor: triggers.history(path, status, size, cursor), limit)
+        return await collect(lambda size, cursor: triggers.history(path, size, cursor, status), limit)
 
     columns = columns_of("number", "at", "status", "fault", execution="execution_id", reason="reason")
     print_documents(with_session(target, read), output, columns, "number")

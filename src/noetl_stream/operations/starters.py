@@ -1,20 +1,166 @@
-"""What starts executions by itself begins when its document is registered: schedules and triggers."""
+"""Schedules and triggers, directly on NATS and Postgres: what they have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
-from noetl_stream.ports.stores.catalog import CatalogEntry
+from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, UsageError
+from noetl_stream.model.aggregates import (
+    RequestedFact,
+    ScheduleDeleted,
+    SchedulePaused,
+    ScheduleResumed,
+    TriggerDeleted,
+    TriggerPaused,
+    TriggerResumed,
+    aggregate_id,
+)
+from noetl_stream.model.ids import uuid7
+from noetl_stream.operations.executions.submit import RequestRefused, Requests, Unanswered, ask_aggregate, patience
+from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
+from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.bus import Bus
 
 if TYPE_CHECKING:  # lists of the catalog need none of it
     from noetl_stream.operations.schedules import DirectSchedules
     from noetl_stream.operations.triggers import DirectTriggers
     from noetl_stream.playbook.compile.compiler import CheckResult
 
+LOOKED_FOR_EVERY_S: Final = 0.005
+"""At first, and half as often each time."""
+
+_ERRORS: Final[Mapping[str, type[NoetlError]]] = {
+    "unknown_aggregate": NotFound,
+    "forbidden": Forbidden,
+    "other_kind": Conflict,
+    "paused": Conflict,
+    "under_way": Conflict,
+    "older_servers": Conflict,
+}
+"""By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
+
+State = TypeVar("State")
+Entry = TypeVar("Entry")
+StatePage = TypeVar("StatePage", bound=DocumentPage[Any])
+EntryPage = TypeVar("EntryPage", bound=DocumentPage[Any])
+
+
+class StarterPorts(NamedTuple):
+    requests: Requests
+    bus: Bus
+    store: Store
+    catalog: Catalog
+    clock: Clock
+
+
+class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
+    """Base of the operations of a kind (:class:`~noetl_stream.ports.operations.starters.Starters`, where each method is
+    described).
+
+    Args:
+        unanswered: Called whenever no server has answered a request, before it is published again.
+        recorded: Records each change in the audit.
+    """
+
+    kind: ClassVar[str]
+    pages: type[StatePage]
+    entry_pages: type[EntryPage]
+    pauses: type[SchedulePaused | TriggerPaused]
+    resumes: type[ScheduleResumed | TriggerResumed]
+    deletes: type[ScheduleDeleted | TriggerDeleted]
+
+    def __init__(
+        self, ports: StarterPorts, unanswered: Unanswered | None = None, recorded: OnRecord = unrecorded
+    ) -> None:
+        self._requests, self._bus, self._store, self._catalog, self._clock = ports
+        self._unanswered = unanswered
+        self._recorded = recorded
+
+    @abstractmethod
+    def document(self, row: AggregateRow) -> State:
+        """A starter as people see it."""
+
+    @abstractmethod
+    def entry(self, row: HistoryRow) -> Entry:
+        """An entry of its history as people see it."""
+
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> StatePage:
+        size, after = page_size(limit), read_cursor(cursor, str)
+        found = await self._store.list_aggregates(self.kind, prefix, size + 1, after)
+        rows, following = page_of(found, size, lambda row: row.key)
+        return self.pages([self.document(row) for row in rows], following)
+
+    async def get(self, path: str) -> State:
+        return self.document(await self._row(path))
+
+    async def pause(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> State:
+        await self._change("pause", self.pauses(self._request_id(ids), path, by, reason))
+        return await self.get(path)
+
+    async def resume(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> State:
+        await self._change("resume", self.resumes(self._request_id(ids), path, by, reason))
+        return await self.get(path)
+
+    async def history(self, path: str, limit: int, cursor: str | None, status: Any = None) -> EntryPage:
+        row = await self._row(path)
+        size, before = page_size(limit), read_cursor(cursor, int)
+        found = await self._store.aggregate_history(row.id, size + 1, before, () if status is None else (status,))
+        rows, following = page_of(found, size, lambda entry: entry.number)
+        return self.entry_pages([self.entry(one) for one in rows], following)
+
+    async def delete(self, path: str, by: str, reason: str = "") -> None:
+        async with self._recorded(f"delete{self.kind}", path, by, reason):
+            await self._ask(self.deletes(self._request_id(), path, by, reason))
+            await self._catalog.delete(path, None)
+
+    async def _change(self, verb: str, fact: RequestedFact) -> dict[str, Any]:
+        """Asks for a change, on record."""
+        async with self._recorded(f"{verb}{self.kind}", fact.key, fact.principal, fact.reason):
+            return await self._ask(fact)
+
+    async def _ask(self, fact: RequestedFact) -> dict[str, Any]:
+        waiting = self._unanswered or patience(self._clock, f"{self.kind.lower()} {fact.key}")
+        try:
+            return await ask_aggregate(self._requests, self._bus, self._clock, "starter", fact, waiting)
+        except RequestRefused as refused:
+            raise _ERRORS.get(refused.code, UsageError)(refused.message) from None
+
+    async def _row(self, path: str) -> AggregateRow:
+        id, noun = aggregate_id("starter", path), self.kind.lower()
+        row = (await self._store.aggregates([id])).get(id)
+        if row is None or row.kind != self.kind:
+            hint = f"`noetl-stream {noun} list` shows those that are"
+            raise NotFound(f"no {noun} is registered at {path}", hint=hint)
+        return row
+
+    async def _history_row(self, path: str, number: int) -> HistoryRow:
+        """An entry of its history."""
+        found = await self._store.aggregate_history(aggregate_id("starter", path), 1, number + 1)
+        if not found or found[0].number != number:
+            raise NotFound(f"{self.kind.lower()} {path} has no entry {number} in its history, or no longer")
+        return found[0]
+
+    async def _until_begun(self, execution_id: str, within_s: float) -> None:
+        """Waits until an execution can be looked at, since it begins with the next tick of its partition."""
+        until_s, pause_s = self._clock.monotonic_s() + within_s, LOOKED_FOR_EVERY_S
+        while await self._store.execution(execution_id) is None and self._clock.monotonic_s() < until_s:
+            await self._clock.sleep(pause_s)
+            pause_s *= 2
+
+    def _request_id(self, ids: RequestIds | None = None) -> str:
+        return uuid7(self._clock.now_ms(), self._clock.random_bytes(10)) if ids is None else ids.request_id
+
 
 class Starters:
-    """Args: each called when there is one to begin."""
+    """Begins what is registered. Args: each called when there is one to begin."""
 
     def __init__(self, schedules: Callable[[], DirectSchedules], triggers: Callable[[], DirectTriggers]) -> None:
         self._schedules = schedules
@@ -25,7 +171,8 @@ class Starters:
 
         Raises:
             UsageError: its playbook, or that version of it, is not registered.
-            Forbidden, Conflict: ``by`` may not start it, or a server of an older version runs.
+            Forbidden: ``by`` may not start it.
+            Conflict: a server of an older version runs.
         """
         if checked.schedule is not None:
             await self._schedules().register(entry, checked.schedule, by)

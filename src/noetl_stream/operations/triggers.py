@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import quote
 
 import msgspec
 
-from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, Unreachable, UsageError
+from noetl_stream.errors import Conflict, NotFound, Unreachable
 from noetl_stream.model.aggregates import (
     TRIGGER,
     EventReceived,
-    RequestedFact,
     StreamFilter,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
     TriggerResumed,
     TriggerTerms,
-    aggregate_id,
 )
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.ids import derive, uuid7
+from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookQuestion
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.operations.executions.submit import RequestRefused, Requests, ask_aggregate
-from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.operations.executions.submit import Unanswered
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.operations.starters import DirectStarters, StarterPorts
 from noetl_stream.playbook.trigger.notification import notify_playbook
-from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.triggers import (
     DeliveredDocument,
@@ -45,9 +41,7 @@ from noetl_stream.ports.operations.triggers import (
 )
 from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry, KindTaken
-from noetl_stream.ports.stores.store import Store
-from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.stores.catalog import CatalogEntry, KindTaken
 from noetl_stream.protocol import subjects
 from noetl_stream.trigger.signatures import WebhookDelivery
 
@@ -56,69 +50,38 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.trigger.notification import Notification
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
-PATIENCE_S: Final = 30.0
-"""How long a request may stay unanswered before it fails."""
-
 VERIFIED_WITHIN_S: Final = 5.0
-THERE_WITHIN_S: Final = 2.0
-LOOKED_FOR_EVERY_S: Final = 0.005
-"""At first, and half as often each time."""
+
+BEGUN_S: Final = 2.0
+"""How long a delivery waits for its execution to begin: senders of webhooks do not wait long."""
 
 WEBHOOK: Final = "webhook"
 """The sender of what a webhook received: only the server knows the real one."""
 
-_ERRORS: Final[dict[str, type[NoetlError]]] = {
-    "unknown_aggregate": NotFound,
-    "forbidden": Forbidden,
-    "other_kind": Conflict,
-    "older_servers": Conflict,
-    "under_way": Conflict,
-}
-"""By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
 
+class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEventDocument, TriggerEventPage]):
+    """:class:`~noetl_stream.ports.operations.triggers.Triggers`, where each method is described."""
 
-class TriggerPorts(msgspec.Struct, frozen=True):
-    requests: Requests
-    bus: Bus
-    store: Store
-    catalog: Catalog
-    clock: Clock
-
-
-class DirectTriggers:
-    """:class:`~noetl_stream.ports.operations.triggers.Triggers`, where each method is described.
-
-    Args:
-        unanswered: Called whenever no server has answered a request. Without it, an unanswered request fails after
-            :data:`PATIENCE_S`; it is stored then, and the next server takes it.
-        recorded: Records each change in the audit.
-    """
+    kind = TRIGGER
+    pages, entry_pages = TriggerPage, TriggerEventPage
+    pauses, resumes, deletes = TriggerPaused, TriggerResumed, TriggerDeleted
 
     def __init__(
         self,
-        ports: TriggerPorts,
+        ports: StarterPorts,
         checking: PlaybookChecker,
-        unanswered: Callable[[], Awaitable[None]] | None = None,
+        unanswered: Unanswered | None = None,
         recorded: OnRecord = unrecorded,
     ) -> None:
-        self._ports = ports
-        self._store = ports.store
+        super().__init__(ports, unanswered, recorded)
         self._checking = checking
-        self._unanswered = unanswered
-        self._recorded = recorded
 
     async def register(self, entry: CatalogEntry, document: TriggerDocument, by: str) -> None:
-        """Makes the trigger at the path of ``entry`` what its document says.
-
-        Raises:
-            UsageError: the playbook or its version is not registered.
-            Forbidden: ``by`` may not start it.
-            Conflict: a server of an older version runs.
-        """
+        """Makes the trigger at the path of ``entry`` what its document says. Raises: as of :meth:`.Starters.begin`."""
         if document.notification is not None:
             await self._register_notifying(document, document.notification, by)
         fact = TriggerRegistered(
-            self._new_id(), entry.path, by, terms=document.terms, revision=entry.revision, digest=entry.digest
+            self._request_id(), entry.path, by, terms=document.terms, revision=entry.revision, digest=entry.digest
         )
         await self._ask(fact)
 
@@ -126,61 +89,34 @@ class DirectTriggers:
         """Registers the playbook that sends what the trigger says."""
         text = notify_playbook(document.terms.playbook, document.name, sent)
         plan = await self._checking.plan(text, document.terms.playbook)
-        entry = entry_of(text, plan, registered_ms=self._ports.clock.now_ms(), registered_by=by)
+        entry = entry_of(text, plan, registered_ms=self._clock.now_ms(), registered_by=by)
         try:
-            await self._ports.catalog.register(entry, text)
+            await self._catalog.register(entry, text)
         except KindTaken as error:
             raise Conflict(error.message, hint=error.hint) from None
 
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage:
-        size, after = page_size(limit), read_cursor(cursor, str)
-        found = await self._store.list_aggregates(TRIGGER, prefix, size + 1, after)
-        rows, following = page_of(found, size, lambda row: row.key)
-        return TriggerPage([_document(row) for row in rows], following)
+    def document(self, row: AggregateRow) -> TriggerStateDocument:
+        return _document(row)
 
-    async def get(self, path: str) -> TriggerStateDocument:
-        return _document(await self._row(path))
-
-    async def pause(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
-        async with self._recorded("pauseTrigger", path, by, reason):
-            await self._ask(TriggerPaused(self._new_id(), path, by, reason))
-        return await self.get(path)
-
-    async def resume(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
-        async with self._recorded("resumeTrigger", path, by, reason):
-            await self._ask(TriggerResumed(self._new_id(), path, by, reason))
-        return await self.get(path)
-
-    async def history(self, path: str, status: EventStatus | None, limit: int, cursor: str | None) -> TriggerEventPage:
-        row, size = await self._row(path), page_size(limit)
-        statuses = [] if status is None else [status]
-        found = await self._store.aggregate_history(row.id, size + 1, read_cursor(cursor, int), statuses)
-        rows, following = page_of(found, size, lambda one: one.number)
-        return TriggerEventPage([_event(one) for one in rows], following)
+    def entry(self, row: HistoryRow) -> TriggerEventDocument:
+        return _event(row)
 
     async def event(self, path: str, number: int) -> TriggerEventDocument:
-        row = await self._row(path)
-        found = await self._store.aggregate_history(row.id, 1, number + 1)
-        if not found or found[0].number != number:
-            raise NotFound(f"trigger {path} has no event {number}, or no longer")
-        return _event(found[0], whole=True)
+        await self._row(path)
+        return _event(await self._history_row(path, number), whole=True)
 
-    async def resend(self, path: str, number: int, by: str, reason: str = "") -> TriggerEventDocument:
+    async def resend(
+        self, path: str, number: int, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> TriggerEventDocument:
         before = await self.event(path, number)
+        fact = EventReceived(self._request_id(ids), path, by, reason, event=before.event or {}, resent=number)
         async with self._recorded("resendTriggerEvent", path, by, reason):
-            fact = EventReceived(self._new_id(), path, by, reason, event=before.event or {}, resent=number)
             answer = await self._ask(fact)
         return await self.event(path, answer["number"])
 
-    async def delete(self, path: str, by: str, reason: str = "") -> None:
-        async with self._recorded("deleteTrigger", path, by, reason):
-            await self._row(path)
-            await self._ask(TriggerDeleted(self._new_id(), path, by, reason))
-            await self._ports.catalog.delete(path, None)
-
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         question = WebhookQuestion(path, delivery.method, dict(delivery.headers), delivery.query, delivery.body)
-        reply = await self._ports.bus.ask(subjects.ASK_WEBHOOK, codec.encode(question), VERIFIED_WITHIN_S)
+        reply = await self._bus.ask(subjects.ASK_WEBHOOK, codec.encode(question), VERIFIED_WITHIN_S)
         if reply is None or reply == b"null":
             raise Unreachable("no server can verify the delivery now", hint="send it again")
         found = codec.decode_webhook_answer(reply)
@@ -192,46 +128,8 @@ class DirectTriggers:
         answer = await self._ask(EventReceived(request_id, path, WEBHOOK, event=found.event))
         execution_id = answer["execution_id"] if answer["status"] != "ignored" else None
         if execution_id is not None:
-            await self._until_there(execution_id)
+            await self._until_begun(execution_id, BEGUN_S)
         return DeliveredDocument(number=answer["number"], status=answer["status"], execution_id=execution_id)
-
-    async def _until_there(self, execution_id: str) -> None:
-        """Waits until an execution that was started is there to be asked for: its partition has to hear of it first."""
-        clock = self._ports.clock
-        until_s, pause_s = clock.monotonic_s() + THERE_WITHIN_S, LOOKED_FOR_EVERY_S
-        while await self._store.execution(execution_id) is None and clock.monotonic_s() < until_s:
-            await clock.sleep(pause_s)
-            pause_s *= 2
-
-    async def _ask(self, fact: RequestedFact) -> dict[str, Any]:
-        ports = self._ports
-        try:
-            return await ask_aggregate(ports.requests, ports.bus, ports.clock, "starter", fact, self._patience())
-        except RequestRefused as refused:
-            raise _ERRORS.get(refused.code, UsageError)(refused.message) from None
-
-    async def _row(self, path: str) -> AggregateRow:
-        id = aggregate_id("starter", path)
-        row = (await self._store.aggregates({id})).get(id)
-        if row is None or row.kind != TRIGGER:
-            raise NotFound(f"there is no trigger at {path}", hint="`noetl-stream trigger list` shows those there are")
-        return row
-
-    def _new_id(self) -> str:
-        return uuid7(self._ports.clock.now_ms(), self._ports.clock.random_bytes(10))
-
-    def _patience(self) -> Callable[[], Awaitable[None]]:
-        if self._unanswered is not None:
-            return self._unanswered
-        clock = self._ports.clock
-        until_s = clock.monotonic_s() + PATIENCE_S
-
-        async def wait_on() -> None:
-            if clock.monotonic_s() >= until_s:
-                text = f"no server answered within {PATIENCE_S:g} s"
-                raise Unreachable(text, hint="start a server: it will process this request")
-
-        return wait_on
 
 
 def webhook_address(path: str) -> str:

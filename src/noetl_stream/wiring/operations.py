@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.operations.executions.redacted import UsedSecrets
     from noetl_stream.operations.schedules import DirectSchedules
+    from noetl_stream.operations.starters import StarterPorts
     from noetl_stream.operations.triggers import DirectTriggers
     from noetl_stream.operations.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
@@ -129,11 +130,9 @@ class DirectOperations:
 
     @cached_property
     def schedules(self) -> DirectSchedules:
-        from noetl_stream.operations.schedules import DirectSchedules, SchedulePorts
+        from noetl_stream.operations.schedules import DirectSchedules
 
-        given, store = self._connected, self._connected.store
-        ports = SchedulePorts(given.requests, given.bus, store, store.catalog, given.clock)
-        return DirectSchedules(ports, self._unanswered, self._recorded)
+        return DirectSchedules(self._starter_ports, self._unanswered, self._recorded)
 
     @cached_property
     def credentials(self) -> CredentialStore:
@@ -210,11 +209,16 @@ class DirectOperations:
 
     @cached_property
     def triggers(self) -> DirectTriggers:
-        from noetl_stream.operations.triggers import DirectTriggers, TriggerPorts
+        from noetl_stream.operations.triggers import DirectTriggers
+
+        return DirectTriggers(self._starter_ports, self._checking, self._unanswered, self._recorded)
+
+    @cached_property
+    def _starter_ports(self) -> StarterPorts:
+        from noetl_stream.operations.starters import StarterPorts
 
         given, store = self._connected, self._connected.store
-        ports = TriggerPorts(given.requests, given.bus, store, store.catalog, given.clock)
-        return DirectTriggers(ports, self._checking, self._unanswered, self._recorded)
+        return StarterPorts(given.requests, given.bus, store, store.catalog, given.clock)
 
     @cached_property
     def indexes(self) -> ExecutionIndexes:

@@ -76,21 +76,21 @@ async def get(call: Call[TriggerAt, None]) -> TriggerStateDocument:
 async def pause(call: Call[TriggerChange, None]) -> TriggerStateDocument:
     """Ignore events until the trigger is resumed."""
     given = call.parameters
-    return await call.operations.triggers.pause(given.path, call.caller.principal, given.reason)
+    return await call.operations.triggers.pause(given.path, call.caller.principal, given.reason, call.ids)
 
 
 @routes(*address_of(Triggers.resume), "resumeTrigger", "operator")
 async def resume(call: Call[TriggerChange, None]) -> TriggerStateDocument:
     """Start executions on events again."""
     given = call.parameters
-    return await call.operations.triggers.resume(given.path, call.caller.principal, given.reason)
+    return await call.operations.triggers.resume(given.path, call.caller.principal, given.reason, call.ids)
 
 
 @routes(*address_of(Triggers.history), "listTriggerEvents", "viewer")
 async def history(call: Call[TriggerEventsQuery, None]) -> TriggerEventPage:
     """List events and what became of them, newest first."""
     given = call.parameters
-    return await call.operations.triggers.history(given.path, given.status, given.limit, given.cursor)
+    return await call.operations.triggers.history(given.path, given.limit, given.cursor, given.status)
 
 
 @routes(*address_of(Triggers.event), "getTriggerEvent", "viewer")
@@ -103,7 +103,9 @@ async def event(call: Call[TriggerEventAt, None]) -> TriggerEventDocument:
 async def resend(call: Call[TriggerEventChange, None]) -> TriggerEventDocument:
     """Send an event again, as a new one."""
     given = call.parameters
-    return await call.operations.triggers.resend(given.path, given.number, call.caller.principal, given.reason)
+    return await call.operations.triggers.resend(
+        given.path, given.number, call.caller.principal, given.reason, call.ids
+    )
 
 
 @routes(*address_of(Triggers.delete), "deleteTrigger", "author")

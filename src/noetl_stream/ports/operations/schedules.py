@@ -160,7 +160,7 @@ class Schedules(Protocol):
         """From now on it starts again; what was due meanwhile is not made up for.
 
         Raises:
-            Conflict: whoever registered it may no longer start the playbook.
+            Forbidden: whoever registered it may no longer start the playbook.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from noetl_stream.model.aggregates import EventSource
 from noetl_stream.model.envelope import Time
@@ -13,6 +13,7 @@ from noetl_stream.ports.operations.verbs import verb
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 EventStatus = Literal["started", "repeated", "ignored"]
+EVENT_STATUSES: tuple[EventStatus, ...] = get_args(EventStatus)
 
 
 class TriggerStreamDocument(Document, frozen=True, kw_only=True):
@@ -117,18 +118,22 @@ class Triggers(Protocol):
     async def get(self, path: str) -> TriggerStateDocument: ...
 
     @verb("POST", "/triggers/{path}/pause")
-    async def pause(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
+    async def pause(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> TriggerStateDocument:
         """Until it is resumed, events are ignored."""
         ...
 
     @verb("POST", "/triggers/{path}/resume")
-    async def resume(self, path: str, by: str, reason: str = "") -> TriggerStateDocument:
-        """Raises, besides NotFound: Forbidden, who registered it may not start its playbook."""
+    async def resume(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> TriggerStateDocument:
+        """From now on events start executions again.
+
+        Raises:
+            Forbidden: whoever registered it may no longer start the playbook.
+        """
         ...
 
     @verb("GET", "/triggers/{path}/events")
     async def history(
-        self, path: str, status: EventStatus | None, limit: int, cursor: str | None
+        self, path: str, limit: int, cursor: str | None, status: EventStatus | None = None
     ) -> TriggerEventPage: ...
 
     @verb("GET", "/triggers/{path}/events/{number}")
@@ -137,7 +142,9 @@ class Triggers(Protocol):
         ...
 
     @verb("POST", "/triggers/{path}/events/{number}/resend")
-    async def resend(self, path: str, number: int, by: str, reason: str = "") -> TriggerEventDocument:
+    async def resend(
+        self, path: str, number: int, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> TriggerEventDocument:
         """Sends an event again, as a new one."""
         ...
 
