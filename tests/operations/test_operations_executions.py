@@ -9,10 +9,12 @@ import pytest
 from msgspec.structs import replace
 from operations_stage import BY, OperationsStage
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
 from noetl_stream.errors import (
     Conflict,
+    EvaluationEnded,
     NotFound,
     PlaybookRefused,
     Unreachable,
@@ -24,6 +26,7 @@ from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequeste
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, PATIENCE_S
+from noetl_stream.operations.executions.prepare import CheckedText, refuse_workload
 from noetl_stream.ports.operations.executions import (
     ExecutionFilter,
     LoopCountsDocument,
@@ -111,6 +114,31 @@ async def test_a_workload_that_does_not_match_reaches_no_stream(stage: Operation
         await stage.executions.start(Start(playbook=DECLARED, workload={"rows": "ten"}), BY)
     assert (refused.value.pointer, refused.value.reason) == ("/rows", 'the value is not of type "integer"')
     assert stage.broker.event_log.stored == []
+
+
+async def test_a_long_comparison_of_a_workload_is_made_by_another_process() -> None:
+    schema = {"properties": {"text": {"pattern": "^[a-z]+$"}}}
+    checked, evaluator = CheckedText("digest", "path", {}, schema), MemoryEvaluator()
+    await refuse_workload(checked, {"text": "short"}, evaluator)
+    assert evaluator.answered == 0
+    await refuse_workload(checked, {"text": "x" * 400_000}, evaluator)
+    with pytest.raises(WorkloadRefused, match="does not match its schema at `/text`") as refused:
+        await refuse_workload(checked, {"text": "x" * 400_000 + "!"}, evaluator)
+    assert (refused.value.pointer, refused.value.reason) == ("/text", 'the value does not match "^[a-z]+$"')
+    assert evaluator.answered == 2
+
+
+async def test_what_another_process_cannot_compare_a_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator, asked = MemoryEvaluator(), []
+
+    async def ended(questions: bytes) -> bytes:
+        asked.append(questions)
+        raise EvaluationEnded("too long")
+
+    monkeypatch.setattr(evaluator, "evaluate", ended)
+    schema = {"properties": {"text": {"pattern": "^[a-z]+$"}}}
+    await refuse_workload(CheckedText("digest", "path", {}, schema), {"text": "x" * 400_000 + "!"}, evaluator)
+    assert len(asked) == 1
 
 
 async def test_what_a_schema_declares_is_no_undeclared_key(stage: OperationsStage) -> None:

@@ -26,6 +26,13 @@ def branch(guard: str, path: str = "heavy") -> str:
 HEAVY = branch("{{ range(20000) | sum > 0 }}")
 
 
+LONG_TEXTS = playbook(
+    "long",
+    [{"step": "first", "tool": work("done")}],
+    executor={"spec": {"workload": {"properties": {"text": {"pattern": "^[a-z]+$"}}}}},
+)
+
+
 class HeldEvaluator:
     """Answers once it is released."""
 
@@ -58,6 +65,21 @@ async def test_other_executions_go_on_while_templates_are_evaluated(stage: Stage
     evaluator.released.set()
     assert (await stage.ended(heavy)).status == "completed"
     assert len(evaluator.asked) == 1
+
+
+async def test_other_executions_go_on_while_a_workload_is_compared(stage: Stage) -> None:
+    evaluator = stage.evaluator = HeldEvaluator()
+    await stage.server()
+    stage.start_worker()
+    texts = ["x" * 400_000, "x" * 400_000 + "!"]
+    fits, fails = [await stage.submit(LONG_TEXTS, {"text": text}) for text in texts]
+    await stage.until(lambda: len(evaluator.asked) == len(texts))
+    assert (await stage.ended(await stage.submit(ONE_STEP))).status == "completed"
+    assert {stage.tables.executions[one].status for one in (fits, fails)} == {"pending"}
+    evaluator.released.set()
+    assert (await stage.ended(fits)).status == "completed"
+    row = await stage.ended(fails)
+    assert row.status == "failed" and b"does not match its schema at `/text`" in (row.error or b"")
 
 
 async def test_the_next_owner_evaluates_again(stage: Stage) -> None:

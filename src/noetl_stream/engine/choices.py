@@ -4,23 +4,24 @@ A choice is a list of options in order, each with a guard, and with a value to r
 admission, the arcs of a step run, the result of the execution. All choices that follow from one fact share a budget
 (``limits.max_inline_operations``). The one that exceeds it becomes a :class:`Question`, which holds what it reads as
 plain JSON, and :func:`answer` evaluates it anywhere, as it would have been evaluated here (PROTOCOL §2 *Template
-work*).
+work*). So does the choice whether a workload matches its schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.engine.state import Chosen, Execution
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import PayloadRefused, WorkloadRefused
 from noetl_stream.model.events import Evaluated
 from noetl_stream.model.json import codec
-from noetl_stream.model.limits import Limits
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import Reference
+from noetl_stream.playbook.workload import WorkloadSchema
 from noetl_stream.template import (
     ExpressionError,
     Guard,
@@ -41,6 +42,9 @@ T = TypeVar("T")
 
 RESULT: Final = "result"
 """The id of the choice that renders the execution's result; the others have that of their token or step run."""
+
+WORKLOAD: Final = "workload"
+"""The id of the choice whether the workload matches its schema."""
 
 MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
 """The most that one answer may hold, because it becomes one entry of the journal."""
@@ -114,6 +118,13 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     waits: bool = False
 
 
+class WorkloadQuestion(msgspec.Struct, frozen=True):
+    """Whether a merged workload matches this JSON Schema."""
+
+    schema: dict[str, Any]
+    workload: dict[str, Any]
+
+
 class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Choices of one state by id, with all that they read."""
 
@@ -122,6 +133,7 @@ class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
     texts: list[TemplateText]
     choices: dict[str, Question]
     references: dict[str, object]
+    workload: WorkloadQuestion | None = None
 
 
 class Answers(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -254,8 +266,28 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
     return Questions(shared, limits, listed, questions, references)
 
 
+def ask_of_workload(schema: WorkloadSchema, workload: dict[str, Any]) -> Questions:
+    """The question whether the merged workload matches."""
+    return Questions(PackedScope(), DEFAULT_LIMITS, [], {}, {}, WorkloadQuestion(schema.content, workload))
+
+
+def _compared(question: WorkloadQuestion) -> Evaluated:
+    """Whether it matches; if not, the values are the JSON pointer of the part that does not, and why."""
+    refused = WorkloadSchema(question.schema).refusal(question.workload)
+    if refused is None:
+        return Evaluated([True])
+    return Evaluated([False], [refused.pointer, refused.reason], refused.message)
+
+
+def refusal_in(evaluated: Evaluated) -> WorkloadRefused | None:
+    """Why the workload is refused, if that choice came to it."""
+    return WorkloadRefused(evaluated.error, *evaluated.values) if evaluated.error else None
+
+
 def answer(questions: Questions) -> Answers:
     """What the choices come to, as far as they can be made with these references."""
+    if questions.workload is not None:
+        return Answers({WORKLOAD: _compared(questions.workload)})
     templates = [compile_text(text) for text in questions.texts]
     shared = unpack(questions.shared)
     chosen: dict[str, Evaluated] = {}

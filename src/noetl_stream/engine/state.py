@@ -242,7 +242,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``quarantined`` is why it is set aside: it is paused too, and takes only a cancel or a resume;
     ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
     last at position ``resolved_at``. ``evaluation`` is the work in templates to be done before the next decision,
-    ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
+    ``chosen`` what such work came to, by the id of the choice. ``budget`` pays for the templates of one
     fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
     ``slots`` are slots of limits by key: by step run, a task's by its own id, the execution's by ``""``: until that is

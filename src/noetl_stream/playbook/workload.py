@@ -1,7 +1,8 @@
 """``executor.spec.workload``: the JSON Schema of the merged workload (LANGUAGE §9 *Schema of the workload*).
 
-A server validates where it decides, so a schema has only keywords with which each part of a value meets one
-subschema, and a workload that takes too many comparisons all the same is refused: how many depends on both alone.
+A schema has only keywords with which each part of a value meets one subschema, so how many comparisons a workload takes
+can be counted before the first. A server makes a few where it decides, has another process make many, and refuses a
+workload that takes too many.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from noetl_stream.errors import WorkloadRefused
 from noetl_stream.model.json.codec import encode
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.sections import is_null
-from noetl_stream.playbook.results.comparisons import Counted, counted, part_beyond
+from noetl_stream.playbook.results.comparisons import Counted, comparisons, counted, part_beyond
 from noetl_stream.playbook.results.result_schema import Dialect, at_pointer, read_json_schema
 from noetl_stream.playbook.results.validator import Mismatch, Validator
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Sequence, walk
@@ -28,8 +29,11 @@ KEYWORDS: Final = frozenset([
 ])  # fmt: skip
 MAX_CHOICES: Final = 100
 """Values of an ``enum``: a value may be compared with each."""
-MAX_COMPARISONS: Final = 8_000_000
-"""Of a workload with its schema, some tenths of a second. One of a megabyte with ordinary patterns takes fewer."""
+MAX_COMPARISONS: Final = 150_000_000
+"""Of a workload with its schema, at most 2 s. One of a megabyte with ordinary patterns takes fewer."""
+
+COMPARISONS_AT_ONCE: Final = 2_500_000
+"""As many take at most 25 ms, and to count them as long again."""
 
 MAX_REASONS_BYTES: Final = 64 * 1024 * 1024
 """Of what may be said of defaults that do not match: the text of an ``enum`` or a ``pattern`` for each of them."""
@@ -68,13 +72,21 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         """Whether it refuses other keys."""
         return self.content.get("additionalProperties") is False
 
+    def comparisons(self, workload: MappingOf[str, Any], most: int = COMPARISONS_AT_ONCE) -> int | None:
+        """How many comparisons the merged workload takes; ``None`` if they are more than ``most``."""
+        return 0 if self._counted is None else comparisons(self._counted, workload, most)
+
     def refusal(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
-        """Why an execution with this merged workload does not start, if it does not."""
+        """Why an execution with this merged workload does not start, if it does not. May take seconds."""
         beyond = self.part_beyond(workload)
         if beyond is not None:
             place = f"`{beyond}`" if beyond else "the top"
             reason = f"{_BEYOND}: {_SHORTEN}"
             return WorkloadRefused(f"the workload does not match its schema at {place}: {reason}", beyond, reason)
+        return self.mismatch(workload)
+
+    def mismatch(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
+        """Where the merged workload does not match, if it does not, whatever that takes."""
         found = self._validator.mismatch(workload)
         if found is None:
             return None
@@ -128,7 +140,8 @@ def read_workload_schema(
         message = f"a default of `workload` cannot be compared with its schema: {_BEYOND}"
         problems.error("limit_exceeded", message, node if defaults is None else at_pointer(defaults, beyond), _SHORTEN)
         return schema
-    if schema.refusal(workload) is None:
+    # What takes long is compared when an execution starts, in another process.
+    if schema.comparisons(workload) is None or schema.mismatch(workload) is None:
         return schema
     if _longest_text(content) * len(encode(workload)) > MAX_REASONS_BYTES:
         message = "the defaults of `workload` do not match its schema, and are too many to name those that do not"

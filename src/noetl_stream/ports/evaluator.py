@@ -1,4 +1,4 @@
-"""Evaluates templates outside the server's loop (PROTOCOL §2 *Template work*)."""
+"""Evaluates templates, and compares workloads with their schemas, outside the loop (PROTOCOL §2 *Template work*)."""
 
 from __future__ import annotations
 

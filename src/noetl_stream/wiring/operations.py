@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.operations.triggers import DirectTriggers
     from noetl_stream.operations.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
+    from noetl_stream.ports.evaluator import Evaluator
     from noetl_stream.ports.operations.access import Access
     from noetl_stream.ports.operations.cluster import Cluster
     from noetl_stream.ports.operations.credentials import CredentialStore
@@ -59,6 +60,7 @@ class DirectOperations:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
         audited: Whether to audit what no event records; a gateway records its calls itself.
+        evaluator: Makes comparisons that would hold up this process.
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class DirectOperations:
         unanswered: Callable[[], Awaitable[None]] | None = None,
         checked: Sequence[CheckedText] = (),
         audited: bool = False,
+        evaluator: Evaluator | None = None,
     ) -> None:
         self._connected, self._endpoint = connected, endpoint
         self._unanswered, self._checked, self._audited = unanswered, checked, audited
+        self._evaluator = evaluator
         self._keys = credential_keys(endpoint)
         self._over_replica: Executions | None = None
 
@@ -108,6 +112,7 @@ class DirectOperations:
             catalog=store.catalog,
             clock=given.clock,
             logs=logs,
+            evaluator=self._evaluator,
         )
         return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered, self._recorded)
 

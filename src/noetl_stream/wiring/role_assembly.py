@@ -197,6 +197,7 @@ async def open_gateway(
     Raises:
         UsageError: no one would have access.
     """
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
@@ -211,7 +212,8 @@ async def open_gateway(
     egress = Egress(endpoint.tools.egress)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
-    operations = DirectOperations(connected, endpoint)
+    evaluator = EvaluationPool()
+    operations = DirectOperations(connected, endpoint, evaluator=evaluator)
     ports = GatewayPorts(
         operations=operations,
         indexes=operations.indexes,
@@ -229,5 +231,6 @@ async def open_gateway(
         network = Network(settings.gateway_hosts, settings.gateway_proxies)
         yield Gateway(ports, settings.gateway_limits, network, settings.gateway_mcp)
     finally:
+        await evaluator.close()
         if keys is not None:
             await keys.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.choices import RESULT, Choice, Questions, ask
+from noetl_stream.engine.choices import RESULT, Choice, Questions, ask, ask_of_workload
+from noetl_stream.engine.decide.executions import workload_of
 from noetl_stream.engine.decide.quiescence import result_of
 from noetl_stream.engine.decide.routing import arcs_of
 from noetl_stream.engine.decide.tokens import admission_of
@@ -17,6 +18,9 @@ def questions_of(plan: Plan, state: Execution) -> Questions | None:
     asked = state.evaluation
     if asked is None:
         return None
+    if state.request is not None:
+        schema = plan.workload_schema
+        return None if schema is None else ask_of_workload(schema, workload_of(plan, state.request))
     before = replace(state, ctx=asked.ctx, steps=asked.steps)
     choices = {choice_id: _choice(plan, before, choice_id) for choice_id in asked.choices}
     return ask({choice_id: choice for choice_id, choice in choices.items() if choice is not None}, state.limits)

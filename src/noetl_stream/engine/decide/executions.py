@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
 from noetl_stream.engine.evolve.ctx import patched
 from noetl_stream.engine.state import Execution, due_ms
+from noetl_stream.errors import WorkloadRefused
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive, timer_of
@@ -20,6 +22,9 @@ from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ExpressionError
+
+COMPARISONS_PER_OPERATION: Final = 250
+"""Comparisons of a workload with its schema that cost as much as an operation of a template."""
 
 
 def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest) -> Rejection | None:
@@ -37,9 +42,7 @@ def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest
     if state.failing is not None:
         return Rejection("ending", f"{execution} has failed and is ending")
     if state.request is not None and not isinstance(fact, events.CancelRequested):
-        reads = f"its original {state.rerun_of}" if state.rerun_of else "its playbook"
-        text = f"{execution} has not started: it is still reading {reads}"
-        return Rejection("not_started", text)
+        return Rejection("not_started", f"{execution} has not started: {_what_it_waits_for(state)}")
     if isinstance(fact, events.CtxPatched):
         if fact.expected_version not in (None, state.ctx_version):
             text = f"ctx is at version {state.ctx_version}, not {fact.expected_version}: read it again"
@@ -55,6 +58,13 @@ def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest
             return Rejection("too_many_signals", f"{queued} signals are already queued (limits.max_queued_signals)")
         return _refuse_size("the payload has", fact.payload, "max_inline_bytes", state.limits)
     return None
+
+
+def _what_it_waits_for(state: Execution) -> str:
+    """What a start that is not decided waits for."""
+    if state.evaluation is not None:
+        return "its workload is still being compared with its schema"
+    return f"it is still reading {f'its original {state.rerun_of}' if state.rerun_of else 'its playbook'}"
 
 
 def no_step(plan: Plan, step: str) -> Rejection:
@@ -133,8 +143,14 @@ def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
     token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
-    pinned = _Pinned(deep_merge(plan.workload, fact.workload), dict(plan.schemas), _priority_of(plan, fact))
+    pinned = _Pinned(workload_of(plan, fact), dict(plan.schemas), _priority_of(plan, fact))
     return _start(plan, state, fact, pinned, events.TokenEnqueued(token))
+
+
+def workload_of(plan: Plan, request: events.ExecutionRequested) -> dict[str, Any]:
+    """The merged workload of an execution that is no rerun."""
+    merged: dict[str, Any] = deep_merge(plan.workload, request.workload)
+    return merged
 
 
 def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
@@ -149,6 +165,19 @@ def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Seque
 def _playbook_resolved(plan: Plan, state: Execution, fact: events.ReferenceResolved) -> Sequence[Fact]:
     """A start that waited for its playbook goes on; a result by reference is read as decisions are made again."""
     return () if state.request is None else _requested(plan, state, state.request)
+
+
+def _evaluation_finished(plan: Plan, state: Execution, fact: events.EvaluationFinished) -> Sequence[Fact]:
+    """A start whose workload was compared goes on; any other decision is made again."""
+    return () if state.request is None else _requested(plan, state, state.request)
+
+
+def _evaluation_failed(plan: Plan, state: Execution, fact: events.EvaluationFailed) -> Sequence[Fact]:
+    """A start whose workload could not be compared is refused."""
+    if state.request is None:
+        return ()
+    text = f"the workload cannot be compared with its schema: {fact.reason}"
+    return refuse([{"code": "limit_exceeded", "message": text}], text, "limit_exceeded")
 
 
 def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
@@ -179,7 +208,8 @@ def _start(
     problem = _problem_of(plan, request, pinned.workload)
     if problem is not None:
         return refuse([{"code": problem.code, "message": problem.text}], problem.text)
-    refused = plan.workload_schema.refusal(pinned.workload) if plan.workload_schema is not None else None
+    # A rerun has the playbook and the workload of its original, which has started.
+    refused = None if state.rerun_of else _refusal_of(plan, state, pinned.workload)
     if refused is not None:
         code, text, at = "invalid_workload", refused.message, refused.pointer
         return refuse([{"code": code, "message": text, "pointer": at}], text, code, at)
@@ -209,6 +239,25 @@ def _start(
         due = due_ms(state.at_ms, plan.timeout_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
     return (*facts, first)
+
+
+def _refusal_of(plan: Plan, state: Execution, workload: dict[str, Any]) -> WorkloadRefused | None:
+    """Why the workload is refused, if it is.
+
+    Raises:
+        EvaluationNeeded: the comparison costs more than the server may spend on it here.
+    """
+    schema = plan.workload_schema
+    if schema is None:
+        return None
+    made = state.chosen.get(WORKLOAD)
+    if made is not None:
+        return refusal_in(made.evaluated)
+    compared = schema.comparisons(workload, state.budget.left * COMPARISONS_PER_OPERATION)
+    if compared is None:
+        raise EvaluationNeeded([WORKLOAD])
+    state.budget.spend(compared // COMPARISONS_PER_OPERATION)
+    return schema.mismatch(workload)
 
 
 def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> Rejection | None:
@@ -303,6 +352,8 @@ RULES: Final[Rules] = {
     events.ExecutionReused: _reused,
     events.RerunRefused: _rerun_refused,
     events.ReferenceResolved: _playbook_resolved,
+    events.EvaluationFinished: _evaluation_finished,
+    events.EvaluationFailed: _evaluation_failed,
     events.CtxPatched: _ctx_patched,
     events.TaskProcessed: _task_processed,
     events.TokenInjected: _injected,

@@ -37,6 +37,7 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         schemas=fact.schemas,
         priority=fact.priority,
         request=None,
+        chosen={},
     )
 
 

@@ -310,7 +310,8 @@ class ReferenceLost(Fact, frozen=True, tag="reference.lost"):
 class EvaluationAwaited(Fact, frozen=True, tag="evaluation.awaited"):
     """Templates cost more than the server's loop may spend: nothing is decided until they are evaluated (PROTOCOL §2).
 
-    ``choices`` names what is to be chosen: admissions by token, arcs by step run, or the execution's ``result``.
+    ``choices`` names what is to be chosen: admissions by token, arcs by step run, the execution's ``result``, or
+    whether its ``workload`` matches.
     """
 
     kind: ClassVar = Kind("workflow", "paused")

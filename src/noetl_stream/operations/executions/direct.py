@@ -51,6 +51,7 @@ from noetl_stream.operations.executions.submit import PATIENCE_S, Client, Reques
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
@@ -113,6 +114,7 @@ class ExecutionPorts(msgspec.Struct, frozen=True):
     catalog: Catalog
     clock: Clock
     logs: ExecutionLogs
+    evaluator: Evaluator | None = None
 
 
 class DirectExecutions:
@@ -157,7 +159,7 @@ class DirectExecutions:
             stored = stored or await self._store.playbook(digest) is not None
         else:
             checked = await self._checking.plan(found.source, found.name)
-        refuse_workload(checked, wanted.workload)
+        await refuse_workload(checked, wanted.workload, self._ports.evaluator)
         more: dict[str, Any] = {"workload": dict(wanted.workload), "digits_lost": list(wanted.digits_lost)}
         if (caller := read_traceparent(wanted.traceparent)) is not None:
             more |= msgspec.structs.asdict(caller)

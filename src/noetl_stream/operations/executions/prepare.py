@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
+from noetl_stream.errors import (
+    VALUE_FAULTS,
+    EvaluationEnded,
+    NotFound,
+    PlaybookRefused,
+    Unreachable,
+    UsageError,
+    WorkloadRefused,
+)
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
+from noetl_stream.model.json import codec
 from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.limits import Limits
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.stores.store import Store
@@ -125,16 +135,42 @@ class PlaybookChecker:
         raise refusal_of(checked, name)
 
 
-def refuse_workload(playbook: Plan | CheckedText, given: Mapping[str, Any]) -> None:
+async def refuse_workload(
+    playbook: Plan | CheckedText, given: Mapping[str, Any], evaluator: Evaluator | None = None
+) -> None:
     """As a server would refuse it.
+
+    Args:
+        evaluator: Makes the comparison if that takes long. Without it, this process makes it, whatever it takes.
 
     Raises:
         WorkloadRefused: with what is given, the workload does not match the playbook's schema of it.
     """
     schema = playbook.workload_schema
-    refused = None if schema is None else schema.refusal(deep_merge(playbook.workload, dict(given)))
+    if schema is None:
+        return
+    workload = deep_merge(playbook.workload, dict(given))
+    if evaluator is None:
+        refused = schema.refusal(workload)
+    elif schema.comparisons(workload) is not None:
+        refused = schema.mismatch(workload)
+    else:
+        refused = await _refusal_elsewhere(schema, workload, evaluator)
     if refused is not None:
         raise refused
+
+
+async def _refusal_elsewhere(
+    schema: WorkloadSchema, workload: dict[str, Any], evaluator: Evaluator
+) -> WorkloadRefused | None:
+    """Why the workload is refused, if it is; if that cannot be found out here, a server decides."""
+    from noetl_stream.engine import choices  # most workloads are compared here
+
+    try:
+        found = await evaluator.evaluate(codec.encode(choices.ask_of_workload(schema, workload)))
+        return choices.refusal_in(choices.decode_answers(found).chosen[choices.WORKLOAD])
+    except (EvaluationEnded, Unreachable, *VALUE_FAULTS):
+        return None
 
 
 def refusal_of(checked: CheckResult, name: str) -> PlaybookRefused:

@@ -75,8 +75,11 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         yield reason("reference", text, moves, history.awaited_ms, waiting_on=waiting_on)
     elif state.evaluation is not None and not state.ending:
         text = "The guards of a decision cost too much for the server's loop; another process is evaluating them."
-        waiting_on = WaitingOnDocument(choices=list(state.evaluation.choices))
         moves = "they are evaluated, or exceed a limit"
+        if state.request is not None:
+            text = "The execution has not started: another process is comparing its workload with the schema."
+            moves = "they are compared"
+        waiting_on = WaitingOnDocument(choices=list(state.evaluation.choices))
         yield reason("evaluation", text, moves, history.evaluated_ms, waiting_on=waiting_on)
 
 
