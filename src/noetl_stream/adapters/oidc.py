@@ -87,7 +87,7 @@ class OidcProvider:
         key = await self._keys.find(header.get("kid"))
         if key is None:
             raise Unauthenticated("the token is signed with a key the identity provider does not publish")
-        claims = self._verified(bearer, key)
+        claims = self._verify(bearer, key)
         _check_access_token(header, claims, self._settings)
         principal = _principal(claims)
         role = self._role(claims)
@@ -99,7 +99,7 @@ class OidcProvider:
         paths = () if role == "admin" else self._paths(claims, principal)
         return Caller(principal, role, paths, id=f"oidc:{claims['sub']}")
 
-    def _verified(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
+    def _verify(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
         """Verifies a bearer token and returns its claims. The key determines the algorithms, never the token."""
         try:
             return jwt.decode(
@@ -249,7 +249,7 @@ class ProviderKeys:
 
     async def _fetch(self) -> None:
         try:
-            document = await self._document(self._jwks_url or await self._discovered())
+            document = await self._document(self._jwks_url or await self._discover_keys_url())
         except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
             self._failure = sayable(str(error)) if isinstance(error, aiohttp.InvalidURL) else str(error)
             self._failure = self._failure or type(error).__name__
@@ -259,7 +259,7 @@ class ProviderKeys:
         self._fetched_s = self._clock.monotonic_s()
         self._failure = None
 
-    async def _discovered(self) -> str:
+    async def _discover_keys_url(self) -> str:
         document = await self._document(self._issuer.rstrip("/") + "/.well-known/openid-configuration")
         if document.get("issuer") != self._issuer:
             raise ValueError(f"its discovery document names the issuer {document.get('issuer')!r}")

@@ -77,7 +77,7 @@ class OtelTracing:
 
     def record(self, span: Span) -> None:
         # The SDK drops the oldest span of a full queue with a line in the log for each.
-        if self._recorded - self._exporter.taken >= self._max_queue:
+        if self._recorded - self._exporter.finished_count >= self._max_queue:
             self._dropped += 1
             return
         self._recorded += 1
@@ -121,7 +121,7 @@ class _Counted(SpanExporter):
         self.exported = self.refused = 0
 
     @property
-    def taken(self) -> int:
+    def finished_count(self) -> int:
         """How many spans were exported or refused."""
         return self.exported + self.refused
 

@@ -120,7 +120,7 @@ class _Idling(selectors.DefaultSelector):
             if not (ready := super().select(self._real_work_s)):
                 raise NothingWouldHappen(f"nothing was heard of a thread or process for {self._real_work_s:g} s")
             return ready
-        if _resolved(self.idle):
+        if _resolve(self.idle):
             return []
         due = [self._clock.next_waking_s, None if timeout is None else self._clock.monotonic_s() + timeout]
         if self.passed is not None and not self.passed.done():
@@ -129,11 +129,11 @@ class _Idling(selectors.DefaultSelector):
         if not moments:
             raise NothingWouldHappen("every task waits, and none sleeps on the clock")
         self._clock.advance_to(min(moments))
-        _resolved(self.passed)
+        _resolve(self.passed)
         return []
 
 
-def _resolved(future: asyncio.Future[None] | None) -> bool:
+def _resolve(future: asyncio.Future[None] | None) -> bool:
     """Resolves a future; returns whether this call did."""
     if future is None or future.done():
         return False

@@ -44,12 +44,12 @@ class FolderFiles:
 
     def create(self, name: str) -> _NewFile:
         with file_errors(self._folder):
-            return _NewFile(self._made(name))
+            return _NewFile(self._path_with_folder(name))
 
     def put(self, made: Path, name: str) -> None:
         """Moves a file from :meth:`scratch` to its name."""
         with file_errors(self._folder):
-            _keep(made, self._made(name))
+            _keep(made, self._path_with_folder(name))
 
     def remove(self, name: str) -> None:
         with file_errors(self._folder):
@@ -61,13 +61,15 @@ class FolderFiles:
 
     def scratch(self) -> TemporaryDirectory[str]:
         """Makes a folder for unfinished files, on the same disk."""
-        return TemporaryDirectory(prefix=".making-", dir=self._made("any").parent, ignore_cleanup_errors=True)
+        return TemporaryDirectory(
+            prefix=".making-", dir=self._path_with_folder("any").parent, ignore_cleanup_errors=True
+        )
 
     def for_duckdb(self, _connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
         """Returns the paths that DuckDB reads, given names and sizes of files."""
         return [str(self._folder / name) for name in sizes]
 
-    def _made(self, name: str) -> Path:
+    def _path_with_folder(self, name: str) -> Path:
         """Returns the path of a file, and creates its folders."""
         path = self._folder / name
         missing = []
@@ -83,24 +85,24 @@ class FolderFiles:
 class _NewFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._made = path.with_name(path.name + PARTIAL)
-        self._made.unlink(missing_ok=True)
-        self._file = os.fdopen(os.open(self._made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        self._path_with_folder = path.with_name(path.name + PARTIAL)
+        self._path_with_folder.unlink(missing_ok=True)
+        self._file = os.fdopen(os.open(self._path_with_folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def write(self, data: bytes) -> int:
-        with file_errors(self._made):
+        with file_errors(self._path_with_folder):
             return self._file.write(data)
 
     def close(self) -> None:
-        with file_errors(self._made):
+        with file_errors(self._path_with_folder):
             self._file.close()
-            _keep(self._made, self._path)
+            _keep(self._path_with_folder, self._path)
 
     def abandon(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):
-            self._made.unlink()
+            self._path_with_folder.unlink()
 
 
 def _keep(made: Path, path: Path) -> None:

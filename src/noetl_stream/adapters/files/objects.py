@@ -134,9 +134,9 @@ class ObjectFiles:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
-            raise self._told(place, str(error)) from None
+            raise self._error_of(place, str(error)) from None
 
-    def _told(self, place: str, text: str) -> NoetlError:
+    def _error_of(self, place: str, text: str) -> NoetlError:
         """Returns the error for ``obstore``'s text, which is long and may hold secrets."""
         found, code = _STATUS.search(text), _CODE.search(text)
         status = "" if found is None else found[1]

@@ -81,13 +81,13 @@ class MemoryTriggerStreams:
 
     async def left(self, stream: str, consumer: str) -> int:
         """Returns how many messages a consumer has not acknowledged."""
-        found = self._found(stream)
+        found = self._stream_named(stream)
         return len(found.left(found.consumers[consumer]))
 
     # --- the port -----------------------------------------------------------------------------------------------------
 
     async def open(self, wanted: StreamWanted) -> MemoryStreamConsumer:
-        stream = self._found(wanted.filter.stream)
+        stream = self._stream_named(wanted.filter.stream)
         folded = wanted.folded.sequence if wanted.folded is not None and wanted.folded.made == stream.made else 0
         known = stream.consumers.get(wanted.consumer)
         if known is None:
@@ -108,7 +108,7 @@ class MemoryTriggerStreams:
     async def consumers(self, stream: str) -> list[str]:
         return sorted(self._streams[stream].consumers) if stream in self._streams else []
 
-    def _found(self, stream: str) -> _Stream:
+    def _stream_named(self, stream: str) -> _Stream:
         self.line.check()
         if stream not in self._streams:
             raise StoreMissing(f"stream {stream} does not exist")
@@ -136,14 +136,14 @@ class MemoryStreamConsumer:
         return self._stream.made
 
     async def next_batch(self, limit: int, wait_s: float) -> list[ReadMessage]:
-        found = self._next(limit)
+        found = self._next_messages(limit)
         if not found:
             self._stream.grown.clear()
             await result_until(self._stream.grown.wait(), self._streams.line.clock.sleep(wait_s))
-            found = self._next(limit)
+            found = self._next_messages(limit)
         return found
 
-    def _next(self, limit: int) -> list[ReadMessage]:
+    def _next_messages(self, limit: int) -> list[ReadMessage]:
         self._check()
         left = [one for one in self._stream.left(self._consumer) if one.sequence not in self._delivered]
         room = MAX_UNACKNOWLEDGED - len(self._delivered)

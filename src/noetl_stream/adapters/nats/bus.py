@@ -74,7 +74,7 @@ class NatsBus:
         """
 
         connection, listener = self._connection, _Listener(handler)
-        with connection.refusals.heard("subscribe", subject) as refused:
+        with connection.refusals.until_refused("subscribe", subject) as refused:
             try:
                 listener.subscription = await connection.wire.subscribe(subject, listener.receive, group)
             except (NatsError, OSError) as error:

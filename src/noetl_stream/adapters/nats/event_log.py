@@ -176,6 +176,6 @@ class NatsEventLog:
 class _Records(HeldBatch[int]):
     """Journal records being published; the result is the highest of their sequences."""
 
-    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+    def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._result = max(self._result, ack.seq)
-        super().acknowledged(sent, ack)
+        super().on_acknowledged(sent, ack)

@@ -201,7 +201,7 @@ class NatsEventReader:
             )
             return
         self._last_consumer_sequence = metadata.consumer_sequence
-        self._pull.arrived(counted_bytes(subject, reply, headers, body))
+        self._pull.count_message(counted_bytes(subject, reply, headers, body))
         name = subject.decode()
         tokens = name.split(".")
         partition = self._partitions.get(tokens[2])
@@ -233,7 +233,7 @@ class NatsEventReader:
                 self._break(f"a gap: {found} messages were sent to this reader, {self._last_consumer_sequence} arrived")
             else:
                 self._pass_over(looked_through)
-        elif self._pull.ended(status):
+        elif self._pull.ends_request(status):
             self._request()
         else:
             self._break(f"the consumer is gone: {status.code} {status.text}".rstrip())

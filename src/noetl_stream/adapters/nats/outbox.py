@@ -59,19 +59,19 @@ class PendingPublish:
 class PublishOwner(Protocol):
     """The owner of a message, which handles its acknowledgement."""
 
-    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+    def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         """Called when the message is stored, or was before (``ack.duplicate``)."""
         ...
 
-    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+    def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         """Called when the message was not stored; returns ``True`` to retry soon."""
         ...
 
-    def overdue(self, sent: PendingPublish, reason: str) -> bool:
+    def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
         """Called when the message may or may not be stored; returns ``True`` to send it again."""
         ...
 
-    def abandoned(self, error: NoetlError) -> None:
+    def on_abandoned(self, error: NoetlError) -> None:
         """Called when the connection has ended, and no acknowledgement will come."""
         ...
 
@@ -165,7 +165,7 @@ class Outbox:
             ack = decode_publish_ack(body)
         if ack.error is None:
             del self._waiting[number]
-            sent.owner.acknowledged(sent, ack)
+            sent.owner.on_acknowledged(sent, ack)
         else:
             self._handle_refusal(number, sent, ack.error)
 
@@ -174,7 +174,7 @@ class Outbox:
         for number, sent in list(self._waiting.items()):
             if sent.due_s > now_s:
                 continue
-            if sent.owner.overdue(sent, f"no acknowledgement within {self._resend_after_s:g} s"):
+            if sent.owner.on_overdue(sent, f"no acknowledgement within {self._resend_after_s:g} s"):
                 self._send_again(number, sent)
             else:
                 del self._waiting[number]
@@ -186,14 +186,14 @@ class Outbox:
                 self._handle_refusal(number, sent, _NOT_PERMITTED)
 
     def _handle_refusal(self, number: int, sent: PendingPublish, error: ApiError) -> None:
-        if sent.owner.refused(sent, error):
+        if sent.owner.on_refused(sent, error):
             sent.due_s = self.loop.time() + RETRY_AFTER_S
         else:
             del self._waiting[number]
 
     def _on_lost(self) -> None:
         for number, sent in list(self._waiting.items()):
-            if not sent.owner.overdue(sent, "the connection was lost before the acknowledgement"):
+            if not sent.owner.on_overdue(sent, "the connection was lost before the acknowledgement"):
                 del self._waiting[number]
 
     def _on_restored(self) -> None:
@@ -204,7 +204,7 @@ class Outbox:
         waiting, self._waiting = self._waiting, {}
         error = self._connection.unreachable("the connection has ended")
         for sent in waiting.values():
-            sent.owner.abandoned(error)
+            sent.owner.on_abandoned(error)
 
 
 log = logging.getLogger(__name__)
@@ -221,11 +221,11 @@ class SinglePublish:
         self.answer: asyncio.Future[PublishAck] = self._loop.create_future()
         self._is_due_again = False
 
-    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+    def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if not self.answer.done():
             self.answer.set_result(ack)
 
-    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+    def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         is_under_way = error.err_code == COPY_UNDER_WAY
         self._is_due_again = (error is _NO_STREAM or is_under_way) and self._loop.time() < self._until_s
         if not self._is_due_again:
@@ -233,14 +233,14 @@ class SinglePublish:
             self._fail(_unknown(sent, error.description) if is_under_way else refusal)
         return self._is_due_again
 
-    def overdue(self, sent: PendingPublish, reason: str) -> bool:
+    def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
         if self._is_due_again:  # not stored, or under an id that is stored once
             self._is_due_again = False
             return True
         self._fail(_unknown(sent, reason))
         return False
 
-    def abandoned(self, error: NoetlError) -> None:
+    def on_abandoned(self, error: NoetlError) -> None:
         self._fail(error)
 
     def _fail(self, error: NoetlError) -> None:
@@ -289,20 +289,20 @@ class HeldBatch(Generic[Result]):
             self.all_acknowledged.set_result(self._result)
         return self.all_acknowledged
 
-    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+    def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._missing -= 1
         self.seal()
 
-    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+    def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.description != self._last_refusal:
             self._last_refusal = error.description
             log.warning("will retry: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
         return True
 
-    def overdue(self, sent: PendingPublish, reason: str) -> bool:
+    def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
         return True
 
-    def abandoned(self, error: NoetlError) -> None:
+    def on_abandoned(self, error: NoetlError) -> None:
         if not self.all_acknowledged.done():
             self.all_acknowledged.set_exception(error)
             # Marked as retrieved: if no caller waits, the role is ending and asyncio need not warn.

@@ -84,11 +84,11 @@ class Pull:
         """Requests one message briefly: the consumer checks at once, and its heartbeat says how far it has read."""
         self._ask(1, self.largest_bytes, heartbeat_s * 3, heartbeat_s)
 
-    def arrived(self, size: int) -> None:
+    def count_message(self, size: int) -> None:
         """Counts a message of ``size`` bytes, as :func:`counted_bytes` counts it."""
         self._spend(1, size)
 
-    def ended(self, status: Status) -> bool:
+    def ends_request(self, status: Status) -> bool:
         """Returns whether this status only ends a request, whose rest no longer counts: it expired, or is used up.
 
         Without the number of messages that were not delivered, all credit is void.

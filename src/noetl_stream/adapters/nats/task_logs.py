@@ -54,7 +54,7 @@ class NatsTaskLogs:
         await connection.wait_connected(API_TIMEOUT_S)
         subscription = await connection.wire.subscribe(inbox, answer.receive)
         try:
-            with connection.refusals.heard("publish", subject) as refused:
+            with connection.refusals.until_refused("publish", subject) as refused:
                 connection.wire.send(subject, msgspec.json.encode(wanted), inbox)
                 either: set[asyncio.Future[Any]] = {answer.end, refused}
                 await asyncio.wait(either, timeout=API_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -106,24 +106,24 @@ class _Publish:
         self._until_s = outbox.loop.time() + LEADER_WAIT_S
         self._done = done
 
-    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+    def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._done("")
 
-    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+    def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         hint = hint_for(error)
         why = error.description + (f"; {hint}" if hint else "")
         if error.code == NO_RESPONDERS:  # a leader may be elected
-            return self._again(why)
+            return self._may_retry(why)
         self._done(why)
         return False
 
-    def overdue(self, sent: PendingPublish, reason: str) -> bool:
-        return self._again(reason)
+    def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
+        return self._may_retry(reason)
 
-    def abandoned(self, error: NoetlError) -> None:
+    def on_abandoned(self, error: NoetlError) -> None:
         self._done(error.message)
 
-    def _again(self, why: str) -> bool:
+    def _may_retry(self, why: str) -> bool:
         if self._loop.time() < self._until_s:
             return True
         self._done(why)

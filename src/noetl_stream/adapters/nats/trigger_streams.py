@@ -332,7 +332,7 @@ class NatsStreamConsumer:
             self._break(f"another has read from it: delivery {metadata.consumer_sequence} came after {self._last}")
             return
         self._last = metadata.consumer_sequence
-        self._pull.arrived(counted_bytes(subject, reply, headers, body))
+        self._pull.count_message(counted_bytes(subject, reply, headers, body))
         size = len(body) + len(headers)
         fits = size <= MAX_MESSAGE_BYTES
         message = TriggerMessage(
@@ -349,7 +349,7 @@ class NatsStreamConsumer:
         self._arrived.set()
 
     def _receive_status(self, status: Status) -> None:
-        if status.code != HEARTBEAT and not self._pull.ended(status):
+        if status.code != HEARTBEAT and not self._pull.ends_request(status):
             self._break(f"the consumer is gone: {status.code} {status.text}".rstrip())
 
     def _on_lost(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.schema.migrate import (
     AppliedMigration,
@@ -41,8 +41,8 @@ class PostgresBackup:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[_Snapshot]:
-        async with self._connected("backup create") as connection:
-            applied = await _applied(connection)
+        async with self._open_connection("backup create") as connection:
+            applied = await _applied_migrations(connection)
             require_schema(applied, self._address)
             require_texts(applied, self._address)
             async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -52,9 +52,9 @@ class PostgresBackup:
 
     @asynccontextmanager
     async def target(self, shape: DatabaseShape) -> AsyncIterator[_Target]:
-        wanted = _known(shape.migrations)
-        async with self._connected("backup restore") as connection:
-            applied = await _applied(connection)
+        wanted = _known_migrations(shape.migrations)
+        async with self._open_connection("backup restore") as connection:
+            applied = await _applied_migrations(connection)
             if not applied:
                 await migrate(self._dsn, through=wanted)
             elif len(applied) != wanted:
@@ -84,12 +84,12 @@ class PostgresBackup:
         return tables
 
     @asynccontextmanager
-    async def _connected(self, command: str) -> AsyncIterator[Connection]:
+    async def _open_connection(self, command: str) -> AsyncIterator[Connection]:
         connection = await open_connection(self._dsn, f"noetl-stream {command}", _NO_TIMEOUTS)
         try:
             yield connection
         except DRIVER_ERRORS as error:
-            raise translated(error, self._address) from error
+            raise translate_error(error, self._address) from error
         finally:
             try:
                 await connection.close(timeout=CLOSE_TIMEOUT_S)
@@ -103,7 +103,7 @@ class _Snapshot:
         self.shape = shape
 
     async def copy(self, table: TableShape, sink: Sink) -> int:
-        query = f"select {_quoted(table.columns)} from {_SCHEMA}.{table.name}"
+        query = f"select {_quote_columns(table.columns)} from {_SCHEMA}.{table.name}"
         return _count(await self._connection.copy_from_query(query, output=sink, format="text"))
 
 
@@ -130,7 +130,7 @@ class _Target:
         return int(await self._connection.fetchval(statement("begin_generation").text))
 
 
-async def _applied(connection: Connection) -> list[AppliedMigration]:
+async def _applied_migrations(connection: Connection) -> list[AppliedMigration]:
     if not await connection.fetchval(statement("migration_table_exists").text):
         return []
     return [AppliedMigration(*row) for row in await connection.fetch(statement("applied_migrations").text)]
@@ -143,7 +143,7 @@ async def _shape(connection: Connection) -> DatabaseShape:
         assert row is not None
         positions[name] = SequencePosition(*row)
     return DatabaseShape(
-        migrations=[(one.name, one.checksum) for one in await _applied(connection)],
+        migrations=[(one.name, one.checksum) for one in await _applied_migrations(connection)],
         generation=await connection.fetchval(statement("generation").text),
         tables=await _tables(connection),
         sequences=positions,
@@ -160,7 +160,7 @@ async def _sequence_names(connection: Connection) -> list[str]:
     return [row[0] for row in await connection.fetch(statement("sequences").text)]
 
 
-def _known(migrations: Sequence[tuple[str, str]]) -> int:
+def _known_migrations(migrations: Sequence[tuple[str, str]]) -> int:
     """Returns how many migrations the backup has; raises NotReady unless they are the first of this version's."""
     known = known_migrations()
     for place, (name, checksum) in enumerate(migrations):
@@ -188,7 +188,7 @@ async def _replace_months(connection: Connection, months: Sequence[Month]) -> No
         )
 
 
-def _quoted(columns: Sequence[str]) -> str:
+def _quote_columns(columns: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
 

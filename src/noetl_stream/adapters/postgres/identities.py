@@ -136,10 +136,10 @@ class PostgresCredentials:
 
     async def get(self, name: str) -> StoredCredential | None:
         rows = await self._database.fetch("credential", name=name)
-        return _stored(rows[0]) if rows else None
+        return _stored_credential(rows[0]) if rows else None
 
     async def read_all(self) -> list[StoredCredential]:
-        return [_stored(row) for row in await self._database.fetch("credential", name=None)]
+        return [_stored_credential(row) for row in await self._database.fetch("credential", name=None)]
 
     async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
         return bool(
@@ -176,7 +176,7 @@ class PostgresCredentials:
         return [_info(row) for row in await self._database.fetch("list_credentials")]
 
 
-def _stored(row: Any) -> StoredCredential:
+def _stored_credential(row: Any) -> StoredCredential:
     *info, sealed = row
     return StoredCredential(_info(info), sealed)
 

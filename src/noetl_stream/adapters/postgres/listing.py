@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.connections.database import Database
-from noetl_stream.adapters.postgres.statements import compiled, query_text
+from noetl_stream.adapters.postgres.statements import compile_statement, query_text
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.stores.store import ListedExecution, ListingFilter
 from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
@@ -74,13 +74,13 @@ class Listing:
         term = await self._leading_term(wanted, ids)
         others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
         listed = "x" if term is None else "t"
-        text = _filled(
+        text = _fill_conditions(
             _query("list", wanted, term),
             terms=_all_of(_HAS_TERM.format(name=name, listed=listed) for name in others),
             conditions=_all_of(_conditions(wanted, term)),
         )
         values = {**_values(wanted, ids, limit), **others, "term": term}
-        rows = await self._database.fetch_statement(compiled(text), values)
+        rows = await self._database.fetch_statement(compile_statement(text), values)
         return [ListedExecution(*row) for row in rows]
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
@@ -93,7 +93,7 @@ class Listing:
         term = await self._leading_term(wanted, ids) if wanted.terms else None
         others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
         kind = "edges" if edges else "path" if key.label is None else "label"
-        text = _filled(
+        text = _fill_conditions(
             _query("tally_between" if edges and not wanted.terms else "tally", wanted, term),
             key=_TALLIED[kind],
             columns="x.status, x.execution_id" + _LOOKED_UP[kind],
@@ -102,7 +102,7 @@ class Listing:
         )
         parts = {"edges": edges, "firsts": edges[:-1], "ends": edges[1:], "label": key.label, "term": term}
         values = {**_values(wanted, ids, limit), **others, **parts, "total": limit * len(STATUSES)}
-        rows = await self._database.fetch_statement(compiled(text), values)
+        rows = await self._database.fetch_statement(compile_statement(text), values)
         return [ExecutionTally(*row) for row in rows]
 
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
@@ -119,7 +119,7 @@ class Listing:
         counts = [row[0] for row in await self._database.fetch("count_terms", terms=list(wanted.terms), **values)]
         fewest = min(counts)
         if by_row and fewest:
-            count = compiled(_query("count", wanted, None))
+            count = compile_statement(_query("count", wanted, None))
             if (await self._database.fetch_statement(count, values))[0][0] < fewest:
                 return None
         return wanted.terms[counts.index(fewest)]
@@ -155,12 +155,12 @@ def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
         return query_text(f"{verb}_executions")
     text = query_text(_BY_STATUS[verb])
     if wanted.path is None:
-        return _filled(text, paths="", path="", given="", path_desc="")
+        return _fill_conditions(text, paths="", path="", given="", path_desc="")
     paths = f"\ncross join ({query_text('paths_below')}) as below"
-    return _filled(text, paths=paths, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
+    return _fill_conditions(text, paths=paths, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
 
 
-def _filled(text: str, **parts: str) -> str:
+def _fill_conditions(text: str, **parts: str) -> str:
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", part)
     return text

@@ -91,7 +91,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 @cache
 def statement(name: str) -> Statement:
     """Returns ``queries/<name>.sql``, compiled."""
-    return compiled(query_text(name))
+    return compile_statement(query_text(name))
 
 
 @cache
@@ -108,7 +108,7 @@ def query_text(name: str) -> str:
 
 
 @lru_cache(maxsize=MAX_COMPILED)
-def compiled(text: str) -> Statement:
+def compile_statement(text: str) -> Statement:
     """Compiles ``text``: its parameters are numbered by their first mention.
 
     Raises:
@@ -168,7 +168,7 @@ class _Compilation:
     def _replacement(self, match: re.Match[str]) -> str:
         name, part = match.groups()
         if part is None:
-            return f"${self._first_number(name, 1, _one)}"
+            return f"${self._first_number(name, 1, _one_value)}"
         row_type = SINGLE_ROWS.get(name) or sequences().get(name)
         if row_type is None:
             raise ValueError(f"unknown row type {name}: {match[0]}")
@@ -190,7 +190,7 @@ class _Compilation:
         names = columns(row_type)
         if name not in SINGLE_ROWS:
             is_single = name in self._single
-            spread = _only if is_single else partial(_arrays, len(names))
+            spread = _single_row if is_single else partial(_arrays, len(names))
             first = self._first_number(name, len(names), spread)
             suffix = "" if is_single else "[]"
             types = [_SQL_TYPES[kind] for kind in column_types(row_type).values()]
@@ -219,11 +219,11 @@ def _updates(row_type: type[Row]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def _one(value: Any) -> tuple[Any]:
+def _one_value(value: Any) -> tuple[Any]:
     return (value,)
 
 
-def _only(rows: Sequence[Row]) -> tuple[Any, ...]:
+def _single_row(rows: Sequence[Row]) -> tuple[Any, ...]:
     return astuple(rows[0])
 
 

@@ -361,7 +361,7 @@ class PostgresFeed:
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)
-        return [event for row in rows for event in _fed(row)]
+        return [event for row in rows for event in _fed_events(row)]
 
     async def trim(self, keep_ms: int, limit: int) -> int:
         return int((await self._database.fetch("feed_trim", keep_ms=keep_ms, limit=limit))[0][0])
@@ -412,7 +412,7 @@ def _rows_for(limit: int | None) -> int | None:
     return None if limit is None else limit + 1
 
 
-def _fed(row: Any) -> Iterator[FedEvent]:
+def _fed_events(row: Any) -> Iterator[FedEvent]:
     split = len(FedEvent.__struct_fields__) - 1
     fed, entry = FedEvent(*row[:split]), row[split:]
     if entry[0] is None:

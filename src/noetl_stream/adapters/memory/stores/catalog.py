@@ -58,11 +58,11 @@ class MemoryCatalog:
             for entry in found
             if (after is None or entry.path > after)
             and all(_label_text(entry.labels.get(name)) == value for name, value in labels.items())
-            and all(word in _searched(entry) for word in words)
+            and all(word in _searched_text(entry) for word in words)
         ][:limit]
 
 
-def _searched(entry: CatalogEntry) -> str:
+def _searched_text(entry: CatalogEntry) -> str:
     labels = " ".join(f"{name}={_label_text(value)}" for name, value in entry.labels.items() if value is not None)
     parts = [part[:SEARCHED_CHARACTERS] for part in (entry.description or "", labels, " ".join(entry.tags))]
     return ascii_lower(" ".join([entry.path, entry.name, *parts]))

@@ -49,7 +49,7 @@ class MemoryLimits(ABC):
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
         slots = {}
         for one in wanted:
-            rows = self._of(one.limit_id)
+            rows = self._slots_of(one.limit_id)
             chosen = [row for row in rows if row.holder in one.holders]
             chosen += islice((row for row in rows if row.granted_ms is None), one.waiting)
             chosen += islice((row for row in rows if row.yields), one.yielding)
@@ -58,7 +58,7 @@ class MemoryLimits(ABC):
         return slots
 
     async def limit_slots_page(self, limit_id: str, held: bool, limit: int) -> list[LimitSlotRow]:
-        return [row for row in self._of(limit_id) if (row.granted_ms is not None) == held][:limit]
+        return [row for row in self._slots_of(limit_id) if (row.granted_ms is not None) == held][:limit]
 
     async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
         found = [row for row in self.limit_tables[0].rows.values() if row.execution_id == execution_id]
@@ -77,13 +77,13 @@ class MemoryLimits(ABC):
         found = [row for row in tables.rows.values() if is_left(row)]
         return sorted(found, key=lambda row: (row.limit_id, row.number))[:limit]
 
-    def _of(self, limit_id: str) -> list[LimitSlotRow]:
+    def _slots_of(self, limit_id: str) -> list[LimitSlotRow]:
         return _in_order(row for row in self.limit_tables[0].rows.values() if row.limit_id == limit_id)
 
     def _place(self, slot: LimitSlotRow) -> int:
         if slot.granted_ms is not None:
             return 0
-        return sum(row.granted_ms is None and row.number <= slot.number for row in self._of(slot.limit_id))
+        return sum(row.granted_ms is None and row.number <= slot.number for row in self._slots_of(slot.limit_id))
 
 
 def _in_order(rows: Iterable[LimitSlotRow]) -> list[LimitSlotRow]:

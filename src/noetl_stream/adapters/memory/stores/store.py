@@ -450,7 +450,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         for row in self._matching(wanted):
             if edges and not edges[0] <= row.execution_id < edges[-1]:
                 continue
-            value = _tallied(row, key)
+            value = _tally_key(row, key)
             part = ("", None) if wanted.terms else (row.status, value if edges else None)
             seen[part] += 1
             if seen[part] <= limit:
@@ -485,7 +485,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return self.tables.playbooks.get(digest)
 
 
-def _tallied(row: ExecutionRow, key: TallyKey) -> str | None:
+def _tally_key(row: ExecutionRow, key: TallyKey) -> str | None:
     if key.edges:
         return str(bisect_right(key.edges, row.execution_id))
     if key.label is None:

@@ -324,29 +324,29 @@ class _Issue(HeldBatch[set[int]]):
         subject = command_subject(command.pool, command.execution_id, command.command_id, command.priority)
         self._turns.put(subject, command.body, headers, self)
 
-    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
-        self._turns.ended(sent)
+    def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+        self._turns.send_next(sent)
         if ack.duplicate and self._issues[sent.headers[MESSAGE_ID]] > 1:
             lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
             self._lookups.add(lookup)
             lookup.add_done_callback(self._lookups.discard)
         else:
-            super().acknowledged(sent, ack)
+            super().on_acknowledged(sent, ack)
 
-    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+    def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE:
-            self._turns.ended(sent)
-            super().acknowledged(sent, PublishAck(duplicate=True))
+            self._turns.send_next(sent)
+            super().on_acknowledged(sent, PublishAck(duplicate=True))
             return False
         if error.err_code == WRONG_LAST_SEQUENCE:
-            self._turns.ended(sent)
+            self._turns.send_next(sent)
             self._result.add(partition_of(sent.subject.split(".")[4]))
-            super().acknowledged(sent, PublishAck())
+            super().on_acknowledged(sent, PublishAck())
             return False
         if error.err_code == CHECK_UNDER_WAY:
-            self._turns.refused(sent)
+            self._turns.send_later(sent)
             return False
-        return super().refused(sent, error)
+        return super().on_refused(sent, error)
 
     async def _look_up(self, sent: PendingPublish, ack: PublishAck) -> None:
         while not self.all_acknowledged.done():
@@ -356,7 +356,7 @@ class _Issue(HeldBatch[set[int]]):
                 await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
                 continue
             if stored is not None:
-                super().acknowledged(sent, ack)
+                super().on_acknowledged(sent, ack)
                 return
             first_id = sent.headers[MESSAGE_ID].partition(".after-")[0]
             again = f"{first_id}.after-{ack.seq}"

@@ -302,13 +302,13 @@ class NatsCommandSource:
             delivery = NatsDelivery(self, subject, reply, body)
             size = counted_bytes(subject, reply, headers, body)
             if self._requests is not None:
-                self._requests.arrived(reply, size)
+                self._requests.count_delivery(reply, size)
                 if self._owed == 0 and delivery.num_delivered == 1:
                     delivery.nak()
                     return
                 self._ask_soon()
             elif self._pull is not None:
-                self._pull.arrived(size)
+                self._pull.count_message(size)
             self._owed = max(0, self._owed - 1)
             self._ready.append(delivery)
             if self._closing:
@@ -319,9 +319,9 @@ class NatsCommandSource:
         if status is None or status.code == HEARTBEAT:
             return
         if self._requests is not None and self._pull is not None:
-            has_only_ended = self._requests.ended(subject, status)
+            has_only_ended = self._requests.ends_request(subject, status)
         else:
-            has_only_ended = self._pull is not None and self._pull.ended(status)
+            has_only_ended = self._pull is not None and self._pull.ends_request(status)
         if has_only_ended:
             self._ask()
         else:

@@ -101,7 +101,7 @@ class Turns:
         else:
             line.waiting.append(PendingPublish(subject, body, headers, owner))
 
-    def refused(self, sent: PendingPublish) -> None:
+    def send_later(self, sent: PendingPublish) -> None:
         """Queues a refused command to be sent again."""
         fence = sent.headers[_EXPECTED_OF]
         line = self._lines.get(fence)
@@ -114,7 +114,7 @@ class Turns:
         line.waiting.appendleft(sent)
         self._outbox.loop.call_later(ASK_AGAIN_AFTER_S, self._send_next, fence, line)
 
-    def ended(self, sent: PendingPublish) -> None:
+    def send_next(self, sent: PendingPublish) -> None:
         """Sends the next command after one was stored, or refused for good."""
         if self._lines:
             fence = sent.headers[_EXPECTED_OF]

@@ -161,24 +161,24 @@ class PriorityRequests:
             free -= share
         return True
 
-    def arrived(self, reply: bytes, size: int) -> None:
+    def count_delivery(self, reply: bytes, size: int) -> None:
         """Counts a delivery of ``size`` bytes."""
         consumer, pending = parse_pending(reply)
         priority = self._by_consumer.get(consumer)
         if priority is None:
             return
         line = self._lines[priority]
-        line.pull.arrived(size)
+        line.pull.count_message(size)
         self._turns.took(priority, [one for one, other in self._lines.items() if other.may_wait])
         line.learn(max(0, pending - line.credit), self._now_s())
 
-    def ended(self, subject: bytes, status: Status) -> bool:
+    def ends_request(self, subject: bytes, status: Status) -> bool:
         """Returns whether this status only ends a request: it expired, or no message was left."""
         priority = subject.rpartition(b".")[2].decode()
         line = self._lines.get(int(priority)) if priority.isdecimal() else None
         if line is None:  # of the one that was left before the pool had several priorities
             return True
-        if not line.pull.ended(status):
+        if not line.pull.ends_request(status):
             return False
         if not line.credit:
             line.learn(0, self._now_s())

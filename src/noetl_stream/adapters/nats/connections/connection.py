@@ -297,7 +297,7 @@ class NatsConnection:
             TimeoutError: no answer in time.
             Unreachable: the connection is closed.
         """
-        with self.refusals.heard("publish", subject) as refused:
+        with self.refusals.until_refused("publish", subject) as refused:
             answering = asyncio.ensure_future(self.client.request(subject, body, timeout=timeout_s))
             try:
                 either: list[asyncio.Future[Any]] = [answering, refused]

@@ -43,7 +43,7 @@ class Refusals:
         return NotPermitted(f"NATS at {self._shown_url} does not let {self._user} {verb} {subject}", hint=RIGHTS_HINT)
 
     @contextmanager
-    def heard(self, verb: str, subject: str) -> Iterator[asyncio.Future[None]]:
+    def until_refused(self, verb: str, subject: str) -> Iterator[asyncio.Future[None]]:
         """Yields a future that is done once NATS refuses the subject."""
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault((verb, subject.lower()), [])

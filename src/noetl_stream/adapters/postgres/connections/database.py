@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated, was_answered
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
 from noetl_stream.adapters.postgres.connections.hosts import Connection, connect, host_names
 from noetl_stream.adapters.postgres.connections.overdue import OverdueStatements
 from noetl_stream.adapters.postgres.statements import Statement, statement
@@ -93,7 +93,7 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
             connection.terminate()
             raise
     except DRIVER_ERRORS as error:
-        raise translated(error, address) from error
+        raise translate_error(error, address) from error
     return connection
 
 
@@ -141,7 +141,7 @@ class Database:
             async with pool.acquire():
                 pass  # connects once, so that a wrong address fails here
         except DRIVER_ERRORS as error:
-            raise translated(error, address) from error
+            raise translate_error(error, address) from error
         return cls(dsn, application_name, pool, patience_s)
 
     async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
@@ -160,7 +160,7 @@ class Database:
                     with self.overdue.watching(connection):
                         return await connection.fetch(wanted.text, *arguments)
             except DRIVER_ERRORS as error:
-                found = translated(error, self.address)
+                found = translate_error(error, self.address)
                 may_be_done = sent and (was_answered(error) or not wanted.only_reads)
                 if may_be_done or loop.time() > until_s or not isinstance(found, Unreachable):
                     raise found from error

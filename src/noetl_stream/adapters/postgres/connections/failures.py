@@ -51,7 +51,7 @@ def was_answered(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and severity == "ERROR"
 
 
-def translated(error: BaseException, address: str) -> NoetlError:
+def translate_error(error: BaseException, address: str) -> NoetlError:
     """Returns the error to raise instead of ``error``. ``address`` names the Postgres, without secrets."""
     if isinstance(error, asyncpg.DataError):
         return PayloadRefused(f"cannot send a value to Postgres: {_first_line(error)}")

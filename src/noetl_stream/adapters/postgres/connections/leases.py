@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from noetl_stream.adapters.postgres.connections.database import Database
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.connections.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.statements import statement
@@ -97,7 +97,7 @@ class Leases:
         try:
             return await own.use(work)
         except DRIVER_ERRORS as error:
-            raise translated(error, self._database.address) from error
+            raise translate_error(error, self._database.address) from error
 
 
 def _arrays(epochs: Sequence[tuple[int, int]]) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ import asyncpg
 from msgspec.structs import asdict, astuple, replace
 
 from noetl_stream.adapters.postgres.connections.database import Database
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated, was_answered
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.connections.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.statements import commit_statement, statement
@@ -53,7 +53,7 @@ class Writer:
             await self.connection.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
         except DRIVER_ERRORS as error:
             if was_answered(error):
-                raise translated(error, self._database.address) from error
+                raise translate_error(error, self._database.address) from error
             raise OutcomeUnknown(
                 f"Postgres at {self._database.address} did not answer a commit",
                 hint="it may be committed: read the ticks before the next commit",
@@ -70,7 +70,7 @@ class Writer:
             mine = statement("owned")
             rows = await connection.fetch(mine.text, *mine.arguments({"owner": owner}), timeout=self._commit_timeout_s)
         except DRIVER_ERRORS as error:
-            raise translated(error, self._database.address) from error
+            raise translate_error(error, self._database.address) from error
         finally:
             connection.terminate()
         return [PartitionLease(*row) for row in rows]

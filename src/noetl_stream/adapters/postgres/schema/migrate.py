@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, MIGRATE, translated
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, MIGRATE, translate_error
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.schema.roles import GRANTS, create_roles, give_grants
 from noetl_stream.adapters.postgres.statements import statement
@@ -95,7 +95,7 @@ async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) 
     try:
         return await _migrate(connection, address, roles, through)
     except DRIVER_ERRORS as error:
-        raise translated(error, address) from error
+        raise translate_error(error, address) from error
     finally:
         try:
             await connection.close(timeout=CLOSE_TIMEOUT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from noetl_stream.adapters.postgres.connections.database import open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import Conflict
@@ -40,7 +40,7 @@ async def repartition(dsn: str, count: int, last_seq: int) -> int:
             await _fetch(connection, "make_partitions", count=count, last_seq=last_seq, **former)
             return moved
     except DRIVER_ERRORS as error:
-        raise translated(error, address) from error
+        raise translate_error(error, address) from error
     finally:
         await connection.close()
 

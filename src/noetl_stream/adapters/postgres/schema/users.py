@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import LoginRefused, NotReady
@@ -38,7 +38,7 @@ async def setup_rights(dsn: str) -> SetupRights:
         NotReady: the server is too old or a standby, or this user may not make the schema.
     """
     address = shown_address(dsn)
-    async with _connected(dsn) as connection:
+    async with _connection(dsn) as connection:
         found = SetupRights(**dict((await connection.fetch(statement("setup_rights").text))[0]))
     if found.is_standby:
         raise NotReady(f"Postgres at {address} is a standby", hint="name the primary")
@@ -62,7 +62,7 @@ def dsn_of_user(dsn: str, user: str, password: str) -> str:
 async def may_log_in(dsn: str) -> bool:
     """Returns whether the user of a DSN may log in. Raises Unreachable if Postgres does not answer."""
     try:
-        async with _connected(dsn):
+        async with _connection(dsn):
             return True
     except (LoginRefused, NotReady):  # the database may be closed to the user
         return False
@@ -74,7 +74,7 @@ async def make_user(owner_dsn: str, user: str, verifier: str, role: str) -> bool
     Args:
         verifier: The password's verifier, as Postgres stores it.
     """
-    async with _connected(owner_dsn) as connection:
+    async with _connection(owner_dsn) as connection:
         exists = await connection.fetchval("select 1 from pg_roles where rolname = $1", user)
         verb = "alter" if exists else "create"
         try:
@@ -88,16 +88,16 @@ async def make_user(owner_dsn: str, user: str, verifier: str, role: str) -> bool
 
 async def drop_user(owner_dsn: str, user: str) -> None:
     """Drops a user who owns nothing."""
-    async with _connected(owner_dsn) as connection:
+    async with _connection(owner_dsn) as connection:
         await connection.execute(f"drop role if exists {user}")
 
 
 @asynccontextmanager
-async def _connected(dsn: str) -> AsyncIterator[Connection]:
+async def _connection(dsn: str) -> AsyncIterator[Connection]:
     connection = await open_connection(dsn, _NAME)
     try:
         yield connection
     except DRIVER_ERRORS as error:
-        raise translated(error, shown_address(dsn)) from error
+        raise translate_error(error, shown_address(dsn)) from error
     finally:
         await connection.close(timeout=CLOSE_TIMEOUT_S)
