@@ -61,7 +61,7 @@ async def test_a_task_that_cannot_begin_says_what_it_waits_for_and_its_kind_how_
     capacity, endless = Capacity(1), Endless()
 
     async def act(call: ToolCall) -> str:
-        async with capacity.held(partial(call.queued, "a free puppet")):
+        async with capacity.place(partial(call.queued, "a free puppet")):
             return await endless(call)
 
     stage.puppet.acts["run"] = act

@@ -30,7 +30,7 @@ class Capacity:
         return self._slots.locked()
 
     @asynccontextmanager
-    async def held(self, queued: Queued) -> AsyncIterator[None]:
+    async def place(self, queued: Queued) -> AsyncIterator[None]:
         """Holds a place for a task during the context; ``queued`` is entered while it waits."""
         if self.is_full:
             self.waiting += 1

@@ -23,7 +23,7 @@ _PIPE_READS: Final = 17
 Heard = Callable[[bytes], None]
 
 
-def unheard(data: bytes) -> None:
+def ignore_output(data: bytes) -> None:
     """Ignores output that is only captured."""
 
 
@@ -103,7 +103,7 @@ class CapturedOutput:
         heard: Called with all output as it comes, also beyond the limit.
     """
 
-    def __init__(self, descriptor: int, max_bytes: int, heard: Heard = unheard) -> None:
+    def __init__(self, descriptor: int, max_bytes: int, heard: Heard = ignore_output) -> None:
         os.set_blocking(descriptor, False)
         self._pipe = os.fdopen(descriptor, "rb", buffering=0)
         self._max_bytes = max_bytes

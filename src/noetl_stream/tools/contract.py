@@ -80,16 +80,16 @@ Write: TypeAlias = Callable[[LogStream, bytes], None]
 """Passes on the output of a task, ``stdout`` or ``stderr``: any bytes, wherever lines end."""
 
 
-def unheard(stream: LogStream, data: bytes) -> None:
+def ignore_output(stream: LogStream, data: bytes) -> None:
     """Ignores a task's output, for :attr:`ToolCall.write` without a log."""
 
 
-async def nobodys(name: str) -> bool:
+async def no_operator_credential(name: str) -> bool:
     """Returns ``False``, for :attr:`ToolCall.is_operators` where the operator has no credentials."""
     return False
 
 
-def unseen(_what: str) -> AbstractContextManager[None]:
+def no_waiting_notice(_what: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -127,9 +127,9 @@ class ToolCall(msgspec.Struct, frozen=True):
     scope: Mapping[str, Any]
     credential: Callable[[str], Awaitable[str | dict[str, Any]]]
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
-    is_operators: Callable[[str], Awaitable[bool]] = nobodys
-    write: Write = unheard
-    queued: Callable[[str], AbstractContextManager[None]] = unseen
+    is_operators: Callable[[str], Awaitable[bool]] = no_operator_credential
+    write: Write = ignore_output
+    queued: Callable[[str], AbstractContextManager[None]] = no_waiting_notice
     traceparent: str = ""
 
 

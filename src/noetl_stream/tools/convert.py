@@ -63,11 +63,11 @@ def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> A
     try:
         return _plain(value, also, 0)
     except NotJson as error:
-        error.path = name + _shown(error.path)
+        error.path = name + _path_text(error.path)
         raise
 
 
-def _shown(path: str) -> str:
+def _path_text(path: str) -> str:
     return path if len(path) <= _SHOWN_PATH else f"{path[:_SHOWN_PATH]}…"
 
 
@@ -87,10 +87,10 @@ def _plain(value: Any, also: Conversions, depth: int) -> Any:
         return _mapping(value, also, depth)
     if kind is list or kind is tuple:
         return _list(value, also, depth)
-    return _other(value, also, depth)
+    return _convert_other(value, also, depth)
 
 
-def _other(value: Any, also: Conversions, depth: int) -> Any:
+def _convert_other(value: Any, also: Conversions, depth: int) -> Any:
     for kind, convert in also.items():
         if isinstance(value, kind):
             return _plain(convert(value), also, depth + 1)
@@ -102,7 +102,7 @@ def _other(value: Any, also: Conversions, depth: int) -> Any:
         case Decimal():
             return _decimal(value)
         case set() | frozenset():
-            return _sorted(_list(value, also, depth))
+            return _sort_items(_list(value, also, depth))
         case Mapping():
             return _mapping(value, also, depth)
         case list() | tuple():
@@ -177,7 +177,7 @@ def _decimal(value: Decimal) -> int | float:
     raise NotJson("", "a JSON number cannot keep all its digits; write str(value), or float(value) to round it")
 
 
-def _sorted(items: list[Any]) -> list[Any]:
+def _sort_items(items: list[Any]) -> list[Any]:
     try:
         return sorted(items)
     except TypeError:

@@ -132,7 +132,7 @@ class Egress:
         name = self.allowed_name(host)
         passed: list[str] = []
         refusal: ForbiddenAddress | None = None
-        for address in await _resolved(host, port):
+        for address in await _resolve(host, port):
             try:
                 self.check(address, port, name=name, reach=reach)
                 passed.append(address)
@@ -180,14 +180,14 @@ def is_public(text: str) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
-async def _resolved(host: str, port: int) -> list[str]:
+async def _resolve(host: str, port: int) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
 async def _addresses_seen(host: str, port: int) -> list[str]:
     try:
-        return await _resolved(host, port)
+        return await _resolve(host, port)
     except (OSError, ValueError):
         return []
 

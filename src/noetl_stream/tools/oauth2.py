@@ -43,18 +43,18 @@ async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, clien
         async with asyncio.timeout(FETCH_TIMEOUT_S):
             result = (await http.run(_call(settings, client_id, client_secret))).result
     except TimeoutError:
-        raise _failed(url, f"no response within {FETCH_TIMEOUT_S:g} s", retryable=True) from None
+        raise _token_failure(url, f"no response within {FETCH_TIMEOUT_S:g} s", retryable=True) from None
     except ToolFailure as failure:
         error = failure.error
         if (reason := _bound_exceeded(failure)) is not None:
-            raise _failed(url, reason, retryable=error.retryable) from None
+            raise _failure(url, reason, retryable=error.retryable) from None
         raise ToolFailure(
             msgspec.structs.replace(error, kind="credential", message=f"no token: {error.message}")
         ) from None
     data = result["data"]
     value = data.get("access_token") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or not isinstance(value, str) or not value:
-        raise _failed(url, f"the response ({result['status']}) has no access_token")
+        raise _token_failure(url, f"the response ({result['status']}) has no access_token")
     lives_s = str(data.get("expires_in"))  # some servers send the number as text
     is_number = lives_s.replace(".", "", 1).isdecimal()
     return AccessToken(value, str(data.get("token_type", "Bearer")), float(lives_s) if is_number else None)
@@ -98,8 +98,8 @@ def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCa
 
 
 async def _no_credential(name: str) -> str:
-    raise _failed(name, "the client's credential must be inline")
+    raise _token_failure(name, "the client's credential must be inline")
 
 
-def _failed(source: str, reason: str, *, retryable: bool = False) -> ToolFailure:
+def _token_failure(source: str, reason: str, *, retryable: bool = False) -> ToolFailure:
     return ToolFailure.of("credential", f"no token from {source}: {reason}", retryable=retryable)

@@ -41,12 +41,12 @@ class Places(Capacity):
         async with contextlib.AsyncExitStack() as holding:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await holding.enter_async_context(self.held(partial(self._said, call)))
+                    await holding.enter_async_context(self.place(partial(self._wait_notice, call)))
             except TimeoutError:
                 message = f"no {self._what} within {timeout_s:g} s ({self.most} in use)"
                 raise ToolFailure.of("timeout", message, retryable=True) from None
             yield
 
-    def _said(self, call: ToolCall) -> contextlib.AbstractContextManager[None]:
+    def _wait_notice(self, call: ToolCall) -> contextlib.AbstractContextManager[None]:
         call.write("worker", f"waits for a {self._what} ({self.most} in use)\n".encode())
         return call.queued(f"a {self._what}: {self.most} of {self.most} in use")

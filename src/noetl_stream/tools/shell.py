@@ -117,7 +117,7 @@ class ShellTool:
                 raise WorkerUnfit(f"cannot start a command: {error.strerror or error}") from None
             raise invalid_input(f"command: cannot start the command: {error.strerror or error}") from None
         if result["exit_code"] != 0:
-            raise _failed(result)
+            raise _exit_failure(result)
         return ToolResult(result)
 
     async def close(self) -> None:
@@ -237,7 +237,7 @@ def _result(exit_code: int, stdout: tuple[str, int], stderr: tuple[str, int]) ->
     return result
 
 
-def _failed(result: dict[str, Any]) -> ToolFailure:
+def _exit_failure(result: dict[str, Any]) -> ToolFailure:
     exit_code = result["exit_code"]
     lines = result["stderr"].strip().splitlines()
     last_line = f": {lines[-1][:_SHOWN_CHARACTERS]}" if lines else ""

@@ -40,12 +40,12 @@ class Inexpressible:
     reason: str
 
 
-def _refused(value: Inexpressible) -> Never:
+def _refuse(value: Inexpressible) -> Never:
     raise NotJson("", value.reason)
 
 
 CONVERSIONS: Final[Conversions] = {
-    Inexpressible: _refused,
+    Inexpressible: _refuse,
     datetime.timedelta: datetime.timedelta.total_seconds,
     bytes: lambda value: base64.b64encode(value).decode(),
     ipaddress.IPv4Address: str,
@@ -91,13 +91,13 @@ def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]
         ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling or a placeholder in
             the style of another driver.
     """
-    given = dict.fromkeys(_given(params))
+    given = dict.fromkeys(_param_names(params))
     used: set[str] = set()
     for number, (_, names) in enumerate(statements, start=1):
         for name in names:
             used.add(name)
             if name not in given:
-                raise _missing(params, number, name)
+                raise _missing_failure(params, number, name)
     unused = [name for name in given if name not in used]
     if unused:
         shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
@@ -131,7 +131,7 @@ def value_of(params: Params, name: str) -> Any:
     return params[int(name) - 1] if isinstance(params, list) else (params or {})[name]
 
 
-def _given(params: Params) -> list[str]:
+def _param_names(params: Params) -> list[str]:
     if isinstance(params, list):
         return [str(position) for position in range(1, len(params) + 1)]
     return list(params or ())
@@ -147,7 +147,7 @@ def _foreign_placeholder(name: str, texts: Iterable[str]) -> str:
     return ""
 
 
-def _missing(params: Params, number: int, name: str) -> ToolFailure:
+def _missing_failure(params: Params, number: int, name: str) -> ToolFailure:
     if params is None:
         reason = "the task has no params"
     elif isinstance(params, list):

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from noetl_stream.tools.children.linux import LIBC, checked
+from noetl_stream.tools.children.linux import LIBC, check_result
 
 SIGNALS_VERSION: Final = 6
 """The first Landlock version that confines signals and abstract Unix sockets."""
@@ -69,7 +69,7 @@ def restrict_self(grants: Iterable[Grant], version: int) -> None:
     Raises:
         OSError: The kernel refuses it.
     """
-    handled = _handled(version)
+    handled = _handled_rights(version)
     scoped = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if version >= SIGNALS_VERSION else 0
     _restrict(_Ruleset(handled, 0, scoped), grants)
 
@@ -90,7 +90,7 @@ def _restrict(attributes: _Ruleset, grants: Iterable[Grant]) -> None:
         os.close(ruleset)
 
 
-def _handled(version: int) -> int:
+def _handled_rights(version: int) -> int:
     handled = _FIRST_VERSION
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE)):
         handled |= right if version >= since else 0
@@ -116,5 +116,5 @@ def _call(number: int, *arguments: object) -> int:
     assert LIBC is not None
     words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
     result: int = LIBC.syscall(ctypes.c_long(number), *words)
-    checked(result)
+    check_result(result)
     return result

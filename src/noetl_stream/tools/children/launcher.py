@@ -45,7 +45,7 @@ from noetl_stream.tools.children.messages import (
     StartChild,
     Started,
     Vacated,
-    encoded,
+    encode_message,
     take_frames,
 )
 from noetl_stream.tools.children.own_limits import LimitsLowered, OwnLimits
@@ -137,14 +137,14 @@ class Launcher:
         self.check()
         for _ in range(_TRIES):
             try:
-                return await self._started(descriptors, program)
+                return await self._start_child(descriptors, program)
             except ZygoteEnded as ended:
                 log.warning("%s; another one is started", ended)
             except OSError as error:
                 raise WorkerUnfit(f"cannot start a child process: {error}") from None
         raise WorkerUnfit(f"the process that starts children ended or stopped answering {_TRIES} times")
 
-    async def _started(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
+    async def _start_child(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
         child = self._living_zygote().start(descriptors, program)
         try:
             await asyncio.shield(child.started)
@@ -252,7 +252,7 @@ class _Zygote:
         self._taken_slots: set[int] = set()
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
-        self._send(encoded(setup), [felt])
+        self._send(encode_message(setup), [felt])
         os.close(felt)
         self._over = threading.Event()
         # A thread of its own: code that blocks the loop kills no children.
@@ -271,7 +271,7 @@ class _Zygote:
 
     def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:
         """Sends the zygote an order. If no sign of life follows in time, it is killed, and replaced then."""
-        self._send(encoded(order), descriptors)
+        self._send(encode_message(order), descriptors)
         if not self._owed and not self.has_ended:
             self._watch()
         self._owed += 1
@@ -286,7 +286,7 @@ class _Zygote:
     def release(self, child: ChildProcess) -> None:
         """Releases the number and process id of an ended child, and its slot once none of its processes is left."""
         if self._children.pop(child.number, None) is not None:
-            self._send(encoded(ReleaseChild(child.number, child.slot)))
+            self._send(encode_message(ReleaseChild(child.number, child.slot)))
 
     async def close(self) -> None:
         """Ends the zygote and waits until it has ended."""
@@ -306,7 +306,7 @@ class _Zygote:
         while self._unsent:
             message, descriptors = self._unsent[0]
             try:
-                sent = self._sent(message, descriptors)
+                sent = self._send_once(message, descriptors)
             except BlockingIOError:
                 loop.add_writer(self._channel, self._write)
                 return
@@ -316,7 +316,7 @@ class _Zygote:
                 self._unsent.popleft()
         loop.remove_writer(self._channel)
 
-    def _sent(self, message: bytes, descriptors: Sequence[int]) -> int:
+    def _send_once(self, message: bytes, descriptors: Sequence[int]) -> int:
         passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
         try:
             return self._channel.sendmsg([message], passed, socket.MSG_DONTWAIT)

@@ -45,15 +45,15 @@ def drop_capabilities() -> None:
     """Drops root's rights to files and processes of others, for good once new privileges are refused."""
     if LIBC is not None:
         header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-        checked(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
+        check_result(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
 
 
 def _prctl(option: int, value: int) -> None:
     if LIBC is not None:
-        checked(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+        check_result(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
 
 
-def checked(result: int) -> None:
+def check_result(result: int) -> None:
     """Raises the ``OSError`` of a failed system call."""
     if result < 0:
         number = ctypes.get_errno()

@@ -105,12 +105,12 @@ Order = Setup | StartChild | ReleaseChild | Ping
 Event = Started | Ended | Vacated | Pong
 
 
-def encoded(message: Order | Event) -> bytes:
+def encode_message(message: Order | Event) -> bytes:
     """Encodes a message, with its length."""
-    return framed(msgspec.msgpack.encode(message))
+    return add_length(msgspec.msgpack.encode(message))
 
 
-def framed(body: bytes) -> bytes:
+def add_length(body: bytes) -> bytes:
     """Adds its length to the body of a message."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 

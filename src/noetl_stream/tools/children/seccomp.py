@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from noetl_stream.tools.children.linux import LIBC, checked
+from noetl_stream.tools.children.linux import LIBC, check_result
 
 Arguments = Mapping[int, int]
 """Values of arguments of a system call, by their position from 0."""
@@ -72,7 +72,7 @@ def refuse_calls() -> None:
     assert LIBC is not None
     code = _filter(os.uname().machine)
     program = _Program(len(code) // 8, code)
-    checked(LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), ctypes.byref(program), 0, 0))
+    check_result(LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), ctypes.byref(program), 0, 0))
 
 
 def _filter(machine: str) -> bytes:

@@ -38,7 +38,7 @@ from noetl_stream.tools.children.messages import (
     StartChild,
     Started,
     Vacated,
-    encoded,
+    encode_message,
     take_frames,
 )
 from noetl_stream.tools.children.own_limits import OwnLimits
@@ -265,7 +265,7 @@ class Zygote:
 
     def _send(self, event: Event) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next order will be the end
-            self._channel.sendall(encoded(event))
+            self._channel.sendall(encode_message(event))
 
 
 _orders: Final = msgspec.msgpack.Decoder(Order)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.duckdb.copies import NULL, CopiedColumn, CopiedDatabase, CopiedTable
-from noetl_stream.tools.duckdb.tables import quoted
+from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, invalid_input
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.pool import ConnectionPools
@@ -110,7 +110,7 @@ async def _copy(
     )
     if not columns:
         raise invalid_input(f"{place}: the table has no columns")
-    source = f"{quoted(table['schema'])}.{quoted(table['name'])}"
+    source = f"{quote_identifier(table['schema'])}.{quote_identifier(table['name'])}"
     line = " || ',' || ".join(map(_field, columns))
     # By cursor, since the driver cannot cancel a COPY whose data it has not read.
     rows = await connection.cursor(f"select {line} from {source}", timeout=timeout_s)
@@ -125,7 +125,7 @@ async def _copy(
 
 def _field(column: CopiedColumn) -> str:
     """Returns SQL for a column's quoted text, unquoted where it is null."""
-    name = quoted(column.name)
+    name = quote_identifier(column.name)
     # Unlike a cast to text, it keeps the spaces at the end of a character(n).
     text = f"array_to_json({name}::text[])::text" if column.is_array else f"concat({name})"
     return f"""case when {name} is null then E'\\{NULL}' else '"' || replace({text}, '"', '""') || '"' end"""

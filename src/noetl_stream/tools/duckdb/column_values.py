@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from noetl_stream.tools.duckdb.tables import quoted
+from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.sql import Inexpressible, parsed_json
 
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d:\d\d)(?:\.(\d+))?)?(?:\+00)?")
@@ -66,10 +66,10 @@ def is_same(given: Any, held: Any) -> bool:
 def carrier_of(kind: Any) -> Carrier | None:
     """Returns the carrier of a type, or ``None`` if its values leave unchanged."""
     name = str(kind)
-    return _CARRIERS.get(name) or _nested(kind)
+    return _CARRIERS.get(name) or _nested_carrier(kind)
 
 
-def _nested(kind: Any) -> Carrier | None:
+def _nested_carrier(kind: Any) -> Carrier | None:
     if kind.id not in _NESTED:
         return None
     children = dict(kind.children) if kind.id != "tuple" else dict(enumerate(child for _, child in kind.children))
@@ -83,7 +83,7 @@ def _nested(kind: Any) -> Carrier | None:
             bound = "" if size is None else str(size)
             return Carrier(f"{parts['child'].kind}[{bound}]", lambda items: [_read(parts["child"], it) for it in items])
         case "struct":
-            members = ", ".join(f"{quoted(str(name))} {part.kind}" for name, part in parts.items())
+            members = ", ".join(f"{quote_identifier(str(name))} {part.kind}" for name, part in parts.items())
             return Carrier(f"STRUCT({members})", lambda row: {name: _read(parts[name], it) for name, it in row.items()})
         case "tuple":
             members = ", ".join(part.kind for part in parts.values())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb.tables import quoted
+from noetl_stream.tools.duckdb.tables import quote_identifier
 
 MAX_LINE_BYTES: Final = 16_000_000
 """The most bytes of a copied row, as text."""
@@ -85,14 +85,14 @@ def load(database: CopiedDatabase, query: Query) -> None:
     Raises:
         ToolFailure: ``sql``; a column has values that DuckDB cannot hold.
     """
-    alias, place = quoted(database.alias), _text(str(database.file))
+    alias, place = quote_identifier(database.alias), _text(str(database.file))
     query(f"attach {place} as {alias}")
     for schema in dict.fromkeys(table.schema for table in database.tables):
-        query(f"create schema if not exists {alias}.{quoted(schema)}")
+        query(f"create schema if not exists {alias}.{quote_identifier(schema)}")
     for table in database.tables:
         loading = _Loading(table, query)
         columns = ", ".join(loading.column(column) for column in table.columns)
-        target = f"{alias}.{quoted(table.schema)}.{quoted(table.name)}"
+        target = f"{alias}.{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
         query(f"create table {target} as select {columns} from {loading.source}")
     query(f"detach {alias}")
     query(f"attach {place} as {alias} (read_only)")
@@ -109,7 +109,7 @@ class _Loading:
 
     def column(self, column: CopiedColumn) -> str:
         """Returns the expression of a column's values, with its name."""
-        name = quoted(column.name)
+        name = quote_identifier(column.name)
         if not column.is_array:
             return f"{self._value(column, name, name)} as {name}"
         depth = self._depth(column)
@@ -150,7 +150,7 @@ class _Loading:
 
     def _depth(self, column: CopiedColumn) -> int:
         """Returns the dimensions of a column's arrays."""
-        name = quoted(column.name)
+        name = quote_identifier(column.name)
         depth = f"case when {name} <> '[]' then length({name}) - length(ltrim({name}, '[')) end"
         ((least, most),) = self._query(f"select min({depth}), max({depth}) from {self.source}")
         if least != most:

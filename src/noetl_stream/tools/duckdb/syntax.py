@@ -49,10 +49,10 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
     """Returns why the params do not match the SQL, as far as known before the run."""
-    return sql.params_error(inputs, _named)
+    return sql.params_error(inputs, _statement_parameters)
 
 
-def _named(text: str) -> list[tuple[str, list[str]]]:
+def _statement_parameters(text: str) -> list[tuple[str, list[str]]]:
     try:
         with _parsing:
             statements = _connection().extract_statements(text)

@@ -51,10 +51,10 @@ def table_statement(name: str, columns: Iterable[str], rows: list[dict[str, Any]
     types = {column: _type_of(row.get(column) for row in rows) for column in columns}
     structure = msgspec.json.encode([types]).decode().replace("'", "''")
     source = f"select unnest(from_json($1::json, '{structure}'), max_depth := 2)"
-    return f"create temp table {quoted(name)} as {source}", msgspec.json.encode(rows).decode()
+    return f"create temp table {quote_identifier(name)} as {source}", msgspec.json.encode(rows).decode()
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Quotes ``name`` as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 

@@ -17,7 +17,7 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.column_values import Carrier, carriers_of, is_same, read_rows
 from noetl_stream.tools.duckdb.copies import CopiedDatabase, load
 from noetl_stream.tools.duckdb.syntax import creates_secret
-from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
+from noetl_stream.tools.duckdb.tables import Table, quote_identifier, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
 
 _COUNTED: Final = ["Count"]
@@ -90,7 +90,7 @@ class DuckdbSession:
                 ``result_not_json``, ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
         """
         if self._interrupted.is_set():
-            raise _cancelled()
+            raise _cancelled_failure()
         connection = self._open()
         try:
             statements = _statements(connection, texts)
@@ -151,14 +151,14 @@ class DuckdbSession:
         if connection.execute("select current_setting('lock_configuration')").fetchall() == [(True,)]:
             return  # locked by another task on the same file
         for database in self._attached:
-            load(database, partial(self._loaded, f"attach.{database.alias}"))
+            load(database, partial(self._run_query, f"attach.{database.alias}"))
         # Otherwise text, days and hours of a time with a zone would depend on the machine.
         connection.execute("set global timezone = 'UTC'")
         connection.execute("set allowed_directories = $1", [[str(folder) for folder in self._folders]])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
 
-    def _loaded(self, place: str, query: str) -> list[tuple[Any, ...]]:
+    def _run_query(self, place: str, query: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._execute(query, {}, place).fetchall()
         return rows
 
@@ -191,20 +191,20 @@ class DuckdbSession:
     ) -> tuple[sql.StatementRun, sql.Returned | None]:
         place = f"statement {number}"
         command = _command(statement)
-        selected = self._selected(statement.query, values, place) if command == "SELECT" else None
+        selected = self._with_carriers(statement.query, values, place) if command == "SELECT" else None
         connection = self._execute(statement if selected is None else selected[1], values, place)
         columns = [str(column[0]) for column in connection.description or ()]
         if not _returns_rows(command, columns, str(statement.query)):
-            counted = self._fetched(connection, place)
+            counted = self._fetch_rows(connection, place)
             return sql.StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
         carriers = carriers_of(it[1] for it in connection.description or ()) if selected is None else selected[0]
         sql.check_columns(columns, number)
-        rows = self._fetched(connection, place)
+        rows = self._fetch_rows(connection, place)
         if len(rows) > self._max_rows:
             raise sql.too_many_rows(number, self._max_rows)
         return sql.StatementRun(command, len(rows)), sql.Returned(columns, read_rows(rows, carriers))
 
-    def _selected(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
+    def _with_carriers(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
         """Returns the carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""
         connection = self._connection
         assert connection is not None
@@ -218,19 +218,22 @@ class DuckdbSession:
         carriers = carriers_of(connection.type(str(row[1])) for row in described)
         if not carriers or len(set(names)) < len(names):
             return None
-        casts = [f"cast({quoted(names[at])} as {it.kind}) as {quoted(names[at])}" for at, it in carriers.items()]
+        casts = [
+            f"cast({quote_identifier(names[at])} as {it.kind}) as {quote_identifier(names[at])}"
+            for at, it in carriers.items()
+        ]
         return carriers, f"select * replace ({', '.join(casts)}) from ({query.rstrip().rstrip(';')}\n)"
 
     def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
         assert self._connection is not None
         if self._interrupted.is_set():
-            raise _cancelled()
+            raise _cancelled_failure()
         try:
             return self._connection.execute(statement, values) if values else self._connection.execute(statement)
         except duckdb.Error as error:
             raise _failure(error, place) from None
 
-    def _fetched(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
+    def _fetch_rows(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
         try:
             rows: list[tuple[Any, ...]] = connection.fetchmany(self._max_rows + 1)
         except duckdb.InvalidInputException as error:
@@ -289,7 +292,7 @@ def _returns_rows(command: str, columns: list[str], text: str) -> bool:
 
 def _failure(error: Exception, place: str) -> ToolFailure:
     if isinstance(error, duckdb.InterruptException):
-        return _cancelled()
+        return _cancelled_failure()
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
         message = f"{place}: {_message_of(error)}"
@@ -302,7 +305,7 @@ def _failure(error: Exception, place: str) -> ToolFailure:
     return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
 
 
-def _cancelled() -> ToolFailure:
+def _cancelled_failure() -> ToolFailure:
     return ToolFailure.of("cancelled", "the statement was interrupted")
 
 

@@ -157,7 +157,7 @@ class DuckdbTool:
             try:
                 return ToolResult(await asyncio.shield(work))
             except asyncio.CancelledError:
-                await _interrupted(session, work)
+                await _interrupt_until_ended(session, work)
                 raise
 
     async def close(self) -> None:
@@ -166,7 +166,7 @@ class DuckdbTool:
         await asyncio.to_thread(self._threads.shutdown)
 
 
-async def _interrupted(session: DuckdbSession, work: asyncio.Future[dict[str, Any]]) -> None:
+async def _interrupt_until_ended(session: DuckdbSession, work: asyncio.Future[dict[str, Any]]) -> None:
     """Interrupts a task until its thread ends, since DuckDB forgets an interrupt between two statements."""
     work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the failure is our own interrupt
     while not work.done():

@@ -18,7 +18,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _QUOTED: Final = re.compile(r'[^\x21-\x7e]+|["<>]+')
 
 
-def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
+def written_url(url: str, params: list[tuple[str, str]] | None = None) -> str:
     """Returns the URL as it is sent, without its fragment; ``params`` follow its query.
 
     Raises:
@@ -34,7 +34,7 @@ def written(url: str, params: list[tuple[str, str]] | None = None) -> str:
         raise ValueError("its host or port is not valid") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or any(sign.isspace() for sign in parts.netloc):
         raise ValueError("must start with http:// or https:// and have a host")
-    path, query = _quoted(parts.path), _quoted(parts.query)
+    path, query = _quote_unsafe(parts.path), _quote_unsafe(parts.query)
     if params:
         joint = "&" if query and not query.endswith("&") else ""
         query += joint + urlencode(params)
@@ -53,7 +53,7 @@ def has_user(url: str) -> bool:
     return bool(parts.username or parts.password)
 
 
-def parsed(url: str) -> URL:
+def parse_url(url: str) -> URL:
     """Parses a URL of :func:`written` for the library.
 
     Raises:
@@ -68,7 +68,7 @@ def parsed(url: str) -> URL:
     )
 
 
-def redirected(url: str, location: bytes) -> str:
+def redirect_url(url: str, location: bytes) -> str:
     """Returns the URL that the header ``Location`` of an answer from ``url`` leads to.
 
     Raises:
@@ -85,8 +85,8 @@ def redirected(url: str, location: bytes) -> str:
         target = f"{parts.scheme}://{parts.netloc}{target}"
     elif not urlsplit(target).scheme:
         target = urljoin(url, target)
-    return written(target)
+    return written_url(target)
 
 
-def _quoted(text: str) -> str:
+def _quote_unsafe(text: str) -> str:
     return _QUOTED.sub(lambda found: quote(found[0], safe=""), text)

@@ -81,11 +81,11 @@ def _multipart(parts: Parts) -> tuple[bytes, str]:
 
 
 def _block(name: str, part: Part) -> bytes:
-    lines = [f'Content-Disposition: form-data; name="{_quoted(name)}"']
+    lines = [f'Content-Disposition: form-data; name="{_quote_name(name)}"']
     if not isinstance(part, FilePart):
         return _utf8("\r\n".join([*lines, "", scalar_text(part)]))
     if part.filename is not None:
-        lines[0] += f'; filename="{_quoted(part.filename)}"'
+        lines[0] += f'; filename="{_quote_name(part.filename)}"'
     kind = part.content_type
     if kind is not None and any(ord(sign) < 32 or ord(sign) == 127 for sign in kind):
         raise invalid_input(f"multipart.{name}.content_type: contains a line break or another control character")
@@ -97,7 +97,7 @@ def _block(name: str, part: Part) -> bytes:
     return _utf8("\r\n".join([*lines, "", ""])) + content
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Quotes a name in a multipart body as browsers do (HTML, *multipart form data*)."""
     return name.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
 

@@ -38,7 +38,7 @@ class Unpacker:
             if self._stream is None or self._stream.eof:
                 if self._has_ended and not data.strip(b"\0"):
                     return  # a padded archive
-                self._stream = self._begun(data)
+                self._stream = self._decompressor(data)
             try:
                 piece = self._stream.decompress(data, _PIECE_BYTES)
             except zlib.error:
@@ -58,7 +58,7 @@ class Unpacker:
         if self._stream is not None and not self._has_ended:
             raise BrokenBody(f"the body is incomplete: its {self._encoding} data ends too early")
 
-    def _begun(self, data: bytes) -> zlib._Decompress:
+    def _decompressor(self, data: bytes) -> zlib._Decompress:
         if self._encoding == "gzip":
             return zlib.decompressobj(_GZIP)
         return zlib.decompressobj(_ZLIB if data[0] & 0xF == 8 else _RAW)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 
-from noetl_stream.tools.http.address import has_user, written
+from noetl_stream.tools.http.address import has_user, written_url
 from noetl_stream.tools.http.body import FilePart, Scalar, body_of, pairs, scalar_text
 from noetl_stream.tools.http.tls import TLS_KEYS, Tls
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, bad_credential, invalid_input, text_entry
@@ -31,7 +31,7 @@ def _upper(value: Any) -> Any:
 
 
 def _without_user(url: str) -> str:
-    if has_user(written(url)):
+    if has_user(written_url(url)):
         raise ValueError("must not contain a user or password, which logs would show; use auth")
     return url
 
@@ -143,7 +143,7 @@ def request_of(
     if duplicate:
         raise invalid_input(f"headers.{min(duplicate)}: auth also sets this header; remove one")
     check_headers({**headers, **secret})
-    return HttpRequest(inputs.method, written(inputs.url, pairs(inputs.params)), headers, secret, body, tls)
+    return HttpRequest(inputs.method, written_url(inputs.url, pairs(inputs.params)), headers, secret, body, tls)
 
 
 def _tls_of(auth: Auth, credential: str | dict[str, Any]) -> tuple[Tls | None, str | dict[str, Any]]:

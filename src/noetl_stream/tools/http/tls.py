@@ -47,11 +47,11 @@ class TlsContexts:
         key = (tls or Tls(), verify)
         context = self._contexts.get(key)
         if context is None:
-            context = self._new(*key)
+            context = self._new_context(*key)
             self._contexts.put(key, context)
         return context
 
-    def _new(self, tls: Tls, verify: bool) -> ssl.SSLContext:
+    def _new_context(self, tls: Tls, verify: bool) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cadata=tls.ca)
         except (ssl.SSLError, ValueError):

@@ -19,7 +19,7 @@ from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
-from noetl_stream.tools.http.address import has_user, parsed, redirected, shown
+from noetl_stream.tools.http.address import has_user, parse_url, redirect_url, shown
 from noetl_stream.tools.http.content import BrokenBody, unpacker
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body, status_failure
@@ -141,20 +141,20 @@ class HttpTool:
         reach = Reach.ALLOWED
         try:
             for _ in range(MAX_REDIRECTS + 1):
-                url = parsed(request.url)
+                url = parse_url(request.url)
                 route = await self._route(url, reach, knobs)
                 async with self._send(request, url, route, knobs, timeouts) as response:
                     target = _target(response) if knobs.follow_redirects else None
                     if target is None:
                         headers = header_mapping(response.raw_headers)
                         return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
-                    request = _redirected(request, response.status, target)
+                    request = _redirect_request(request, response.status, target)
                     reach = _reach_after(response, route, reach)
         except (aiohttp.ClientError, OSError, BrokenBody) as error:  # TimeoutError is an OSError
             raise _failure_of(error, request) from None
         except ValueError as error:
             raise invalid_input(f"url: {error}") from None
-        raise _failed("connection", request, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
+        raise _failure("connection", request, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
 
     def _send(
         self, request: HttpRequest, url: URL, route: _Route, knobs: HttpKnobs, timeouts: Timeouts
@@ -238,25 +238,25 @@ def _reach_after(response: aiohttp.ClientResponse, route: _Route, reach: Reach) 
     return Reach.PUBLIC if is_outside else reach
 
 
-def _redirected(request: HttpRequest, status: int, location: bytes) -> HttpRequest:
+def _redirect_request(request: HttpRequest, status: int, location: bytes) -> HttpRequest:
     """Returns the request that follows a redirect. Secrets are not sent to another origin."""
     try:
-        target = redirected(request.url, location)
-        is_same = parsed(target).origin() == parsed(request.url).origin()
+        target = redirect_url(request.url, location)
+        is_same = parse_url(target).origin() == parse_url(request.url).origin()
     except ValueError:
         reason = f"redirected to {without_login(header_text(location)):.100}, which is not an http URL"
-        raise _failed("connection", request, reason, retryable=False) from None
+        raise _failure("connection", request, reason, retryable=False) from None
     headers, secret, tls = request.headers, request.secret_headers, request.tls
     if not is_same:
-        headers, secret, tls = _without(headers, _SAME_ORIGIN_HEADERS), {}, None
+        headers, secret, tls = _without_headers(headers, _SAME_ORIGIN_HEADERS), {}, None
     method, body = request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body = "GET", None
-        headers = _without(headers, frozenset({"content-encoding", "content-type", "idempotency-key"}))
+        headers = _without_headers(headers, frozenset({"content-encoding", "content-type", "idempotency-key"}))
     return replace(request, url=target, method=method, headers=headers, secret_headers=secret, body=body, tls=tls)
 
 
-def _without(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
+def _without_headers(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in names}
 
 
@@ -268,37 +268,39 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
 
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ForbiddenAddress):
-        return _failed("forbidden_address", request, str(cause), retryable=False)
+        return _failure("forbidden_address", request, str(cause), retryable=False)
     match error:
         case aiohttp.InvalidURL():
             return invalid_input(f"url: {error.description or 'its host is not valid'}")
         case aiohttp.ConnectionTimeoutError():
-            return _failed("timeout", request, "no connection in time (timeout.connect)", retryable=True)
+            return _failure("timeout", request, "no connection in time (timeout.connect)", retryable=True)
         case TimeoutError():
-            return _failed("timeout", request, "the server has been silent for too long (timeout.read)", retryable=True)
+            return _failure(
+                "timeout", request, "the server has been silent for too long (timeout.read)", retryable=True
+            )
         case aiohttp.ClientConnectorCertificateError():
             reason = f"its certificate is refused: {error.certificate_error}"
-            return _failed("connection", request, reason, retryable=False)
+            return _failure("connection", request, reason, retryable=False)
         case aiohttp.ClientConnectorError():
             number = error.os_error.errno or 0
             words = os.strerror(number) if number > 0 and not isinstance(error, aiohttp.ClientSSLError) else None
             reason = (
                 f"cannot connect to {error.host}:{error.port}: {words or error.os_error.strerror or error.os_error}"
             )
-            return _failed("connection", request, reason, retryable=not isinstance(error, aiohttp.ClientSSLError))
+            return _failure("connection", request, reason, retryable=not isinstance(error, aiohttp.ClientSSLError))
         case aiohttp.ClientHttpProxyError():
-            return _failed("connection", request, f"the proxy answered {error.status} {error.message}", retryable=True)
+            return _failure("connection", request, f"the proxy answered {error.status} {error.message}", retryable=True)
         case aiohttp.ClientResponseError() if exceeds_headers(error):
             reason = (
                 f"a header of the response exceeds {MAX_HEADER_BYTES:,} bytes, or there are over {MAX_HEADERS:,}, "
                 "which no setting changes"
             )
-            return _failed("output_too_large", request, reason, retryable=False)
+            return _failure("output_too_large", request, reason, retryable=False)
         case aiohttp.ClientResponseError():
             reason = f"the response is not HTTP: {' '.join(error.message.split())[:_REASON_CHARACTERS]}"
-            return _failed("connection", request, reason, retryable=True)
-    return _failed("connection", request, str(error) or type(error).__name__, retryable=True)
+            return _failure("connection", request, reason, retryable=True)
+    return _failure("connection", request, str(error) or type(error).__name__, retryable=True)
 
 
-def _failed(kind: str, request: HttpRequest, reason: str, *, retryable: bool) -> ToolFailure:
+def _failure(kind: str, request: HttpRequest, reason: str, *, retryable: bool) -> ToolFailure:
     return ToolFailure.of(kind, f"{request.method} {shown(request.url)}: {reason}", retryable=retryable)

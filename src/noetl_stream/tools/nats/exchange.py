@@ -84,7 +84,7 @@ class Exchange:
 
     async def _publish(self) -> dict[str, Any]:
         if self._inputs.jetstream:
-            stored = await self._stored(self._subject, self._headers)
+            stored = await self._stored_publish(self._subject, self._headers)
             return {"stream": stored.stream, "seq": stored.seq, "duplicate": bool(stored.duplicate)}
         client = self._connection.client
         await client.publish(self._subject, self._payload, headers=self._headers)
@@ -93,7 +93,7 @@ class Exchange:
         for _ in range(2):
             await client.flush(max(1, round(self._timeout_s)))
         if self._connection.take_denied(self._subject):
-            raise _refused(f"no permission to publish to {self._subject}")
+            raise _refused_failure(f"no permission to publish to {self._subject}")
         return {"subject": self._subject}
 
     async def _request(self) -> dict[str, Any]:
@@ -120,9 +120,9 @@ class Exchange:
         """Writes a key's message with an id, by which a rerun recognizes that it has already been written."""
         headers, expected = {**self._headers, **operation}, self._inputs.expected_revision
         if expected is None:
-            return (await self._stored(self._subject, headers)).seq
+            return (await self._stored_publish(self._subject, headers)).seq
         try:
-            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(expected)})).seq
+            return (await self._stored_publish(self._subject, {**headers, _EXPECTED_REVISION: str(expected)})).seq
         except js.APIError as error:
             if error.err_code not in _WRONG_REVISION:
                 raise
@@ -130,7 +130,7 @@ class Exchange:
         if last is not None and (last.headers or {}).get(MESSAGE_ID) == headers[MESSAGE_ID]:
             return int(last.seq or 0)  # written by an earlier run of this task
         if last is not None and expected == 0 and (last.headers or {}).get(_OPERATION) in _DELETED:
-            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
+            return (await self._stored_publish(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
         message = f"{self._inputs.key} in {self._inputs.bucket} does not have expected_revision ({expected})"
         raise ToolFailure.of("conflict", message)
 
@@ -159,7 +159,7 @@ class Exchange:
         info = await store.put(str(self._inputs.key), self._payload)
         return {"size": info.size, "digest": info.digest}
 
-    async def _stored(self, subject: str, headers: dict[str, str]) -> PubAck:
+    async def _stored_publish(self, subject: str, headers: dict[str, str]) -> PubAck:
         return await self._jetstream.publish(subject, self._payload, headers=headers)
 
     @contextmanager
@@ -182,7 +182,7 @@ class Exchange:
             raise _not_done(place, error) from None
         except TimeoutError:
             if self._connection.take_denied(self._subject):
-                raise _refused(f"no permission to publish to {place}") from None
+                raise _refused_failure(f"no permission to publish to {place}") from None
             message = f"{inputs.action} {place}: no response within {self._timeout_s:g} s"
             raise ToolFailure.of("timeout", message, retryable=True) from None
         except errors.MaxPayloadError:
@@ -202,14 +202,14 @@ async def _chunks(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) ->
             data += chunk.data or b""
             last = chunk.seq or 0
     except js.NotFoundError:
-        raise _changed(info) from None
+        raise _changed_failure(info) from None
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
     if info.digest is not None and info.digest.partition("=")[2] != digest:
-        raise _changed(info)
+        raise _changed_failure(info)
     return bytes(data)
 
 
-def _changed(info: ObjectInfo) -> ToolFailure:
+def _changed_failure(info: ObjectInfo) -> ToolFailure:
     message = f"object {info.name} was replaced while being read, or is damaged"
     return ToolFailure.of("conflict", message, retryable=True)
 
@@ -218,7 +218,7 @@ def _not_found(message: str, *, retryable: bool = False) -> ToolFailure:
     return ToolFailure.of("not_found", message, retryable=retryable)
 
 
-def _refused(message: str, code: str | None = None) -> ToolFailure:
+def _refused_failure(message: str, code: str | None = None) -> ToolFailure:
     return ToolFailure.of("refused", f"rejected by NATS: {message}", code=code)
 
 
@@ -230,7 +230,7 @@ def _not_done(place: str, error: js.APIError) -> ToolFailure:
     is_full = code == _STORE_FAILED and description.startswith(_LIMIT_REACHED)
     if code is None or code in _PASSING or (code == _STORE_FAILED and not is_full):
         return _unreachable(f"{place}: JetStream cannot do it now: {description or 'it does not say why'}")
-    return _refused(f"{place}: {description}", code=str(code))
+    return _refused_failure(f"{place}: {description}", code=str(code))
 
 
 def _unreachable(message: str) -> ToolFailure:

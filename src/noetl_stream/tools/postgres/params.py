@@ -52,7 +52,7 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -163,10 +163,10 @@ def _kind(value: Any) -> str:
 _CONVERSIONS: Final[dict[str, Converter]] = {
     "json": _json,
     "jsonb": _json,
-    "int2": _whole,
-    "int4": _whole,
-    "int8": _whole,
-    "oid": _whole,
+    "int2": _whole_number,
+    "int4": _whole_number,
+    "int8": _whole_number,
+    "oid": _whole_number,
     "float4": _double,
     "float8": _double,
     "numeric": _numeric,

@@ -76,7 +76,7 @@ def refusal(statement: SqlStatement) -> str | None:
     return None
 
 
-def unfinished(text: str) -> tuple[str, int] | None:
+def unbalanced_part(text: str) -> tuple[str, int] | None:
     """Returns what ``text`` opens and does not close, or closes and has not opened, with its offset; or ``None``."""
     opened: list[int] = []
     for kind, start, end in _tokens(text):
@@ -115,11 +115,11 @@ def split_statements(text: str) -> list[SqlStatement]:
     draft = _Draft(start=0, line=1)
     for kind, start, end in _tokens(text):
         if kind == "sign" and text[start] == ";" and not draft.is_open:
-            statements.append(draft.finished(text, start))
+            statements.append(draft.finish_statement(text, start))
             draft = _Draft(start=end, line=draft.line + text.count("\n", draft.start, end))
         else:
             draft.take(kind, text[start:end], start, end)
-    statements.append(draft.finished(text, len(text)))
+    statements.append(draft.finish_statement(text, len(text)))
     return [statement for statement in statements if statement is not None]
 
 
@@ -160,7 +160,7 @@ class _Draft:
             self.words.pop()
         self.words.append(word)
 
-    def finished(self, text: str, end: int) -> SqlStatement | None:
+    def finish_statement(self, text: str, end: int) -> SqlStatement | None:
         raw = text[self.start : end]
         body = raw.strip()
         if not body or not (self.has_content or _has_sql(body)):

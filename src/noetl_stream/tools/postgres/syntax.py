@@ -12,7 +12,7 @@ from typing import Any, Final
 from noetl_stream.playbook.kinds.spec import CodeProblem
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.tools import sql
-from noetl_stream.tools.postgres.statements import leading_word, refusal, split_statements, unfinished
+from noetl_stream.tools.postgres.statements import leading_word, refusal, split_statements, unbalanced_part
 
 COMMANDS: Final = frozenset([
     "abort", "alter", "analyse", "analyze", "begin", "call", "checkpoint", "close", "cluster", "comment", "commit",
@@ -26,7 +26,7 @@ COMMANDS: Final = frozenset([
 
 def syntax_problems(text: str) -> Iterator[CodeProblem]:
     """Returns what is wrong in the SQL wherever it runs, and statements that begin with no word of Postgres."""
-    found = unfinished(text)
+    found = unbalanced_part(text)
     if found is not None:
         message, offset = found
         yield CodeProblem(message, *_place_of(text, offset))
@@ -42,11 +42,11 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
     """Returns why the params do not match the SQL, as far as known before the run."""
-    return sql.params_error(inputs, _named)
+    return sql.params_error(inputs, _statement_parameters)
 
 
-def _named(text: str) -> list[tuple[str, list[str]]]:
-    if unfinished(text) is not None:
+def _statement_parameters(text: str) -> list[tuple[str, list[str]]]:
+    if unbalanced_part(text) is not None:
         raise ValueError("does not parse")
     return [(one.text, [parameter.name for parameter in one.parameters]) for one in split_statements(text)]
 

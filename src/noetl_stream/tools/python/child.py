@@ -27,12 +27,12 @@ import msgspec
 from noetl_stream.tools.children.confinement import limit_cpu_time
 from noetl_stream.tools.children.landlock import landlock_version, stay_apart
 from noetl_stream.tools.children.linux import die_with_parent
-from noetl_stream.tools.children.messages import HEADER_BYTES, framed, take_frames
+from noetl_stream.tools.children.messages import HEADER_BYTES, add_length, take_frames
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
-from noetl_stream.tools.python.output import accepted, refused, text_output
+from noetl_stream.tools.python.output import error_answer, result_answer, text_output
 
 TRACE_VARIABLE: Final = "TRACEPARENT"
 MAX_REMEMBERED_BYTES: Final = 32 * 1024
@@ -135,7 +135,7 @@ def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoR
             os.register_at_fork(**hooks)
         mine, other = socket.socketpair()
         with mine, other:
-            other.sendall(framed(_FIRST_JOB))
+            other.sendall(add_length(_FIRST_JOB))
             _serve_one(mine, output)
         _serve_one(connection, output)
     finally:
@@ -148,7 +148,7 @@ def _serve_one(connection: socket.socket, output: io.TextIOWrapper) -> None:
     if frame:
         answer = _answer(frame)
         output.flush()
-        connection.sendall(framed(answer))
+        connection.sendall(add_length(answer))
     elif frame is not None:
         from noetl_stream.tools.python.event_loop import serve_shared  # asyncio is large
 
@@ -160,9 +160,9 @@ def _answer(frame: bytes) -> bytes:
     if (traceparent := job.get("traceparent")) is not None:
         os.environ[TRACE_VARIABLE] = traceparent
     try:
-        return accepted(run_job(job), job["max_result_bytes"])
+        return result_answer(run_job(job), job["max_result_bytes"])
     except JobFailed as failed:
-        return refused(failed)
+        return error_answer(failed)
 
 
 def _receive(connection: socket.socket, received: bytearray) -> bytes | None:

@@ -42,9 +42,9 @@ def compile_program(source: str, filename: str) -> Program:
         SyntaxError: The source does not parse.
     """
     try:
-        program = _compiled(source, filename)
+        program = _compile(source, filename)
     except SyntaxError as error:
-        raise _explained(error) from None
+        raise _explain(error) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "nested too deeply") from None
     remember_lines(source, filename)
@@ -55,9 +55,9 @@ def syntax_error(source: str) -> SyntaxError | None:
     """Returns why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
     with warnings.catch_warnings(action="ignore"):
         try:
-            _compiled(source, "<code>")
+            _compile(source, "<code>")
         except SyntaxError as error:
-            return _explained(error)
+            return _explain(error)
         except ValueError as error:
             return SyntaxError(str(error))
         except (RecursionError, MemoryError):
@@ -76,7 +76,7 @@ def lacks_async_main(source: str) -> bool:
     return not any(isinstance(node, ast.AsyncFunctionDef) and node.name == "main" for node in _own_nodes(tree))
 
 
-def _explained(error: SyntaxError) -> SyntaxError:
+def _explain(error: SyntaxError) -> SyntaxError:
     if "outside" in error.msg and error.msg.startswith(("'await'", "'async ", "asynchronous ")):
         error.msg += "; write `async def main(): …`, which is awaited"
     return error
@@ -111,7 +111,7 @@ def unbound_names(source: str) -> dict[str, tuple[int, int]]:
     return first
 
 
-def _compiled(source: str, filename: str) -> Program:
+def _compile(source: str, filename: str) -> Program:
     tree = ast.parse(source, filename)
     if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):
         return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)

@@ -18,9 +18,9 @@ from typing import Any, Final, TextIO, cast
 
 import msgspec
 
-from noetl_stream.tools.children.messages import framed, take_frames
+from noetl_stream.tools.children.messages import add_length, take_frames
 from noetl_stream.tools.python.job import JobFailed, run_shared_job
-from noetl_stream.tools.python.output import accepted, refused, text_output
+from noetl_stream.tools.python.output import error_answer, result_answer, text_output
 
 _READ_BYTES: Final = 64 * 1024
 _PIECE_BYTES: Final = 64 * 1024
@@ -86,9 +86,9 @@ class _Jobs:
         self._send(number)
         job = msgspec.json.decode(frame)
         try:
-            return accepted(await run_shared_job(job, number), job["max_result_bytes"])
+            return result_answer(await run_shared_job(job, number), job["max_result_bytes"])
         except JobFailed as failed:
-            return refused(failed)
+            return error_answer(failed)
         finally:
             output.flush()
 
@@ -103,6 +103,6 @@ class _Jobs:
         return len(piece)
 
     def _send(self, number: int, output: bytes = b"", answer: bytes | None = None) -> None:
-        frame = framed(msgspec.msgpack.encode((number, output, answer)))
+        frame = add_length(msgspec.msgpack.encode((number, output, answer)))
         with self._sending:
             self._connection.sendall(frame)

@@ -44,7 +44,7 @@ class JobFailed(Exception):
         trace: str | None = None,
     ) -> None:
         super().__init__(message)
-        message = _truncated(message, MAX_MESSAGE_CHARACTERS)
+        message = _truncate(message, MAX_MESSAGE_CHARACTERS)
         error = {
             "kind": kind,
             "message": message,
@@ -201,7 +201,7 @@ def _syntax(error: SyntaxError) -> JobFailed:
 def _exception(error: BaseException, filename: str) -> JobFailed:
     own = _from_own_code(error.__traceback__, filename)
     lines = traceback.TracebackException(type(error), error, own).format()
-    trace = _truncated("".join(lines), MAX_TRACEBACK_CHARACTERS, keep_end=True)
+    trace = _truncate("".join(lines), MAX_TRACEBACK_CHARACTERS, keep_end=True)
     reason = _message_of(error)
     name = _type_name(error)
     line = _last_own_line(own, filename)
@@ -214,7 +214,7 @@ def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the code called sys.exit({error.code!r})"
     try:
-        return _truncated(str(error), MAX_MESSAGE_CHARACTERS) + _remedy(error)
+        return _truncate(str(error), MAX_MESSAGE_CHARACTERS) + _remedy(error)
     except Exception as broken:
         return f"reading its message raised {type(broken).__name__}"
 
@@ -249,7 +249,7 @@ def _type_name(error: BaseException) -> str:
     return kind.__qualname__ if is_own else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _truncated(text: str, limit: int, *, keep_end: bool = False) -> str:
+def _truncate(text: str, limit: int, *, keep_end: bool = False) -> str:
     if len(text) <= limit:
         return text
     return f"… {text[-limit:]}" if keep_end else f"{text[:limit]} …"
@@ -289,7 +289,7 @@ class ReadOnlyDict(dict[str, Any]):
         return dict(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return {key: _thawed(item) for key, item in self.items()}
+        return {key: _thaw(item) for key, item in self.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (dict, (dict(self),))
@@ -308,13 +308,13 @@ class ReadOnlyList(list[Any]):
         return list(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        return [_thawed(item) for item in self]
+        return [_thaw(item) for item in self]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (list, (list(self),))
 
 
-def _thawed(value: Any) -> Any:
+def _thaw(value: Any) -> Any:
     if isinstance(value, ReadOnlyDict | ReadOnlyList):
         return value.__deepcopy__({})
     return value

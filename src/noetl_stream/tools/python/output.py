@@ -50,7 +50,7 @@ class BoundedOutput(io.RawIOBase):
         return len(piece)
 
 
-def accepted(result: Any, limit: int) -> bytes:
+def result_answer(result: Any, limit: int) -> bytes:
     """Encodes the answer with a result of at most ``limit`` bytes.
 
     Raises:
@@ -63,6 +63,6 @@ def accepted(result: Any, limit: int) -> bytes:
     return msgspec.json.encode([msgspec.Raw(encoded), None])
 
 
-def refused(failed: JobFailed) -> bytes:
+def error_answer(failed: JobFailed) -> bytes:
     """Encodes the answer with an error."""
     return msgspec.json.encode([None, failed.error])

@@ -101,7 +101,7 @@ class ChildPool:
         """Yields a child that is ready, and holds a place."""
         if self.capacity.is_full and (resting := next((one for one in self._shared if one.rests), None)):
             resting.end()
-        async with self.capacity.held(queued):
+        async with self.capacity.place(queued):
             child = await self._ready_child(domain)
             try:
                 yield child

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.tools.capacity import Capacity
-from noetl_stream.tools.children.messages import HEADER_BYTES, framed
+from noetl_stream.tools.children.messages import HEADER_BYTES, add_length
 from noetl_stream.tools.contract import WorkerUnfit
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.template import (
@@ -148,7 +148,7 @@ class SharedProcess:
 
     async def _serve(self, child: Child) -> None:
         reader, self._writer = await asyncio.open_connection(sock=child.take_next())
-        self._writer.write(framed(b""))
+        self._writer.write(add_length(b""))
         self._opened.set_result(None)
         self._rest()
         try:
@@ -186,7 +186,7 @@ class SharedProcess:
 
     def _order(self, number: int, job: bytes | None) -> None:
         if self._writer is not None and not self._has_ended:
-            self._writer.write(framed(msgspec.msgpack.encode((number, job))))
+            self._writer.write(add_length(msgspec.msgpack.encode((number, job))))
 
     def _forget(self, number: int) -> None:
         self._runs.pop(number, None)

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noetl_stream.tools.capacity import Queued
-from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
+from noetl_stream.tools.child_process import CapturedOutput, Heard, ignore_output
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
-from noetl_stream.tools.children.messages import HEADER_BYTES, framed
+from noetl_stream.tools.children.messages import HEADER_BYTES, add_length
 from noetl_stream.tools.contract import WorkerUnfit
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
 from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
@@ -139,7 +139,7 @@ class Child:
         connection = self.take_next()
         self._output.heard = job.heard
         try:
-            answer = await self._exchanged(connection, job)
+            answer = await self._exchange(connection, job)
             if answer is not None and answer[1] is None and job.program not in self._remembered:
                 self._let_remember(job.program)
             self._expect_next()
@@ -148,7 +148,7 @@ class Child:
             self._output.drain()
             raise
         finally:
-            self._output.heard = unheard
+            self._output.heard = ignore_output
             connection.close()
         self.is_running = False
         if answer is None:
@@ -185,7 +185,7 @@ class Child:
         self._output.close()
         return exit_code
 
-    async def _exchanged(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
+    async def _exchange(self, connection: socket.socket, job: PythonJob) -> tuple[Any, dict[str, Any] | None] | None:
         """Returns the result or error of the job; ``None`` if its process has ended, or has answered unreadably.
 
         Raises:
@@ -195,7 +195,7 @@ class Child:
         received = bytearray()
         end = HEADER_BYTES
         try:
-            await self._loop.sock_sendall(connection, framed(job.fields))
+            await self._loop.sock_sendall(connection, add_length(job.fields))
             while len(received) < end and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
                 received += data
                 if len(received) >= HEADER_BYTES:
@@ -217,7 +217,7 @@ class Child:
         if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
             self._remembered.add(program)
             with contextlib.suppress(OSError):
-                self._channel.send(framed(frame))
+                self._channel.send(add_length(frame))
 
     def _expect_next(self) -> None:
         """Kills the child if it does not fork the next process in time. It may have done so already."""

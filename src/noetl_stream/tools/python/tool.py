@@ -192,7 +192,7 @@ class PythonTool:
         if (reason := _sharing_error(knobs.python_shared, inputs.code)) is not None:
             raise invalid_input(reason)
         job = PythonJob(
-            _encoded(inputs, knobs, call),
+            _encode_job(inputs, knobs, call),
             program,
             knobs.max_result_bytes,
             self._domain(call),
@@ -203,7 +203,7 @@ class PythonTool:
         try:
             answer = await self._pool.run(job)
         except ChildDied as died:
-            raise _crashed(died, call) from None
+            raise _crash_failure(died, call) from None
         failed = answer.error
         if failed is None:
             return ToolResult(answer.result, output=answer.output)
@@ -230,7 +230,7 @@ def _place(call: ToolCall) -> str:
     return f"{call.step}.{call.task}"
 
 
-def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
+def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
     job: dict[str, Any] = {
         "code": inputs.code,
         "place": _place(call),
@@ -270,7 +270,7 @@ def _plain(value: Any) -> Any:
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
+def _crash_failure(died: ChildDied, call: ToolCall) -> ToolFailure:
     how = f"exit code {died.exit_code}"
     if died.exit_code < 0:
         how = f"signal {_signal_name(-died.exit_code)}"
