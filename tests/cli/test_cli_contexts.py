@@ -22,7 +22,7 @@ from noetl_stream.cli.base.target import (
 )
 from noetl_stream.cli.context import context
 from noetl_stream.errors import LocalStackError, UsageError
-from noetl_stream.local.gateway_address import announced
+from noetl_stream.local.gateway_address import announce_gateway
 from noetl_stream.local.home import write_private
 from noetl_stream.settings.sources.environment import Settings
 
@@ -178,7 +178,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080", "http://127.0.0.1:8080/", "http://localhost:8080"])
 def test_a_gateway_of_the_home_gets_its_token_at_its_ip_address(ann: Person, home: Path, url: str) -> None:
-    with announced(home, "http://127.0.0.1:8080"):
+    with announce_gateway(home, "http://127.0.0.1:8080"):
         found = gateway_of(Target(home=home, url=url), ann.settings(NOETL_HOME=str(home)))
         given = gateway_of(Target(url=url), ann.settings(NOETL_HOME=str(home), NOETL_TOKEN="given"))
     assert found is not None and given is not None
@@ -198,14 +198,14 @@ def test_a_gateway_of_the_home_gets_its_token_at_its_ip_address(ann: Person, hom
     ],
 )
 def test_no_other_address_gets_the_token_of_the_home(ann: Person, home: Path, url: str) -> None:
-    with announced(home, "http://127.0.0.1:8080"):
+    with announce_gateway(home, "http://127.0.0.1:8080"):
         assert gateway_of(Target(url=url), ann.settings(NOETL_HOME=str(home))) == GatewayAddress(
             url, None, f"--url {url}"
         )
 
 
 def test_what_listens_where_a_gateway_was_gets_no_token(ann: Person, home: Path) -> None:
-    with announced(home, "http://127.0.0.1:8080"):
+    with announce_gateway(home, "http://127.0.0.1:8080"):
         pass
     found = gateway_of(Target(url="http://127.0.0.1:8080"), ann.settings(NOETL_HOME=str(home)))
     assert found is not None and found.token is None
@@ -214,7 +214,7 @@ def test_what_listens_where_a_gateway_was_gets_no_token(ann: Person, home: Path)
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
 def test_a_token_that_others_may_read_or_write_is_refused(ann: Person, home: Path, mode: int) -> None:
     (home / "gateway.token").chmod(mode)
-    with announced(home, "http://127.0.0.1:8080"), pytest.raises(LocalStackError, match=r"gateway\.token"):
+    with announce_gateway(home, "http://127.0.0.1:8080"), pytest.raises(LocalStackError, match=r"gateway\.token"):
         gateway_of(Target(url="http://127.0.0.1:8080"), ann.settings(NOETL_HOME=str(home)))
 
 

@@ -19,10 +19,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 class Ready:
     """A role that lacks nothing."""
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         return ()
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         return ()
 
     async def readings(self) -> Sequence[Reading]:

@@ -27,15 +27,15 @@ async def test_a_gateway_is_ready_while_all_answer_and_until_it_stops(
     stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = stage.gateway.status
-    assert (await status.missing(), status.dead()) == ([], ())
+    assert (await status.reasons_not_ready(), status.reasons_to_replace()) == ([], ())
 
     async def away() -> None:
         raise Unreachable("the database is away")
 
     monkeypatch.setattr(stage.store, "verify", away)
-    assert (await status.missing(), status.dead()) == (["Postgres does not answer"], ())
+    assert (await status.reasons_not_ready(), status.reasons_to_replace()) == (["Postgres does not answer"], ())
     stage.gateway.stop()
-    assert await status.missing() == ("it is stopping",)
+    assert await status.reasons_not_ready() == ("it is stopping",)
 
 
 async def test_requests_are_measured(stage: GatewayStage, api: Described) -> None:

@@ -26,14 +26,17 @@ FAILS = playbook("fails", [{"step": "only", "tool": {"kind": "noop", "args": {"x
 
 async def test_a_server_is_ready_once_it_folds_and_until_it_stops(stage: Stage) -> None:
     status = status_of(server := stage.new_server())
-    assert (await status.missing(), status.dead()) == (["it is starting: it looks at its stores"], [])
+    assert (await status.reasons_not_ready(), status.reasons_to_replace()) == (
+        ["it is starting: it looks at its stores"],
+        [],
+    )
     running = asyncio.create_task(server.run())
     await stage.until(lambda: len(server.ownership) == PARTITIONS)
-    assert (await status.missing(), status.dead()) == ([], [])
+    assert (await status.reasons_not_ready(), status.reasons_to_replace()) == ([], [])
     server.stop()
-    assert (await status.missing(), status.dead()) == (["it is stopping"], [])
+    assert (await status.reasons_not_ready(), status.reasons_to_replace()) == (["it is stopping"], [])
     await running
-    assert status.dead() == []
+    assert status.reasons_to_replace() == []
 
 
 async def test_a_server_that_starts_before_its_stores_says_what_it_waits_for(
@@ -45,7 +48,10 @@ async def test_a_server_that_starts_before_its_stores_says_what_it_waits_for(
     await stage.pass_time(60)
     for server in servers:
         status = status_of(server)
-        assert (await status.missing(), status.dead()) == (["it is starting: the store is away"], [])
+        assert (await status.reasons_not_ready(), status.reasons_to_replace()) == (
+            ["it is starting: the store is away"],
+            [],
+        )
     assert [one.message for one in caplog.records] == ["waiting: the store is away"] * 2
     servers[1].stop()
     await stopped
@@ -63,20 +69,20 @@ async def test_a_server_without_its_stores_is_not_ready_and_lives(
     status = status_of(server)
     stage.store.away = True
     await stage.pass_time(2 * STUCK_S)
-    lacks = await status.missing()
-    assert any("leases cannot be renewed" in one for one in lacks) and status.dead() == []
+    lacks = await status.reasons_not_ready()
+    assert any("leases cannot be renewed" in one for one in lacks) and status.reasons_to_replace() == []
     stage.store.away = False
     await stage.until(lambda: len(server.ownership) == PARTITIONS)
     await stage.pass_time(10)
-    assert await status.missing() == []
+    assert await status.reasons_not_ready() == []
     assert any("stores unreachable" in one.message for one in caplog.records)
     assert any("the stores answer" in one.message for one in caplog.records)
 
 
 async def test_a_server_that_has_lost_nats_is_not_ready(stage: Stage) -> None:
     status = ServerStatus(await stage.server(), lambda: False)
-    assert await status.missing() == ["it has lost the connection to NATS"]
-    assert status.dead() == []
+    assert await status.reasons_not_ready() == ["it has lost the connection to NATS"]
+    assert status.reasons_to_replace() == []
 
 
 async def test_a_server_whose_loop_hangs_or_whose_tasks_end_is_dead(
@@ -86,7 +92,7 @@ async def test_a_server_whose_loop_hangs_or_whose_tasks_end_is_dead(
     status = status_of(server)
     server.lasting["upkeep of the stores"] = ended = asyncio.get_running_loop().create_future()
     ended.set_result(None)
-    assert status.dead() == ["its task 'upkeep of the stores' has ended"]
+    assert status.reasons_to_replace() == ["its task 'upkeep of the stores' has ended"]
     del server.lasting["upkeep of the stores"]
 
     async def hang(*_: Any) -> Any:
@@ -94,7 +100,7 @@ async def test_a_server_whose_loop_hangs_or_whose_tasks_end_is_dead(
 
     monkeypatch.setattr(server.housekeeping, "run", hang)
     await stage.pass_time(STUCK_S + 1)
-    assert [one.partition(" for ")[0] for one in status.dead()] == ["its loop has not turned"]
+    assert [one.partition(" for ")[0] for one in status.reasons_to_replace()] == ["its loop has not turned"]
 
 
 async def test_what_a_server_does_is_measured(stage: Stage) -> None:

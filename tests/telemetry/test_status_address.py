@@ -39,16 +39,16 @@ class Puppet:
         self.durations = Durations()
         self.gate: asyncio.Event | None = None
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         return self.reasons
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         return self.lacks
 
     async def readings(self) -> Sequence[Reading]:
         if self.gate is not None:
             await self.gate.wait()
-        return [DONE.read(3), TASKS.each({"python": self.durations})]
+        return [DONE.read(3), TASKS.read_each({"python": self.durations})]
 
 
 @contextlib.asynccontextmanager

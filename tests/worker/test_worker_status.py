@@ -37,16 +37,16 @@ async def test_a_worker_is_ready_while_it_takes_commands(stage: Stage) -> None:
     stage.puppet.acts["first"] = endless = Endless()
     worker = await stage.start()
     status = status_of(worker)
-    assert (await status.missing(), status.dead()) == ([], ())
-    assert await WorkerStatus(worker, lambda: False).missing() == ["it has lost the connection to NATS"]
+    assert (await status.reasons_not_ready(), status.reasons_to_replace()) == ([], ())
+    assert await WorkerStatus(worker, lambda: False).reasons_not_ready() == ["it has lost the connection to NATS"]
     await stage.issue(stage.command(stage.plan(ONE_TASK)))
     worker.drain()
     await stage.settle()
-    assert [one.partition(":")[0] for one in await status.missing()] == ["it drains"]
-    assert status.dead() == ()
+    assert [one.partition(":")[0] for one in await status.reasons_not_ready()] == ["it drains"]
+    assert status.reasons_to_replace() == ()
     endless.release.set()
     await stage.soon(lambda: stage.workers[0][1].done())
-    assert status.dead() == ()
+    assert status.reasons_to_replace() == ()
 
 
 async def test_a_worker_without_a_queue_is_starting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ async def test_a_worker_without_a_queue_is_starting(stage: Stage, monkeypatch: p
 
     monkeypatch.setattr(stage.broker.command_queue, "open_source", never)
     status = status_of(await stage.start())
-    assert [one.partition(":")[0] for one in await status.missing()] == ["it is starting"]
+    assert [one.partition(":")[0] for one in await status.reasons_not_ready()] == ["it is starting"]
 
 
 async def test_a_worker_that_nats_does_not_answer_is_not_ready_and_lives(
@@ -68,8 +68,8 @@ async def test_a_worker_that_nats_does_not_answer_is_not_ready_and_lives(
     monkeypatch.setattr(stage.broker.command_queue, "reach", silent)
     await stage.advance(CONTACT_LOST_AFTER_S + 2.0, step_s=0.5)
     status = status_of(worker)
-    assert [one.partition(" for")[0] for one in await status.missing()] == ["NATS has not answered"]
-    assert status.dead() == ()
+    assert [one.partition(" for")[0] for one in await status.reasons_not_ready()] == ["NATS has not answered"]
+    assert status.reasons_to_replace() == ()
     assert (await measured(worker))["noetl_worker_contact_losses_total"] == 1
 
 
@@ -84,8 +84,8 @@ async def test_a_worker_whose_leases_are_no_longer_renewed_is_dead(
     stage.puppet.acts["first"] = endless = Endless()
     worker = await stage.start(ack_wait_s=0.003)
     await stage.issue(stage.command(stage.plan(ONE_TASK)))
-    await stage.soon(lambda: status_of(worker).dead())
-    assert status_of(worker).dead() == ("the thread that renews leases has ended",)
+    await stage.soon(lambda: status_of(worker).reasons_to_replace())
+    assert status_of(worker).reasons_to_replace() == ("the thread that renews leases has ended",)
     endless.release.set()
 
 

@@ -88,7 +88,7 @@ class OtelTracing:
 
     def readings(self) -> Sequence[Reading]:
         counts = {"exported": self._exporter.exported, "refused": self._exporter.refused, "dropped": self._dropped}
-        return (SPANS.each(counts),)
+        return (SPANS.read_each(counts),)
 
     async def close(self) -> None:
         hurry = threading.Timer(CLOSE_S, self._exporter.shutdown)

@@ -55,7 +55,7 @@ async def _copy_tables(snapshot: DatabaseSnapshot, writer: BackupWriter, named: 
     rows = {}
     for table in snapshot.shape.tables:
         with writer.table(table) as write:
-            rows[table.name] = await snapshot.copy(table, named.beside(table, write))
+            rows[table.name] = await snapshot.copy(table, named.reading_rows(table, write))
     return rows
 
 

@@ -187,14 +187,14 @@ class BackupReader:
 
     def pieces(self, table: TableShape) -> Iterator[bytes]:
         """Yields the rows of a table like :meth:`lines`."""
-        with self._opened(table_file(table)) as file, gzip.open(file) as packed:
+        with self._open_file(table_file(table)) as file, gzip.open(file) as packed:
             while piece := packed.read(PIECE_BYTES):
                 yield piece
 
     def objects(self) -> Iterator[tuple[str, bytes]]:
         """Yields the keys and stored bytes of the objects."""
         for name in sorted(self.files.sizes("objects")):
-            with self._opened(name) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            with self._open_file(name) as file, tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
                     data = tar.extractfile(member)
                     assert data is not None
@@ -206,18 +206,18 @@ class BackupReader:
         return sum(self.files.sizes().values())
 
     def _read(self, name: str) -> bytes:
-        with self._opened(name) as file:
+        with self._open_file(name) as file:
             return file.read()
 
     def _digest_of(self, name: str) -> str:
         digest = sha256()
-        with self._opened(name) as file:
+        with self._open_file(name) as file:
             while piece := file.read(PIECE_BYTES):
                 digest.update(piece)
         return digest.hexdigest()
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[BinaryIO]:
+    def _open_file(self, name: str) -> Iterator[BinaryIO]:
         with file_errors(self.files.place), self.files.open(name) as file:
             yield file
 

@@ -32,7 +32,7 @@ class NamedObjects:
 
         return read
 
-    def beside(self, table: TableShape, write: Sink) -> Sink:
+    def reading_rows(self, table: TableShape, write: Sink) -> Sink:
         """Returns ``write``, with the rows of the table read as they pass."""
         read = self.reader_of(table)
         if read is None:

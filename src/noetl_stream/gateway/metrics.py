@@ -72,9 +72,9 @@ class Metrics:
 
     def readings(self) -> Sequence[Reading]:
         return [
-            REQUESTS.each(self._requests),
-            DURATIONS.each(self._durations),
-            CLOSED.each(self._closed),
+            REQUESTS.read_each(self._requests),
+            DURATIONS.read_each(self._durations),
+            CLOSED.read_each(self._closed),
             LEFT_OUT.read(self._left_out),
             *(metric.read(read()) for metric, read in self._watched),
         ]

@@ -63,22 +63,22 @@ class SystemNumbers:
         """What is known now. Does not raise."""
         pools, living = await asyncio.gather(self._pools(), self._living.count())
         partitions = self._pressure.partitions
-        found = [LAG.each({str(one.partition): one.behind for one in partitions})]
+        found = [LAG.read_each({str(one.partition): one.behind for one in partitions})]
         if partitions:
             found.append(UNOWNED.read(sum(not one.live for one in partitions)))
         by_priority: dict[tuple[str, ...], int] = {
             (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
         }
         found += [
-            WAITING.each({pool.pool: pool.queued for pool in pools}),
-            BY_PRIORITY.each(by_priority),
-            UNDER_WAY.each({pool.pool: pool.running for pool in pools}),
-            WORKERS.each({pool.pool: pool.workers for pool in pools}),
-            SLOTS.each({pool.pool: pool.slots for pool in pools}),
-            BUSY.each({pool.pool: pool.busy for pool in pools}),
+            WAITING.read_each({pool.pool: pool.queued for pool in pools}),
+            BY_PRIORITY.read_each(by_priority),
+            UNDER_WAY.read_each({pool.pool: pool.running for pool in pools}),
+            WORKERS.read_each({pool.pool: pool.workers for pool in pools}),
+            SLOTS.read_each({pool.pool: pool.slots for pool in pools}),
+            BUSY.read_each({pool.pool: pool.busy for pool in pools}),
         ]
         if living is not None:
-            found.append(EXECUTIONS.each({str(status): living.by_status.get(status, 0) for status in LIVE}))
+            found.append(EXECUTIONS.read_each({str(status): living.by_status.get(status, 0) for status in LIVE}))
             found.append(STUCK.read(living.stuck))
         return found
 
@@ -109,10 +109,10 @@ class GatewayStatus:
         self._readiness = readiness
         self._is_ending = is_ending
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         return ()  # it ends when one of its tasks does
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         return ("it is stopping",) if self._is_ending() else await self._readiness.missing()
 
     async def readings(self) -> Sequence[Reading]:

@@ -85,13 +85,13 @@ class Bench:
 
     async def _measure(self, chain: str, loop: str) -> Figures:
         figures = Figures(conditions=conditions(self._load))
-        before = self._spent()
+        before = self._cpu_seconds()
         for _ in range(self._load.repeat):
             seconds = await self._burst(chain, self._load.executions)
             figures.executions_per_s.append(round(self._load.executions / seconds, 1))
             figures.steps_per_s.append(round(self._load.executions * self._load.steps / seconds, 1))
         steps = self._load.repeat * self._load.executions * self._load.steps
-        spent = self._spent()
+        spent = self._cpu_seconds()
         figures.cpu_us_per_step = {k: round((spent[k] - before[k]) / steps * 1e6, 1) for k in spent}
         figures.memory_mib = {k: round(sum(map(_memory, group)) / 2**20, 1) for k, group in self._groups.items()}
         waits = sorted([await self._burst(chain, 1) for _ in range(self._load.latency_runs)])
@@ -150,7 +150,7 @@ class Bench:
             if ended is not None and not ended.done():
                 ended.set_result(time.perf_counter())
 
-    def _spent(self) -> dict[str, float]:
+    def _cpu_seconds(self) -> dict[str, float]:
         """Returns the CPU seconds used so far, by group of processes."""
         self._refresh_postgres()
         return {name: sum(map(_cpu, group)) for name, group in self._groups.items()}

@@ -15,7 +15,7 @@ from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting.processes import Supervised
 from noetl_stream.hosting.role_processes import local_token, on_termination
-from noetl_stream.local.gateway_address import announced
+from noetl_stream.local.gateway_address import announce_gateway
 from noetl_stream.local.processes import LOOPBACK, listen
 from noetl_stream.model.urls import without_login
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
@@ -65,7 +65,7 @@ async def develop(
             for n in range(1, workers + 1)
         ]
         if gateway is not None:
-            closing.enter_context(gateway.announced(stack))
+            closing.enter_context(gateway.announce(stack))
             number = gateway.socket.fileno()
             of_gateway = ["gateway", "--socket", str(number)]
             children.append(Supervised("gateway", of_gateway, stack, GATEWAY, inherited=[number]))
@@ -98,8 +98,8 @@ class DevGateway(NamedTuple):
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
-    def announced(self, stack: StackAccess) -> AbstractContextManager[None]:
-        return announced(stack.home, self.url) if stack.home is not None else nullcontext()
+    def announce(self, stack: StackAccess) -> AbstractContextManager[None]:
+        return announce_gateway(stack.home, self.url) if stack.home is not None else nullcontext()
 
     async def lines(self) -> list[str]:
         """Returns what the user needs to know, a line each."""

@@ -85,11 +85,11 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
         Conflict: the database was set up with keys that this home does not have.
         LocalStackError: the home cannot be written, or is open to others.
     """
-    servers = asyncio.run(_checked(_settings({**_kept(home), **given})))
+    servers = asyncio.run(_check_servers(_settings({**_kept_settings(home), **given})))
     with ExitStack() as locked:
         with system_errors_explained(home):
             locked.enter_context(exclusive_lock(prepare_home(home).start_lock, BUSY))
-        wanted = {**_kept(home), **given}
+        wanted = {**_kept_settings(home), **given}
         made = _missing_keys(wanted, servers.rights, new_keys=new_keys)
         wanted |= made
         say(f"NATS      {sayable(wanted[NATS_URL_VARIABLE])}, nats-server {servers.nats_version}")
@@ -99,7 +99,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
         wanted |= _users(wanted, servers.rights)
         _write(home, BEGUN, wanted)
         try:
-            asyncio.run(_made_in_postgres(wanted, servers.rights, has_new_keys=bool(made), say=say))
+            asyncio.run(_prepare_postgres(wanted, servers.rights, has_new_keys=bool(made), say=say))
         except Conflict:
             (home / BEGUN).unlink()
             raise
@@ -109,7 +109,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
     say(f"settings  {home / SETTINGS_FILE}, for you alone")
 
 
-def _kept(home: Path) -> dict[str, str]:
+def _kept_settings(home: Path) -> dict[str, str]:
     """Returns the settings of an interrupted setup, or those that the last one has written."""
     for name in (BEGUN, SETTINGS_FILE):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -134,7 +134,7 @@ def _settings(wanted: Mapping[str, str]) -> Settings:
     return settings
 
 
-async def _checked(settings: Settings) -> _Servers:
+async def _check_servers(settings: Settings) -> _Servers:
     """Checks both servers; raises all faults in one error."""
     nats = asyncio.ensure_future(_nats_version(settings))
     postgres = asyncio.ensure_future(setup_rights(settings.postgres_dsn or ""))
@@ -196,7 +196,7 @@ def _is_ours(dsn: str | None) -> bool:
     return dsn is not None and OUR_USER.fullmatch(urlsplit(dsn).username or "") is not None
 
 
-async def _made_in_postgres(wanted: dict[str, str], rights: SetupRights, *, has_new_keys: bool, say: Say) -> None:
+async def _prepare_postgres(wanted: dict[str, str], rights: SetupRights, *, has_new_keys: bool, say: Say) -> None:
     """Makes the schema, the roles and the users. Empties addresses in ``wanted`` whose users cannot be made."""
     applied = await migrate(wanted[POSTGRES_VARIABLE], roles=rights.may_create_roles)
     if has_new_keys and not rights.has_schema and known_migrations()[0].name not in applied:

@@ -82,7 +82,7 @@ class Forked:
             finally:
                 loop.remove_reader(process)
                 os.close(process)
-        return self._reaped() if self.returncode is None else self.returncode  # another waiter may have been first
+        return self._reap() if self.returncode is None else self.returncode  # another waiter may have been first
 
     def terminate(self) -> None:
         self._send(signal.SIGTERM)
@@ -90,7 +90,7 @@ class Forked:
     def kill(self) -> None:
         self._send(signal.SIGKILL)
 
-    def _reaped(self) -> int:
+    def _reap(self) -> int:
         self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self._writing)
         return self.returncode
@@ -160,14 +160,14 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            self._process = await self._started()
+            self._process = await self._start_child()
             await self._tell(self._process)
             code = await self._process.wait()
             if not self._stopping:
                 log.warning("%s exited with code %s: restarting", self.title, code)
                 await asyncio.sleep(RESTART_S)
 
-    async def _started(self) -> asyncio.subprocess.Process | Forked:
+    async def _start_child(self) -> asyncio.subprocess.Process | Forked:
         """Starts the child in its own session: we handle Ctrl-C and stop our children in order."""
         forked, self._forked = self._forked, None
         return forked or await asyncio.create_subprocess_exec(

@@ -201,7 +201,7 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
     async with status_of(settings, WORKER) as attach:
         connecting = partial(connect_to_nats, endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
-        ports = await _reached(stack, WORKER, attach, connecting)
+        ports = await _reach_ports(stack, WORKER, attach, connecting)
         try:
             drain_s = settings.worker_drain_s
             hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
@@ -229,14 +229,14 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
             raise
         return connected
 
-    connected = await _reached(stack, identity, attach, connect_and_verify)
+    connected = await _reach_ports(stack, identity, attach, connect_and_verify)
     try:
         yield connected
     finally:
         await connected.close()
 
 
-async def _reached(
+async def _reach_ports(
     stack: StackAccess, role: str, attach: AttachRole, connecting: Callable[[], Awaitable[Ports]]
 ) -> Ports:
     """Returns the ports of a role. Waits for the user's own stores; those of an embedded stack were started already."""
@@ -335,9 +335,9 @@ async def _invite(
     if stack.home is None or token is None:
         return
     from noetl_stream.adapters.gateway_client.sign_in import sign_in_link  # only gateways need an HTTP client
-    from noetl_stream.local.gateway_address import announced
+    from noetl_stream.local.gateway_address import announce_gateway
 
-    with announced(stack.home, url):
+    with announce_gateway(stack.home, url):
         echo(f"sign in: {await sign_in_link(_reachable(url), token, connected.clock)}")
         await asyncio.Event().wait()
 

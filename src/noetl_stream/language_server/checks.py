@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from noetl_stream.playbook.diagnostics import Diagnostic
 
 PAUSE_S: Final = 0.25
-"""How long a document must be unchanged before it is checked."""
+"""How long a document must be unchanged before it is run_check."""
 
 Check = Callable[[str, str], Iterable[Diagnostic]]
 """A function that returns the diagnostics of a text, given with the name of its file."""
@@ -62,11 +62,11 @@ class DocumentChecks:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, uri: str, version: int, file: str, text: str) -> None:
-        def checked() -> tuple[Diagnostic, ...] | None:
+        def run_check() -> tuple[Diagnostic, ...] | None:
             return tuple(self._check(text, file)) if self._is_wanted(uri, version) else None
 
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, checked)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, run_check)
         except Exception as error:
             self._fail(error)
             return

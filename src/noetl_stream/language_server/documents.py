@@ -67,7 +67,7 @@ class EditedDocument:
     def range(self, start: int, end: int) -> types.Range:
         return types.Range(self.position(start), self.position(end))
 
-    def shown(self, found: Diagnostic) -> types.Diagnostic:
+    def protocol_diagnostic(self, found: Diagnostic) -> types.Diagnostic:
         """Converts a diagnostic of ``playbook check`` to the protocol's, over its word."""
         start = self.lines.offset_of_mark(found.line, found.column)
         word = _WORD.match(self.text, start)

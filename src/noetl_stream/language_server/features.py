@@ -101,7 +101,7 @@ def _about_places(server: PlaybookServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def references(params: types.ReferenceParams) -> list[types.Location]:
         document = server.document(params.text_document.uri)
-        found = _same(document, params.position)
+        found = _same_name(document, params.position)
         wanted = [one for one in found if params.context.include_declaration or not one.declares]
         return [types.Location(params.text_document.uri, document.range(one.start, one.end)) for one in wanted]
 
@@ -111,7 +111,7 @@ def _about_places(server: PlaybookServer) -> None:
         read, write = types.DocumentHighlightKind.Read, types.DocumentHighlightKind.Write
         return [
             types.DocumentHighlight(document.range(one.start, one.end), write if one.declares else read)
-            for one in _same(document, params.position)
+            for one in _same_name(document, params.position)
         ]
 
 
@@ -196,7 +196,7 @@ def _fixes(uri: str, document: EditedDocument, shown: types.Diagnostic) -> Itera
         )
 
 
-def _same(document: EditedDocument, position: types.Position) -> Sequence[Occurrence]:
+def _same_name(document: EditedDocument, position: types.Position) -> Sequence[Occurrence]:
     """Returns all places of the name at a position."""
     found = document.names.at(document.offset(position)) if document.is_ours else None
     return document.names.of(found.symbol) if found is not None else []

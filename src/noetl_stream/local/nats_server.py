@@ -172,9 +172,9 @@ class NatsServer:
     def _write(self, secrets: Secrets, server_name: str) -> None:
         if PUBLISHER in secrets.seeds:
             write_private(self._publisher, secrets.seeds[PUBLISHER] + "\n")
-        write_private(self._configuration, self._configured(secrets, server_name))
+        write_private(self._configuration, self._configuration_text(secrets, server_name))
 
-    def _configured(self, secrets: Secrets, server_name: str) -> str:
+    def _configuration_text(self, secrets: Secrets, server_name: str) -> str:
         keys = {identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}
         return CONFIGURATION.format(
             origin=self._origin(secrets),
@@ -183,7 +183,7 @@ class NatsServer:
             max_pending=MAX_PENDING,
             streams=" ".join(self._streams),
             accounts=nats_accounts(keys, self._streams),
-            store=_quoted(self._store),
+            store=_quote(self._store),
         )
 
 
@@ -214,5 +214,5 @@ def _greeting(port: int) -> dict[str, Any] | None:
     return greeting if isinstance(greeting, dict) else None
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     return str(path).replace("\\", "\\\\").replace('"', '\\"')

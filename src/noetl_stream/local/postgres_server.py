@@ -279,7 +279,7 @@ class DataFolder(msgspec.Struct, frozen=True):
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            **processes.detached(self.keep_open, self.user),
+            **processes.detached_arguments(self.keep_open, self.user),
         )
         if ran.returncode != 0:
             raise explain_output(f"{doing} failed", ran.stdout, self.home)

@@ -42,7 +42,7 @@ class Running(msgspec.Struct, frozen=True):
     port: int
 
 
-def detached(
+def detached_arguments(
     keep_open: int, user: SystemUser | None, variables: Mapping[str, str] = CLEAN_ENVIRONMENT
 ) -> dict[str, Any]:
     """Returns arguments of :mod:`subprocess` for a process in its own session, which our Ctrl-C does not reach.
@@ -81,7 +81,7 @@ def launch(
             stdin=subprocess.DEVNULL,
             stdout=log_descriptor,
             stderr=log_descriptor,
-            **detached(keep_open, user, variables),
+            **detached_arguments(keep_open, user, variables),
         )
     except OSError as error:
         raise LocalStackError(f"cannot start {command[0]}: {error.strerror}") from error

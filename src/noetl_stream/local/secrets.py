@@ -101,12 +101,14 @@ def _load_or_create_passwords(home: Home, postgres_data: Path) -> Passwords:
         found = _read_texts(home.passwords, f"the data under {home.postgres} cannot be opened")
     except FileNotFoundError:
         if postgres_data.exists():
-            raise _lost(home.passwords, "is missing", f"the data under {home.postgres} cannot be opened") from None
+            raise _lost_file_error(
+                home.passwords, "is missing", f"the data under {home.postgres} cannot be opened"
+            ) from None
         created = Passwords({user: secrets.token_hex(PASSWORD_BYTES) for user in POSTGRES_USERS}, stored=True)
         save_passwords(home, created)
         return created
     if not {OWNER, PLAYBOOKS} <= found.keys():
-        raise _lost(home.passwords, "is damaged", f"the data under {home.postgres} cannot be opened")
+        raise _lost_file_error(home.passwords, "is damaged", f"the data under {home.postgres} cannot be opened")
     passwords = {user: found.get(user) or secrets.token_hex(PASSWORD_BYTES) for user in POSTGRES_USERS}
     return Passwords(passwords, stored=found == passwords)
 
@@ -142,13 +144,13 @@ def _read_texts(path: Path, without: str) -> dict[str, str]:
     try:
         found = json.loads(read_private(path))
     except ValueError:
-        raise _lost(path, "is damaged", without) from None
+        raise _lost_file_error(path, "is damaged", without) from None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise _lost(path, "is damaged", without)
+        raise _lost_file_error(path, "is damaged", without)
     return found
 
 
-def _lost(path: Path, what: str, without: str) -> LocalStackError:
+def _lost_file_error(path: Path, what: str, without: str) -> LocalStackError:
     hint = f"restore the file, or remove {path.parent} to start over"
     return LocalStackError(f"{path} {what}: without it {without}", hint=hint)
 

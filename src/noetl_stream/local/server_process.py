@@ -84,7 +84,7 @@ def start(server: LocalServer, wanted_port: int | None, secrets: Secrets) -> Sta
     Raises:
         LocalStackError: The data is in use elsewhere, or the server cannot be started.
     """
-    with guarded(server) as guard:
+    with guarded_data(server) as guard:
         server.prepare(secrets, guard.descriptor)
         log_from_byte = _rotate_if_large(server.log)
         # Checked last: a killed server's port becomes free with its lock, some time after its death.
@@ -98,7 +98,7 @@ def guard_path(server: LocalServer) -> Path:
 
 
 @contextmanager
-def guarded(server: LocalServer) -> Iterator[FileLock]:
+def guarded_data(server: LocalServer) -> Iterator[FileLock]:
     """Takes the lock on the data of ``server``, which none of its processes uses.
 
     Raises:

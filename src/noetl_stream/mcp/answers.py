@@ -87,7 +87,7 @@ def error_document(error: BaseException) -> dict[str, Any]:
         return plain_object(ToolErrorDocument("internal", "it failed; the log has the details"))
     diagnostics, note = None, ""
     if isinstance(error, PlaybookRefused):
-        diagnostics, note = pruned(error.diagnostics, ROOM, "/diagnostics"), NOTE
+        diagnostics, note = prune(error.diagnostics, ROOM, "/diagnostics"), NOTE
     hint = None if error.hint is None else error.hint[:SHOWN_BYTES]
     return plain_object(ToolErrorDocument(kind, error.message[: 4 * SHOWN_BYTES], hint, diagnostics, note))
 
@@ -108,21 +108,21 @@ def part_of(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAns
         NotFound: the value has no such part.
         UsageError: the cursor is not of this part.
     """
-    part, first = _at(plain(value), pointer), _offset(cursor)
+    part, first = _value_at(plain(value), pointer), _offset(cursor)
     if isinstance(part, str):
-        shown = _beginning(part[first:], ROOM)
+        shown = _leading_text(part[first:], ROOM)
         return _page(shown, pointer, first, first + len(shown), len(part))
     if isinstance(part, list):
-        items = _leading(part, first, pointer)
+        items = _leading_items(part, first, pointer)
         return _page(items, pointer, first, first + len(items), len(part))
     if isinstance(part, dict) and not _has_room(part, ROOM, pointer):
         keys = _leading_keys(part, first, pointer)
         return _page(
-            pruned({key: part[key] for key in keys}, ROOM, pointer), pointer, first, first + len(keys), len(part)
+            prune({key: part[key] for key in keys}, ROOM, pointer), pointer, first, first + len(keys), len(part)
         )
     if first:
         raise UsageError(f"{cursor!r} is not a cursor here", hint="use `next` of the answer before, or none")
-    return ToolAnswer(pruned(part, ROOM, pointer), None, pointer)
+    return ToolAnswer(prune(part, ROOM, pointer), None, pointer)
 
 
 class ListPage(NamedTuple):
@@ -144,7 +144,7 @@ async def list_answer(read: Callable[[int], Awaitable[ListPage]], limit: int) ->
         if size_of(data) <= ROOM:
             return ToolAnswer(data, page.next)
         if limit == 1:
-            return ToolAnswer(pruned(data, ROOM, ""), page.next)
+            return ToolAnswer(prune(data, ROOM, ""), page.next)
         limit = max(1, min(limit, len(page.items)) // 2)
 
 
@@ -153,7 +153,7 @@ def size_of(value: Any) -> int:
     return len(codec.encode(value))
 
 
-def pruned(value: Any, room: int, pointer: str) -> Any:
+def prune(value: Any, room: int, pointer: str) -> Any:
     """Cuts the largest members of a value until it fits: small members stay whole."""
     if size_of(value) <= room:
         return value
@@ -164,7 +164,7 @@ def pruned(value: Any, room: int, pointer: str) -> Any:
     for count, key in enumerate(by_size):
         name = size_of(key) + 2
         fair = left // (len(by_size) - count) - name
-        found[key] = pruned(value[key], fair, _below(pointer, key))
+        found[key] = prune(value[key], fair, _below(pointer, key))
         left -= size_of(found[key]) + name
     return found
 
@@ -196,13 +196,13 @@ def _mark(value: Any, room: int, pointer: str) -> dict[str, Any]:
         mark["length"] = len(value)
     left = room - MARK_BYTES - size_of(pointer)
     if left >= SHOWN_BYTES and isinstance(value, str):
-        mark["first"] = _beginning(value, left)
+        mark["first"] = _leading_text(value, left)
     elif left >= SHOWN_BYTES and isinstance(value, list):
-        mark["first"] = _leading(value, 0, pointer, left, whole=True)
+        mark["first"] = _leading_items(value, 0, pointer, left, whole=True)
     return mark
 
 
-def _leading(items: list[Any], first: int, pointer: str, room: int = ROOM, *, whole: bool = False) -> list[Any]:
+def _leading_items(items: list[Any], first: int, pointer: str, room: int = ROOM, *, whole: bool = False) -> list[Any]:
     """Returns as many items as fit: at least one, which is cut if need be, unless only ``whole`` items count."""
     found: list[Any] = []
     left = room - 2
@@ -210,14 +210,14 @@ def _leading(items: list[Any], first: int, pointer: str, room: int = ROOM, *, wh
         size = size_of(items[index]) + 1
         if size > left:
             if not found and not whole:
-                found.append(pruned(items[index], left, f"{pointer}/{index}"))
+                found.append(prune(items[index], left, f"{pointer}/{index}"))
             break
         found.append(items[index])
         left -= size
     return found
 
 
-def _beginning(text: str, room: int) -> str:
+def _leading_text(text: str, room: int) -> str:
     """Returns as many characters of a text as there is room for."""
     text = text[:room]
     while size_of(text) > room:
@@ -231,7 +231,7 @@ def _page(data: Any, pointer: str, first: int, end: int, length: int) -> ToolAns
     return ToolAnswer(data, str(end) if end < length else None, pointer)
 
 
-def _at(value: Any, pointer: str) -> Any:
+def _value_at(value: Any, pointer: str) -> Any:
     if pointer and not pointer.startswith("/"):
         raise UsageError(f"{pointer!r} is not a JSON pointer", hint='it begins with "/": /rows/0/name; "" is the whole')
     for part in pointer.split("/")[1:]:

@@ -65,7 +65,7 @@ async def start(call: AgentCall, given: ToStart) -> ToolAnswer:
         priority=given.priority,
         reason=given.reason,
     )
-    return await _begun(call, await call.operations.executions.start(wanted, call.by, call.ids), given.wait_s)
+    return await _started_answer(call, await call.operations.executions.start(wanted, call.by, call.ids), given.wait_s)
 
 
 class ToRerun(OfChange):
@@ -90,7 +90,7 @@ async def rerun(call: AgentCall, given: ToRerun) -> ToolAnswer:
         step=given.step, step_run_id=given.step_run_id, ctx=given.ctx, args=given.args, reason=given.reason
     )
     begun = await call.operations.executions.rerun(given.execution_id, wanted, call.by, call.ids)
-    return await _begun(call, begun, given.wait_s)
+    return await _started_answer(call, begun, given.wait_s)
 
 
 class ToPatch(OfChange):
@@ -143,7 +143,7 @@ async def cancel(call: AgentCall, given: ToCancel) -> ToolAnswer:
     return await _ask(call, given.execution_id, CancelRequested(**_who_and_why(call, given)))
 
 
-async def _begun(call: AgentCall, begun: ExecutionDocument, wait_s: float) -> ToolAnswer:
+async def _started_answer(call: AgentCall, begun: ExecutionDocument, wait_s: float) -> ToolAnswer:
     return part_of(await call.ended(begun.execution_id, wait_s) if wait_s else begun)
 
 

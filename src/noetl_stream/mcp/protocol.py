@@ -60,7 +60,7 @@ def server_of(role: Role, door: Door, *, changes: bool) -> Server[Any]:
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_shown(tool) for tool in toolbox.offered])
+        return types.ListToolsResult(tools=[_tool_document(tool) for tool in toolbox.offered])
 
     async def call_tool(
         _context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -141,7 +141,7 @@ class _Sent:
             self.body += message.get("body", b"")
 
 
-def _shown(tool: AnyAgentTool) -> types.Tool:
+def _tool_document(tool: AnyAgentTool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,

@@ -67,7 +67,7 @@ class ServerStatus:
         self._server = server
         self._is_connected = is_connected
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         return [*self._reasons_of_death()]
 
     def _reasons_of_death(self) -> Iterator[str]:
@@ -79,7 +79,7 @@ class ServerStatus:
         if silent_s > STUCK_S and not server.leases.is_restoring:
             yield f"its loop has not turned for {silent_s:.0f} s"
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         return [*self._reasons_to_wait()]
 
     def _reasons_to_wait(self) -> Iterator[str]:
@@ -99,17 +99,17 @@ class ServerStatus:
     async def readings(self) -> Sequence[Reading]:
         server, counts = self._server, self._server.counts
         return [
-            INPUTS.each(counts.inputs),
+            INPUTS.read_each(counts.inputs),
             TICKS.read(server.committer.ticks),
             TURNS.read(counts.turns),
             COMMITS.read(counts.commits),
-            ROWS.each(counts.rows),
-            DEAD_LETTERS.each(counts.dead_letters),
+            ROWS.read_each(counts.rows),
+            DEAD_LETTERS.read_each(counts.dead_letters),
             LETTERS_DROPPED.read(server.ports.upkeep.letters_dropped if server.ports.upkeep is not None else 0),
-            OCCURRENCES.each(counts.occurrences),
+            OCCURRENCES.read_each(counts.occurrences),
             TRIGGER_FAULTS.read(counts.trigger_faults),
             STARTED.read(counts.started),
-            ENDED.each(counts.ended),
+            ENDED.read_each(counts.ended),
             QUARANTINED.read(counts.quarantined),
             ISSUED.read(counts.issued),
             REISSUED.read(counts.reissued),
@@ -123,7 +123,7 @@ class ServerStatus:
             SNAPSHOTS.read(server.snapshots.written),
             THROWN_AWAY.read(server.snapshots.thrown_away),
             TIMERS.read(len(server.waits)),
-            ROUND_TRIP.each(server.leases.round_trips.medians_s),
+            ROUND_TRIP.read_each(server.leases.round_trips.medians_s),
             *self._of_streams(),
             *memory_readings([server.memory_use()]),
             *(server.traces.tracing.readings() if server.traces is not None else ()),

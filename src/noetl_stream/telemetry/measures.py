@@ -71,7 +71,7 @@ class Metric(NamedTuple):
         """Returns the reading of a metric with one value, with these label values."""
         return Reading(self, {labels: value})
 
-    def each(self, values: Mapping[str, Value] | Mapping[Labels, Value]) -> Reading:
+    def read_each(self, values: Mapping[str, Value] | Mapping[Labels, Value]) -> Reading:
         """Returns the reading of a metric's values by label values; for a single label by text."""
         return Reading(self, {(key,) if isinstance(key, str) else key: value for key, value in values.items()})
 
@@ -93,11 +93,11 @@ class Measured(Protocol):
 class Role(Protocol):
     """The status of a role for probes and scrapes."""
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         """Returns why this process should be replaced, a sentence each. A store that is away is no reason."""
         ...
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         """Returns why the role takes no work now, a sentence each; empty if it is ready. Does not raise."""
         ...
 
@@ -112,10 +112,10 @@ class NotYetRunning:
     def __init__(self, role: str, why: str = "it is not connected yet") -> None:
         self._role, self._why = role, why
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         return ()
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         return (f"the {self._role} is starting: {self._why}",)
 
     async def readings(self) -> Sequence[Reading]:
@@ -139,4 +139,4 @@ def memory_readings(uses: Sequence[MemoryUse]) -> Sequence[Reading]:
             for what, size in given.items():
                 key = use.role, what
                 found[key] = max(size, found.get(key, 0))
-    return MEMORY.each(held), MEMORY_LIMIT.each(limits)
+    return MEMORY.read_each(held), MEMORY_LIMIT.read_each(limits)

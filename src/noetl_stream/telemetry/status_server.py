@@ -54,10 +54,10 @@ class StatusAnswers:
             return _closing(web.Response(status=405, text="GET only\n", headers={"Allow": "GET, HEAD"}))
         match request.path:
             case "/livez":
-                reasons = self._role.dead()
+                reasons = self._role.reasons_to_replace()
                 return _documented({"status": "dead" if reasons else "alive", "reasons": [*reasons]}, not reasons)
             case "/readyz":
-                missing = [*self._role.dead(), *await self._role.missing()]
+                missing = [*self._role.reasons_to_replace(), *await self._role.reasons_not_ready()]
                 return _documented({"ready": not missing, "missing": missing}, not missing)
             case "/metrics":
                 readings = await self._scrapes.get("", self._read)

@@ -47,7 +47,7 @@ async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, clien
     except ToolFailure as failure:
         error = failure.error
         if (reason := _bound_exceeded(failure)) is not None:
-            raise _failure(url, reason, retryable=error.retryable) from None
+            raise _token_failure(url, reason, retryable=error.retryable) from None
         raise ToolFailure(
             msgspec.structs.replace(error, kind="credential", message=f"no token: {error.message}")
         ) from None

@@ -89,11 +89,11 @@ class DirectOperations:
         if given.replica is not None:
             from noetl_stream.operations.executions.replica import Replicated
 
-            replicated = partial(self._replicated, given.replica)
+            replicated = partial(self._replica_executions, given.replica)
             found = cast("Executions", Replicated(Executions, found, replicated, given.clock))
         return cast("Executions", Redacted(Executions, found, self._secrets))
 
-    async def _replicated(self, replica: Deferred[PostgresStore]) -> Executions:
+    async def _replica_executions(self, replica: Deferred[PostgresStore]) -> Executions:
         if self._over_replica is None:
             self._over_replica = self._executions_over(await replica.get())
         return self._over_replica
@@ -114,7 +114,7 @@ class DirectOperations:
             logs=logs,
             evaluator=self._evaluator,
         )
-        return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered, self._recorded)
+        return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered, self._audit_change)
 
     @cached_property
     def feed(self) -> Feed:
@@ -131,19 +131,19 @@ class DirectOperations:
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
         starters = Starters(lambda: self.schedules, lambda: self.triggers)
-        return DirectPlaybooks(ports, self._checking, self._recorded, starters.begin)
+        return DirectPlaybooks(ports, self._checking, self._audit_change, starters.begin)
 
     @cached_property
     def schedules(self) -> DirectSchedules:
         from noetl_stream.operations.schedules import DirectSchedules
 
-        return DirectSchedules(self._starter_ports, self._unanswered, self._recorded)
+        return DirectSchedules(self._starter_ports, self._unanswered, self._audit_change)
 
     @cached_property
     def credentials(self) -> CredentialStore:
         from noetl_stream.operations.credentials import DirectCredentials
 
-        return DirectCredentials(self._connected.store.credentials, self._keys, self._recorded)
+        return DirectCredentials(self._connected.store.credentials, self._keys, self._audit_change)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -151,14 +151,14 @@ class DirectOperations:
 
         given, store = self._connected, self._connected.store
         ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
-        return DirectCluster(ports, self._secrets, self._recorded)
+        return DirectCluster(ports, self._secrets, self._audit_change)
 
     @cached_property
     def access(self) -> Access:
         from noetl_stream.operations.access import DirectAccess
 
         store = self._connected.store
-        return DirectAccess(store.tokens, store.audit, self._connected.clock, self._recorded)
+        return DirectAccess(store.tokens, store.audit, self._connected.clock, self._audit_change)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -204,19 +204,19 @@ class DirectOperations:
         if replica is None:
             return direct
 
-        async def replicated() -> Selections:
+        async def open_replica() -> Selections:
             return DirectSelections(self.executions, await replica.get(), clock)
 
         from noetl_stream.operations.executions.replica import Replicated
         from noetl_stream.ports.operations.selections import Selections
 
-        return cast("Selections", Replicated(Selections, direct, replicated, clock))
+        return cast("Selections", Replicated(Selections, direct, open_replica, clock))
 
     @cached_property
     def triggers(self) -> DirectTriggers:
         from noetl_stream.operations.triggers import DirectTriggers
 
-        return DirectTriggers(self._starter_ports, self._checking, self._unanswered, self._recorded)
+        return DirectTriggers(self._starter_ports, self._checking, self._unanswered, self._audit_change)
 
     @cached_property
     def _starter_ports(self) -> StarterPorts:
@@ -239,7 +239,9 @@ class DirectOperations:
         off = self._endpoint.tools.kinds_off
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
-    def _recorded(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
+    def _audit_change(
+        self, operation: str, target: str, by: str, reason: str = ""
+    ) -> AbstractAsyncContextManager[None]:
         """Audits a change: an :class:`~noetl_stream.operations.recording.OnRecord`."""
         from noetl_stream.operations.access import AuditRecord
         from noetl_stream.operations.recording import unrecorded

@@ -39,10 +39,10 @@ class WorkerStatus:
         self._worker = worker
         self._is_connected = is_connected
 
-    def dead(self) -> Sequence[str]:
+    def reasons_to_replace(self) -> Sequence[str]:
         return () if self._worker.renews_leases else ("the thread that renews leases has ended",)
 
-    async def missing(self) -> Sequence[str]:
+    async def reasons_not_ready(self) -> Sequence[str]:
         return [*self._reasons_to_wait()]
 
     def _reasons_to_wait(self) -> Iterator[str]:
@@ -59,11 +59,11 @@ class WorkerStatus:
     async def readings(self) -> Sequence[Reading]:
         worker, counts = self._worker, self._worker.counts
         return [
-            TASKS.each(counts.tasks),
-            RETRIES.each(counts.retries),
+            TASKS.read_each(counts.tasks),
+            RETRIES.read_each(counts.retries),
             SLOTS.read(worker.slots, worker.pool),
             RUNNING.read(worker.running, worker.pool),
-            COMMANDS.each(counts.commands),
+            COMMANDS.read_each(counts.commands),
             RETRYING.read(worker.reports_retrying),
             CONTACT_LOST.read(worker.contact_losses),
             LOG_BYTES.read(worker.logs.bytes_published),

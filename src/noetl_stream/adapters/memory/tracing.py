@@ -26,7 +26,7 @@ class MemoryTracing:
         self.dropped += spans
 
     def readings(self) -> Sequence[Reading]:
-        return (SPANS.each({"exported": len(self.spans), "dropped": self.dropped}),)
+        return (SPANS.read_each({"exported": len(self.spans), "dropped": self.dropped}),)
 
     async def close(self) -> None:
         pass

@@ -30,7 +30,7 @@ def nats_readings(
     return [
         CONNECTED.read(connection.is_connected),
         RECONNECTS.read(connection.line - 1),
-        RETRIES.each(retries),
+        RETRIES.read_each(retries),
         WRITTEN.read(blobs.written_bytes),
         READ.read(blobs.read_bytes),
     ]
