@@ -168,7 +168,7 @@ async def hold(dsn: str, max_bytes: int) -> None:
     bound = "no bound" if max_bytes == UNBOUNDED else f"a bound of {max_bytes / MEBIBYTE:.0f} MiB"
     print(
         f"{bound}: taken over in {taken_s:.2f} s; once loaded {len(executions):,} in memory, "
-        f"{executions.evicted:,} not, estimated {executions.size / MEBIBYTE:.0f} MiB, "
+        f"{executions.evicted_count:,} not, estimated {executions.size / MEBIBYTE:.0f} MiB, "
         f"resident {grown / MEBIBYTE:.0f} MiB more"
     )
     await store.close()

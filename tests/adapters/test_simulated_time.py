@@ -36,7 +36,7 @@ def test_it_is_idle_when_all_that_can_happen_now_has_happened() -> None:
             done.append("later")
 
         task = asyncio.ensure_future(other())
-        await simulated_loop().idle()
+        await simulated_loop().until_idle()
         seen, at_s = list(done), simulated_loop().time()
         await task
         return seen, at_s

@@ -39,11 +39,11 @@ async def test_executions_that_wait_hold_no_more_than_the_bound(stage: Stage) ->
     await stage.pass_time(1)
     executions = server.executions
     assert executions.size <= stage.states.max_bytes
-    assert 0 < len(executions) < 60 and len(executions) + executions.evicted == 60
+    assert 0 < len(executions) < 60 and len(executions) + executions.evicted_count == 60
     for one in ids:
         await stage.ask(one, signal(payload=one))
         assert (await stage.ended(one)).status == "completed"
-    assert (len(executions), executions.evicted, executions.size) == (0, 0, 0)
+    assert (len(executions), executions.evicted_count, executions.size) == (0, 0, 0)
 
 
 async def test_what_has_waited_longest_is_evicted_first(stage: Stage) -> None:
@@ -66,7 +66,7 @@ async def test_a_takeover_holds_no_more_than_the_bound(stage: Stage, monkeypatch
     stage.states = NO_ROOM
     second = await stage.server()
     await stage.pass_time(1)
-    assert (len(second.executions), second.executions.evicted) == (0, 30)
+    assert (len(second.executions), second.executions.evicted_count) == (0, 30)
     assert second.executions.size == 30 * EVICTED_BYTES
     for one in ids:
         await stage.ask(one, signal())
@@ -95,7 +95,7 @@ async def test_a_takeover_reads_no_journal_of_what_only_waits(stage: Stage, monk
     monkeypatch.setattr(stage.store.real, "journals", reading)
     second = await stage.server()
     await stage.pass_time(1)
-    assert (read, second.executions.evicted, len(second.executions)) == ([], 3, 0)
+    assert (read, second.executions.evicted_count, len(second.executions)) == ([], 3, 0)
     assert (await stage.ended(timed, 400)).status == "completed"
     await stage.pass_time(60)
     assert stage.tables.executions[paused].status == "paused"
@@ -208,7 +208,7 @@ async def test_a_turn_loads_a_bounded_number_of_executions(stage: Stage, monkeyp
     server = await stage.server()
     stage.start_worker()
     ids = await waiting(stage, 12)
-    await stage.until(lambda: server.executions.evicted == 12)
+    await stage.until(lambda: server.executions.evicted_count == 12)
     monkeypatch.setattr(messages, "LOADED_AT_ONCE", 3)
     loaded: list[int] = []
     load = server.executions.load

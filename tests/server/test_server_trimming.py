@@ -197,7 +197,7 @@ async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None
         for fact in (*(given.recorded.fact for given in entry.inputs), *entry.decisions)
     ]
     assert [one for fact in facts for one in expanded(LIVING, fact)] == await stage.facts(LIVING)
-    assert list(recorded.unfolded()) == []
+    assert list(recorded.unfolded_sequences()) == []
 
 
 async def test_it_ends_as_if_nothing_had_been_trimmed(stage: Stage) -> None:

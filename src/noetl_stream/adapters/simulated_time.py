@@ -45,7 +45,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.clock.monotonic_s()
 
-    async def idle(self) -> None:
+    async def until_idle(self) -> None:
         """Waits until no task can go on without simulated time passing."""
         self._idling.idle = self.create_future()
         await self._idling.idle

@@ -143,7 +143,7 @@ def _changes(server: PlaybookServer) -> None:
         return document.range(found.start, found.end)
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
-    def renamed(params: types.RenameParams) -> types.WorkspaceEdit:
+    def rename_name(params: types.RenameParams) -> types.WorkspaceEdit:
         document = server.document(params.text_document.uri)
         try:
             changes = rename(document.text, document.names, document.offset(params.position), params.new_name)
@@ -166,7 +166,7 @@ def _changes(server: PlaybookServer) -> None:
         return found
 
     @server.feature(types.CODE_ACTION_RESOLVE)
-    async def resolved(action: types.CodeAction) -> types.CodeAction:
+    async def resolve_action(action: types.CodeAction) -> types.CodeAction:
         uri = action.data.get("rewrite") if isinstance(action.data, dict) else None
         if not isinstance(uri, str):
             return action

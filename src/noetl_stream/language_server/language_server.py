@@ -52,7 +52,7 @@ class PlaybookServer(LanguageServer):
             known = self._read[uri] = EditedDocument(now.source, units, now.language_id or "")
         return known
 
-    def changed(self, uri: str, pause_s: float = PAUSE_S) -> None:
+    def check_soon(self, uri: str, pause_s: float = PAUSE_S) -> None:
         """Checks a changed document soon."""
         document = self.document(uri)
         if not document.is_ours:
@@ -62,7 +62,7 @@ class PlaybookServer(LanguageServer):
         file = self.workspace.get_text_document(uri).path
         self.checks.ask(uri, file, document.text, pause_s)
 
-    def closed(self, uri: str) -> None:
+    def forget_document(self, uri: str) -> None:
         self.checks.forget(uri)
         self._read.pop(uri, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
@@ -84,13 +84,13 @@ def follow_documents(server: PlaybookServer) -> None:
     """Registers the handlers that follow the text of documents."""
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def opened(params: types.DidOpenTextDocumentParams) -> None:
-        server.changed(params.text_document.uri, pause_s=0)
+    def on_opened(params: types.DidOpenTextDocumentParams) -> None:
+        server.check_soon(params.text_document.uri, pause_s=0)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def changed(params: types.DidChangeTextDocumentParams) -> None:
-        server.changed(params.text_document.uri)
+    def on_changed(params: types.DidChangeTextDocumentParams) -> None:
+        server.check_soon(params.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(params: types.DidCloseTextDocumentParams) -> None:
-        server.closed(params.text_document.uri)
+    def on_closed(params: types.DidCloseTextDocumentParams) -> None:
+        server.forget_document(params.text_document.uri)

@@ -40,7 +40,7 @@ def command_line(*arguments: str) -> list[str]:
 class Background:
     """Starts a server and a worker for ``run`` if none is running. They outlive it and end by themselves.
 
-    With own servers, this needs the keys of a server: an operator without them waits for somebody else's server.
+    With own servers, this needs the keys of a server: an operator without them waits for another operator's server.
 
     Args:
         main: Runs a command of this program, in a copy of this process where there can be one.

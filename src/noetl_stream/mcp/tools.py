@@ -147,7 +147,7 @@ class Tools(list[AnyAgentTool]):
     ]:
         """Registers a function as a tool. ``more`` are other fields of :class:`AgentTool`."""
 
-        def offered(
+        def offer(
             work: Callable[[AgentCall, Given], Awaitable[ToolAnswer]],
         ) -> Callable[[AgentCall, Given], Awaitable[ToolAnswer]]:
             title, _, description = (inspect.getdoc(work) or "").partition("\n\n")
@@ -166,7 +166,7 @@ class Tools(list[AnyAgentTool]):
             )
             return work
 
-        return offered
+        return offer
 
 
 class InnerCall(NamedTuple):

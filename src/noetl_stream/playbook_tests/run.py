@@ -207,7 +207,7 @@ class _Course:
             from_s = stack.clock.monotonic_s()
             await self._act(stack, execution_id, action)
             if action.expected is not None:
-                await simulated_loop().idle()
+                await simulated_loop().until_idle()
                 await self._compare(stack, execution_id, action.expected, at_end=False)
         if not self._problems and await stack.run(execution_id, None) != "over":
             expected = self._test.expected or Expected(self._test.at)

@@ -190,7 +190,7 @@ class MemoryStack:
         """
         still, reached = 0, 0
         while True:
-            await self._loop.idle()
+            await self._loop.until_idle()
             for role in self._running:
                 if role.done():
                     role.result()  # raises its defect

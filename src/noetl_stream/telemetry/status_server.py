@@ -55,10 +55,10 @@ class StatusAnswers:
         match request.path:
             case "/livez":
                 reasons = self._role.reasons_to_replace()
-                return _documented({"status": "dead" if reasons else "alive", "reasons": [*reasons]}, not reasons)
+                return _json_response({"status": "dead" if reasons else "alive", "reasons": [*reasons]}, not reasons)
             case "/readyz":
                 missing = [*self._role.reasons_to_replace(), *await self._role.reasons_not_ready()]
-                return _documented({"ready": not missing, "missing": missing}, not missing)
+                return _json_response({"ready": not missing, "missing": missing}, not missing)
             case "/metrics":
                 readings = await self._scrapes.get("", self._read)
                 body, media = exposition(readings, request.headers.get("Accept", ""))
@@ -159,7 +159,7 @@ class StatusConnection(web.RequestHandler):
         return _closing(web.Response(status=status, text=text))
 
 
-def _documented(document: dict[str, Any], good: bool) -> web.Response:
+def _json_response(document: dict[str, Any], good: bool) -> web.Response:
     text = json.dumps(document, ensure_ascii=False) + "\n"
     return _closing(web.Response(status=200 if good else 503, text=text, content_type="application/json"))
 

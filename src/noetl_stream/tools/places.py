@@ -21,7 +21,7 @@ class Places(Capacity):
     """A number of places for tasks.
 
     Args:
-        what: What a place is, for messages: ``database connection``.
+        what: The name of a place, for messages: ``database connection``.
     """
 
     def __init__(self, most: int, what: str) -> None:

@@ -35,8 +35,8 @@ class Endpoint(Unprinted, frozen=True):
         identity: The identity of the process: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
         server_keys: The keys of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: The keys that sign requests and seal objects, as base64, the current one first. Not for workers.
-        grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
-        retention: What a server here keeps of finished executions and of EVENTS, and LOGS of lines.
+        grants_file: The grants of the playbooks of a server here, by path; ``None``: everything.
+        retention: How long a server here keeps finished executions, EVENTS, and lines in LOGS.
         trigger_streams: The names of the streams that triggers of a server here may read.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a server or worker here go; ``None`` for nowhere.

@@ -200,7 +200,7 @@ class Worker:
         self._draining.set()
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether any command is running on this worker."""
         return bool(self._runs)
 
@@ -265,7 +265,7 @@ class Worker:
             kinds=sorted(kind for kind, tool in self._dependencies.tools.items() if not isinstance(tool, KindOff)),
             version=noetl_stream.__version__,
             draining=self._draining.is_set(),
-            running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
+            running=[run.summary for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
             held_bytes=self._source.held_bytes if self._source is not None else 0,
             at_ms=self._clock.now_ms(),
             children={

@@ -175,7 +175,7 @@ async def ensure_streams(
     Args:
         partitions: P, by default as in this process. Streams with another P are rejected, not changed.
         replicas: Copies in a cluster. Raised if lower, never lowered.
-        tags: What each nats-server with a copy has among its ``server_tags``. None: streams stay where they are.
+        tags: Tags that each nats-server with a copy has in its ``server_tags``. None: streams stay where they are.
         storage: ``file`` or ``memory``, for new streams.
         logs: How much LOGS keeps.
 

@@ -65,7 +65,7 @@ class SecretsResponder:
         """Returns the sealed credential, or why it is refused.
 
         Args:
-            question: Of a command that is live and was given to this ``pool``.
+            question: A question of a live command that was given to this ``pool``.
 
         Raises:
             Unreachable: the database does not answer; nothing is handed out without its entry in the audit.

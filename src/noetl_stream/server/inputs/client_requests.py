@@ -62,7 +62,7 @@ async def reject_unanswered(
 
     Args:
         bodies: All requests that were received.
-        folded: Those of them that are signed.
+        folded: The signed ones of these requests.
     """
     signed = {message.sequence for message, _ in folded}
     answered = {(row.execution_id, row.request_id) for row in tick.requests}

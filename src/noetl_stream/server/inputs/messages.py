@@ -44,7 +44,7 @@ class Messages(InputSource[ReportedMessage]):
         wait_s = parts.waits.next_in_s(parts.times.housekeeping_s)
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
         own = [message for message in arrived if self._is_next(message)]
-        count = self._loaded_at_once(own) if self._executions.evicted else len(own)
+        count = self._loaded_at_once(own) if self._executions.evicted_count else len(own)
         parts.reader.restore(own[count:])
         return own[:count]
 

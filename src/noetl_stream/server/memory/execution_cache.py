@@ -147,7 +147,7 @@ class ExecutionCache:
         return execution_id in self._evicted
 
     @property
-    def evicted(self) -> int:
+    def evicted_count(self) -> int:
         """How many living executions are not in memory."""
         return len(self._evicted)
 

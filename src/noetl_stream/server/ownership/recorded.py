@@ -83,7 +83,7 @@ class RecordedExecution:
             yield entry
         self.through = max((through for last, through in ends if last < position), default=0)
 
-    def unfolded(self) -> Iterator[int]:
+    def unfolded_sequences(self) -> Iterator[int]:
         """Yields the sequences of the inputs that no entry so far shows to be folded."""
         for identity, (messages, _) in self.inputs.items():
             if messages[0].sequence > self.through and identity not in self._used:
@@ -170,13 +170,13 @@ class RecordedPartition:
             else:
                 self._add_input(message)
 
-    def unfolded(self, *, asked: bool) -> int | None:
+    def first_unfolded(self, *, asked: bool) -> int | None:
         """Returns the sequence of the first input that still has to be folded; ``None`` if there is none.
 
         Args:
             asked: Whether requests to aggregates are to be folded again, and answered once.
         """
-        left = [sequence for one in self.executions.values() for sequence in one.unfolded()]
+        left = [sequence for one in self.executions.values() for sequence in one.unfolded_sequences()]
         of_aggregates = [message.sequence for message, _ in self.asked] if asked else []
         return min([*left, *self._unread, *of_aggregates], default=None)
 

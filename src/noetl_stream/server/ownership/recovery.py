@@ -181,7 +181,7 @@ class Recovery:
         if anew:
             restoring.answer_dropped(signed)
         await restoring.flush()
-        left = recorded.unfolded(asked=not anew)
+        left = recorded.first_unfolded(asked=not anew)
         read = messages[-1].sequence if messages else lease.last_seq  # what has come since is folded as ever
         cursor = max(lease.last_seq, read if left is None else left - 1)
         owned = self._parts.ownership.get(lease.id)

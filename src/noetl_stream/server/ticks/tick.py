@@ -75,7 +75,7 @@ class Input(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         recorded: The fact as the engine takes it.
-        source: Who recorded it.
+        source: The recorder of the fact.
         data: The fact as JSON, as stored in the journal.
         sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
         message_id: The id of that message: of a request or a report. Empty for the server's own inputs.

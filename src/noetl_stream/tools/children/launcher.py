@@ -121,7 +121,7 @@ class Launcher:
         """Restores limits of this process that others have changed.
 
         Raises:
-            WorkerUnfit: They cannot be restored.
+            WorkerUnfit: The limits cannot be restored.
         """
         try:
             self._limits.restore()

@@ -88,7 +88,7 @@ class CommandRun:
         self.unfit: WorkerUnfit | None = None
 
     @property
-    def shown(self) -> RunningCommand:
+    def summary(self) -> RunningCommand:
         """The run as ``worker list`` shows it."""
         command = self._command
         waits_for = self._results.trouble
