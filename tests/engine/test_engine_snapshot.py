@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from engine_scenarios import started
 from msgspec.structs import replace
@@ -48,6 +49,14 @@ def test_at_every_position_the_rest_of_the_journal_leads_from_a_snapshot_to_the_
         assert restored is not None
         restored = decode_state(encode_state(restored))
         assert restored == state, f"seed {seed}, position {state.position}"
+
+
+def test_equal_states_have_equal_bytes_whatever_the_order_of_their_sets_is() -> None:
+    scenario = started("- {step: start, tool: {kind: noop}}")
+    names = [f"request {number:02}" for number in range(40)]
+    body = encode_state(replace(scenario.execution, requests=frozenset(names)))
+    assert msgspec.json.encode(names) in body
+    assert decode_state(body).requests == frozenset(names)
 
 
 def test_what_was_shared_is_written_once_and_shared_again() -> None:

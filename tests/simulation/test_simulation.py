@@ -5,6 +5,9 @@ More of them: ``make simulate``. What failed once stands in ``test_found.py``.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 
@@ -68,6 +71,27 @@ def test_without_faults_nothing_fails() -> None:
 def test_the_same_seed_yields_the_same_run() -> None:
     assert simulate(7) == report(7)
     assert report(7).digest != report(9).digest
+
+
+DIGESTS = """
+from noetl_testkit.simulation.simulation import simulate
+for seed in (3, 21):
+    print(simulate(seed).digest)
+"""
+
+
+def test_the_same_seed_yields_the_same_run_whatever_the_order_of_sets_is_in_a_process() -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", DIGESTS],
+            env=os.environ | {"PYTHONHASHSEED": order},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for order in ("1", "3")
+    ]
+    one, other = [process.communicate()[0].split() for process in processes]
+    assert one == other and len(set(one)) == 2
 
 
 def reports() -> list[SimulationReport]:

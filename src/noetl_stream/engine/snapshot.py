@@ -210,6 +210,7 @@ class _Writer:
             | {
                 "workload": self._mapping(state.workload),
                 **self._seen(state),
+                "requests": sorted(state.requests) or state.requests,  # equal states have equal bytes
                 "runs": {key: self._run(run) for key, run in state.runs.items()},
                 "evaluation": None if evaluation is None else self._asked(StoredEvaluation, evaluation),
                 "chosen": {key: self._asked(StoredChosen, one) for key, one in state.chosen.items()},

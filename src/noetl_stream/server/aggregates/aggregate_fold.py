@@ -216,14 +216,14 @@ class Aggregates:
         """Returns the states then, by id."""
         if not inputs:
             return {}
-        known = await self._store.aggregates({one.aggregate_id for one in inputs})
+        known = await self._store.aggregates(dict.fromkeys(one.aggregate_id for one in inputs))
         loaded = {id: _Loaded.of(row) for id, row in known.items()}
         batch = _Batch(tick, loaded, {id: one.row.position for id, one in loaded.items()})
-        wanted = {lookup for one in inputs for lookup in _wanted(one.fact, loaded.get(one.aggregate_id))}
+        wanted = dict.fromkeys(found for one in inputs for found in _wanted(one.fact, loaded.get(one.aggregate_id)))
         found = await self._lookups.find(wanted)
         slots = await load_slots(self._store, [(one.aggregate_id, one.fact) for one in inputs])
         for one in inputs:
-            left = _wanted(one.fact, loaded.get(one.aggregate_id)) - found.keys()
+            left = [new for new in _wanted(one.fact, loaded.get(one.aggregate_id)) if new not in found]
             if left:  # an input before it has changed what it asks for
                 found |= await self._lookups.find(left)
             self._fold_one(one, _Seen(found, slots.get(one.aggregate_id)), batch)
@@ -333,10 +333,10 @@ def _kind_of(fact: AggregateFact, loaded: _Loaded | None) -> AggregateKind[Any] 
     return loaded.kind if loaded is not None else KINDS.get(fact.of)
 
 
-def _wanted(fact: AggregateFact, loaded: _Loaded | None) -> set[Lookup]:
+def _wanted(fact: AggregateFact, loaded: _Loaded | None) -> Iterable[Lookup]:
     """What folding it may have to look up."""
     kind = _kind_of(fact, loaded)
-    return set() if kind is None else set(kind.lookups(loaded.state if loaded is not None else None, fact))
+    return () if kind is None else kind.lookups(loaded.state if loaded is not None else None, fact)
 
 
 def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int = 0) -> None:

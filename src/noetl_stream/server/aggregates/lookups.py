@@ -32,10 +32,10 @@ class Lookups:
         """
         if not wanted:
             return {}
-        addresses = list({(one.path, one.version) for one in wanted})
+        addresses = list(dict.fromkeys((one.path, one.version) for one in wanted))
         resolved = await asyncio.gather(*(self._playbook(*address) for address in addresses))
         playbooks = dict(zip(addresses, resolved, strict=True))
-        names = {one.principal.removeprefix(TOKEN) for one in wanted if one.principal.startswith(TOKEN)}
+        names = dict.fromkeys(one.principal.removeprefix(TOKEN) for one in wanted if one.principal.startswith(TOKEN))
         held = await self._rights.of(names, self._clock.now_ms()) if names and self._rights is not None else {}
         found = {}
         for one in wanted:

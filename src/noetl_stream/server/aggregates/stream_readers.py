@@ -173,7 +173,7 @@ class StreamReaders:
         await end_tasks([*reading, *self._ending, *self._removing.values(), *sweeping])
 
     def _remove(self, consumers: Collection[OwnConsumer]) -> None:
-        for one in consumers:
+        for one in sorted(consumers):
             if one not in self._removing:
                 self._removing[one] = task = asyncio.ensure_future(self._removed(one))
                 task.add_done_callback(partial(self._forget, one))

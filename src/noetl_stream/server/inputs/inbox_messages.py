@@ -47,7 +47,7 @@ class InboxMessages(InputSource[InboxItem]):
         told = [item for item in inputs if is_aggregate(item.execution_id)]
         items = [item for item in inputs if not is_aggregate(item.execution_id)]
         await self._parts.aggregates.messages(told, at_ms, fold.tick)
-        await self._executions.load({item.execution_id for item in items})
+        await self._executions.load(item.execution_id for item in items)
         for number, item in enumerate(items, start=1):
             message = fold.decode_inbox(item, at_ms)
             if message is None:

@@ -52,7 +52,7 @@ class Messages(InputSource[ReportedMessage]):
         try:
             return await self._fold(inputs, starts_may_repeat=False)
         except RequestAnswered:  # which is rare, and asking beforehand would cost each start a round trip
-            await self._executions.reload({message.execution_id for message in inputs})
+            await self._executions.reload([message.execution_id for message in inputs])
             return await self._fold(inputs, starts_may_repeat=True)
 
     async def refuse(self, fold: Fold, one: ReportedMessage, reason: str) -> None:
@@ -119,11 +119,11 @@ class Messages(InputSource[ReportedMessage]):
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold of these messages needs: executions, and the playbooks of new ones."""
         executions = self._executions
-        ids = {
+        ids = [
             message.execution_id
             for message, body in bodies
             if executions.get(message.execution_id) is None and not isinstance(body, AggregateRequest)
-        }
+        ]
         if ids:
             await executions.load(ids)
         if executions.has_stubs:

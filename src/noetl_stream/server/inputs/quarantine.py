@@ -123,7 +123,7 @@ class Quarantine:
         try:
             return await source.fold(inputs)
         except (*VALUE_FAULTS, RequestAnswered) as error:
-            await self._parts.executions.reload({source.execution_of(one) for one in inputs})
+            await self._parts.executions.reload([source.execution_of(one) for one in inputs])
             if len(inputs) == 1:
                 await self._refuse(inputs[0], source, fault_text(error))
                 return ()

@@ -51,7 +51,7 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
         NotReady: the stream does not exist.
         Unreachable: a store is away.
     """
-    places = {_place(cursor) for cursor in cursors if cursor.last_seq}
+    places = dict.fromkeys(_place(cursor) for cursor in cursors if cursor.last_seq)
     held = await asyncio.gather(*(extent.still_holds(log, *place) for place in places))
     lost = {place for place, is_held in zip(places, held, strict=True) if not is_held}
     return [cursor for cursor in cursors if _place(cursor) in lost]
@@ -94,7 +94,7 @@ async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
             Postgres. A new stream has none.
     """
     records = await asyncio.gather(*(last_record(log, partition) for partition in range(partition_count())))
-    known = {record.execution for record in records if record is not None}
+    known = dict.fromkeys(record.execution for record in records if record is not None)
     if known and not await store.executions(known):
         raise StreamLost(
             "EVENTS is not the stream that was folded: it holds records of executions that this Postgres does not know",

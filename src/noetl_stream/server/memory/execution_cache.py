@@ -205,8 +205,8 @@ class ExecutionCache:
             self.size += EVICTED_BYTES
             self.evictions += 1
 
-    async def reload(self, execution_ids: Collection[str]) -> None:
-        """Reads these executions again, since their tick was refused."""
+    async def reload(self, execution_ids: Sequence[str]) -> None:
+        """Reads these executions again: their tick was refused."""
         for execution_id in execution_ids:
             self._drop(execution_id)
         await self.load(execution_ids)
@@ -231,8 +231,8 @@ class ExecutionCache:
         return len(self._executions)
 
     async def load(self, execution_ids: Iterable[str]) -> None:
-        """Loads executions from Postgres that are not in memory; of quarantined ones only a stub."""
-        unknown = [key for key in execution_ids if not self.is_known(key) and not self._is_new(key)]
+        """Loads those executions from Postgres that are not in memory, in order; of quarantined ones only a stub."""
+        unknown = [key for key in dict.fromkeys(execution_ids) if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
         rows = await self._store.executions(unknown)
@@ -268,7 +268,8 @@ class ExecutionCache:
             self._store.resting_executions(partitions),
         )
         self._newest = max(self._newest or "", newest)
-        for execution_id in resting.intersection(live).difference(self._executions, self._evicted):
+        known = self._executions.keys() | self._evicted.keys()
+        for execution_id in (key for key in live if key in resting and key not in known):
             self._evicted[execution_id] = ()
             self.size += EVICTED_BYTES
         living = [key for key in live if key not in self._evicted]

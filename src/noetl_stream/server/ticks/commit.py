@@ -78,7 +78,7 @@ class Committer:
             requests=tick.requests,
             playbooks=list(tick.playbooks.values()),
             timers=list(tick.timers.values()),
-            timers_gone=[TimerKey(*key) for key in tick.timers_gone],
+            timers_gone=[TimerKey(*key) for key in sorted(tick.timers_gone)],
             inbox=tick.inbox,
             inbox_folded=tick.inbox_folded,
             object_uses=tick.object_uses,

@@ -49,6 +49,6 @@ class Reconciler:
         if not self._missing or folded() < self._through:
             return ()
         missing, self._missing = self._missing[:ISSUED_AT_ONCE], self._missing[ISSUED_AT_ONCE:]
-        await executions.load({owed.execution_id for owed in missing if executions.is_evicted(owed.execution_id)})
+        await executions.load(owed.execution_id for owed in missing if executions.is_evicted(owed.execution_id))
         assignments = [(owed, executions.assignment(owed.execution_id, owed.command_id)) for owed in missing]
         return [owed for owed, present in assignments if present is not None and present.issue == owed.issue]

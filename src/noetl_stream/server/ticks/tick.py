@@ -281,7 +281,7 @@ class PendingTick:
                     self.timers.pop((execution_id, timer_id), None)
                     self.timers_gone.add((execution_id, timer_id))
                 case AddTerms(terms):
-                    self.terms += [TermRow(term=term, execution_id=execution_id) for term in terms]
+                    self.terms += [TermRow(term=term, execution_id=execution_id) for term in sorted(terms)]
                 case UseObject(reference):
                     self.object_uses.append(
                         ObjectUseRow(

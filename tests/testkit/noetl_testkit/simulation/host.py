@@ -81,7 +81,7 @@ class SimulatedHost:
         self._later: list[Callable[[], None]] = []
         self._unplug: list[Callable[[], Awaitable[None]]] = []
         self._unplugging: list[asyncio.Future[None]] = []
-        self.leased: set[_HostDelivery] = set()
+        self.leased: dict[_HostDelivery, None] = {}
         """Deliveries received and neither acknowledged nor returned."""
         self.sources: list[MemoryCommandSource] = []
 
@@ -232,7 +232,7 @@ class _HostSource(_HostPort):
         delivery = await self._real.next()
         await self._host.awake()
         leased = _HostDelivery(self._host, "delivery", delivery)
-        self._host.leased.add(leased)
+        self._host.leased[leased] = None
         return cast(Delivery, leased)
 
 
@@ -242,12 +242,12 @@ class _HostDelivery(_HostPort):
     _real: Delivery
 
     def ack(self) -> None:
-        self._host.leased.discard(self)
+        self._host.leased.pop(self, None)
         if not self._host.injector.loses(self._host, "ack"):
             self._host.when_awake(self._real.ack)
 
     def nak(self, delay_s: float = 0.0) -> None:
-        self._host.leased.discard(self)
+        self._host.leased.pop(self, None)
         self._host.when_awake(lambda: self._real.nak(delay_s))
 
     def in_progress(self) -> None:
