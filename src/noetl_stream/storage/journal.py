@@ -8,8 +8,10 @@ from typing import Final
 
 from noetl_stream.model.events import NAMES, Fact
 from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.ids import run_of_report
+from noetl_stream.model.journal_reader import Recorded
 from noetl_stream.model.json import codec
-from noetl_stream.ports.stores.store import Store, StoredEntry, StoredEvent
+from noetl_stream.ports.stores.store import EntryRow, Store, StoredEntry, StoredEvent
 
 EVENTS_AT_ONCE: Final = 500
 """How many events of a long journal are read at once, so that it does not block others."""
@@ -31,6 +33,26 @@ def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[Sto
             yield from _events(execution_id, entry)
         else:
             yield StoredEvent(**{name: getattr(entry, name) for name in StoredEvent.__struct_fields__})
+
+
+def facts_of(entry: StoredEntry | EntryRow) -> Iterator[Recorded]:
+    """The facts of an entry, composite ones as they are."""
+    command_id = run_of_report(entry.report_id).command_id if entry.report_id and entry.number is not None else ""
+    position = entry.position
+    if isinstance(entry, StoredEntry) and entry.name is not None:
+        yield Recorded(codec.decode_fact(entry.data), position, entry.at_ms, entry.step_run_id, command_id)
+        return
+    for fact, _ in codec.decode_facts(entry.data):
+        yield Recorded(fact, position, entry.at_ms, entry.step_run_id, command_id)
+        position += fact.width
+    for fact, _ in codec.decode_facts(entry.decisions) if entry.decisions is not None else ():
+        yield Recorded(fact, position, entry.at_ms, None, "")
+        position += fact.width
+
+
+def fact_of(event: StoredEvent, command_id: str = "") -> Recorded:
+    """The fact of an event, with the command that reported it."""
+    return Recorded(codec.decode_fact(event.data), event.position, event.at_ms, event.step_run_id, command_id)
 
 
 def page_of(

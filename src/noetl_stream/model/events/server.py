@@ -27,7 +27,7 @@ from noetl_stream.model.events.fact_parts import (
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, RunWarning, StepValue
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.status import EndStatus
+from noetl_stream.model.status import EndStatus, RunStatus
 
 
 class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
@@ -487,6 +487,8 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
 
     ``vars`` and ``loop`` are what its arcs read, if they have not been routed.
     """
+
+    status: ClassVar[RunStatus] = "reused"
 
     step_run_id: str
     ended: Literal["step.done", "loop.done", "step.failed"]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from noetl_stream.model.events.fact_parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page
+from noetl_stream.model.status import RunStatus
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
@@ -113,6 +114,7 @@ class LoopIterationStarted(Fact, frozen=True, tag="loop.iteration.started"):
 
 class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
     kind: ClassVar = Kind("loop", "success")
+    error: ClassVar[ErrorInfo | None] = None
 
     path: Path
 
@@ -134,6 +136,8 @@ class LoopDone(Fact, frozen=True, tag="loop.done"):
     """
 
     kind: ClassVar = Kind("loop", "success", bounded=True)
+    status: ClassVar[RunStatus] = "done"
+    error: ClassVar[ErrorInfo | None] = None
 
     step_run_id: str
     count: int
@@ -146,6 +150,8 @@ class LoopDone(Fact, frozen=True, tag="loop.done"):
 
 class StepDone(Fact, frozen=True, tag="step.done"):
     kind: ClassVar = Kind("step", "success")
+    status: ClassVar[RunStatus] = "done"
+    error: ClassVar[ErrorInfo | None] = None
 
     step_run_id: str
 
@@ -155,3 +161,8 @@ class StepFailed(Fact, frozen=True, tag="step.failed"):
 
     step_run_id: str
     error: ErrorInfo
+
+    @property
+    def status(self) -> RunStatus:
+        """The status of the step run."""
+        return "cancelled" if self.error.kind == "cancelled" else "failed"

@@ -140,21 +140,19 @@ class Runs:
 
     def __init__(self) -> None:
         self.ids: list[str] = []
-        self.numbers: dict[str, int] = {}
         self.step = array("i")
         self.claimed, self.started, self.ended = array("i"), array("i"), array("i")
         """Positions."""
         self.status = array("b")
 
     def claim(self, step_run_id: str, step: int, position: int) -> int:
-        self.numbers[step_run_id] = number = len(self.ids)
         self.ids.append(step_run_id)
         self.step.append(step)
         self.claimed.append(position)
         self.started.append(0)
         self.ended.append(0)
         self.status.append(WAITING)
-        return number
+        return len(self.ids) - 1
 
     def status_at(self, number: int, position: int) -> int | None:
         """The status after this position; ``None`` before the run was claimed."""

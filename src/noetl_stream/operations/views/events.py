@@ -128,5 +128,5 @@ def _step_of(event: EventDocument, index: ExecutionIndex) -> str | None:
     if token_id in index.tokens:
         return index.tokens[token_id]
     named = event.step_run_id or (token_id and step_run_of(event.execution_id, token_id))
-    run = index.runs.numbers.get(named or "")
+    run = index.by_id.get(named or "")
     return event.data.get("step") if run is None else index.step_of(run)

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from noetl_stream.lru import LruCache
 from noetl_stream.model import events
-from noetl_stream.model.events.composite import StepRan, expanded
+from noetl_stream.model.events.composite import StepRan
+from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.views.arrays import (
     CANCELLED,
     DONE,
     ERROR_CHARS,
     FAILED,
-    REUSED,
-    RUNNING,
     STATUSES,
     ArcCounts,
     Changes,
@@ -30,9 +29,10 @@ from noetl_stream.operations.views.arrays import (
     Runs,
     Spans,
 )
-from noetl_stream.operations.views.recorded import Recorded, facts_of
-from noetl_stream.ports.operations.views import StepRunCountsDocument, TokenPlace
+from noetl_stream.ports.operations.timelines import RowKind, WaitKind
+from noetl_stream.ports.operations.views import StepRunCountsDocument
 from noetl_stream.ports.stores.store import Store, StoredEntry
+from noetl_stream.storage.journal import facts_of
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ MOST_LEVELS: Final = 2_000
 """Of one journal: of levels inside loops that begin later, the iterations are not kept."""
 
 
-class ExecutionIndex:
-    """The index of one journal, up to ``position``.
+class ExecutionIndex(JournalReader[int]):
+    """The index of one journal, up to ``position``. Step runs are numbered in the order in which they began.
 
     Attributes:
         reads: Held while the journal is read.
@@ -71,10 +71,8 @@ class ExecutionIndex:
     """
 
     def __init__(self, execution_id: str) -> None:
-        self.execution_id = execution_id
-        self.position = 0
-        self.begun_ms = self.at_ms = 0
-        self.has_ended = False
+        super().__init__(execution_id)
+        self.at_ms = 0
         self.reads, self.lock = asyncio.Lock(), asyncio.Lock()
         self.kept_bytes = 0
         self.steps: list[str] = []
@@ -85,14 +83,11 @@ class ExecutionIndex:
         self.changes = Changes()
         self.left_out = 0
         self.step_numbers: dict[str, int] = {}
-        self.tokens: dict[str, str] = {}
         self._open: dict[tuple[Any, ...], tuple[Spans, int]] = {}
         self._open_of: dict[int, set[tuple[Any, ...]]] = {}
         self._shared: dict[int, set[str]] = {}
         self._spans = self._inner = self._failures = 0
         self._room = MOST_ITERATIONS
-
-    # --- reading ------------------------------------------------------------------------------------------------------
 
     def step_of(self, run: int) -> str:
         return self.steps[self.runs.step[run]]
@@ -114,151 +109,148 @@ class ExecutionIndex:
         waiting = 400 * (len(self._open) + len(self.tokens))
         return 10_000 + spans + levels + waiting + self.runs.size + self.changes.size
 
-    # --- folding ------------------------------------------------------------------------------------------------------
-
     def take(self, entries: Iterable[StoredEntry]) -> None:
         """Adds entries, which follow those that it has."""
         for entry in entries:
-            self.begun_ms = self.begun_ms or entry.at_ms
             self.at_ms = max(self.at_ms, entry.at_ms)
             for recorded in facts_of(entry):
-                self._take(recorded)
+                self.read(recorded)
 
-    def _take(self, recorded: Recorded) -> None:
-        fact, position, at_ms, step_run_id, command_id = recorded
-        rule = self._RULES.get(type(fact))
-        if rule is not None:
-            rule(self, recorded)
-            self.position = position + fact.width - 1
-            return
-        for number, part in enumerate(expanded(self.execution_id, fact)):
-            if (rule := self._RULES.get(type(part))) is not None:
-                rule(self, Recorded(part, position + number, at_ms, step_run_id, command_id))
-        self.position = position + fact.width - 1
+    # --- spans of time ------------------------------------------------------------------------------------------------
 
-    def _row(self, *key: str) -> Spans:
-        wanted = RowKey(*key)  # type: ignore[arg-type]
-        spans = self.rows.get(wanted)
-        if spans is None:
-            spans = self.rows[wanted] = Spans()
-        return spans
-
-    def _begin(self, key: tuple[Any, ...], recorded: Recorded, run: int, *row: str) -> None:
+    def _begin(
+        self, key: tuple[Any, ...], at: Recorded, run: int, kind: RowKind, step: str = "", task: str = ""
+    ) -> None:
         if key in self._open:
             return
         if self._spans == MOST_SPANS:
             self.left_out += 1
             return
         self._spans += 1
-        spans = self._row(*row)
-        self._open[key] = (spans, spans.open(recorded.at_ms, run, recorded.position))
+        row = RowKey(kind, step, task)
+        spans = self.rows.get(row)
+        if spans is None:
+            spans = self.rows[row] = Spans()
+        self._open[key] = (spans, spans.open(at.at_ms, run, at.position))
         self._open_of.setdefault(run, set()).add(key)
 
-    def _end(self, key: tuple[Any, ...], at_ms: int, status: int, begin_ms: int | None = None) -> None:
+    def _end(self, key: tuple[Any, ...], at_ms: int, status: int = DONE, begin_ms: int | None = None) -> None:
         found = self._open.pop(key, None)
         if found is not None:
             spans, place = found
             self._open_of[spans.run[place]].discard(key)
             spans.close(place, at_ms, status, begin_ms)
 
-    def _run(self, recorded: Recorded) -> int | None:
-        named = recorded.step_run_id or getattr(recorded.fact, "step_run_id", None)
-        return None if not named else self.runs.numbers.get(named)
+    def execution_paused(self, at: Recorded, fact: Any) -> None:
+        self._begin(("paused",), at, -1, "paused")
 
-    def _enqueued(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        self.tokens[fact.token.token_id] = fact.token.step
+    def execution_resumed(self, at: Recorded, fact: Any) -> None:
+        self._end(("paused",), at.at_ms)
+
+    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        for run in range(len(self.runs.ids)):
+            if not self.runs.ended[run]:
+                self._end_run(at, run, CANCELLED, at.position)
+        for key in list(self._open):
+            self._end(key, at.at_ms, CANCELLED)
+
+    # --- tokens -------------------------------------------------------------------------------------------------------
+
+    def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
         for token_id in fact.joined:
-            self.tokens.pop(token_id, None)
-            self._end(("token", token_id), recorded.at_ms, DONE)
+            self._end(("token", token_id), at.at_ms)
 
-    def _held(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        kind = "join" if isinstance(fact, events.TokenJoined) else "admission" if fact.keeps_alive else "held"
-        self._begin(("token", fact.token_id), recorded, -1, kind, self.tokens.get(fact.token_id, ""))
+    def token_held(self, at: Recorded, fact: events.TokenHeld) -> None:
+        self._token_waits(at, fact.token_id, "admission" if fact.keeps_alive else "held")
 
-    def _gone(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        self.tokens.pop(fact.token_id, None)
-        self._end(("token", fact.token_id), recorded.at_ms, CANCELLED)
+    def token_joined(self, at: Recorded, fact: events.TokenJoined) -> None:
+        self._token_waits(at, fact.token_id, "join")
 
-    def _claimed(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        step = self.tokens.pop(fact.token_id, "")
-        self._end(("token", fact.token_id), recorded.at_ms, DONE)
+    def _token_waits(self, at: Recorded, token_id: str, kind: RowKind) -> None:
+        self._begin(("token", token_id), at, -1, kind, self.tokens.get(token_id, ""))
+
+    def _token_gone(self, at: Recorded, fact: events.TokenAbsorbed | events.TokenDiscarded) -> None:
+        self._end(("token", fact.token_id), at.at_ms, CANCELLED)
+
+    token_absorbed = token_discarded = _token_gone
+
+    # --- step runs ----------------------------------------------------------------------------------------------------
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> int:
+        self._end(("token", fact.token_id), at.at_ms)
         number = self.step_numbers.setdefault(step, len(self.steps))
         if number == len(self.steps):
             self.steps.append(step)
-        run = self.runs.claim(fact.step_run_id, number, recorded.position)
-        self._begin(("run", run), recorded, run, "step", step)
+        run = self.runs.claim(fact.step_run_id, number, at.position)
+        self._begin(("run", run), at, run, "step", step)
+        return run
 
-    def _scheduled(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self.runs.numbers.get(fact.step_run_id)
-        if isinstance(fact, events.StepResumed):
-            for key in [
-                key for key in self._open_of.get(-1 if run is None else run, ()) if key[:2] == ("wait", fact.suspended)
-            ]:
-                self._end(key, recorded.at_ms, DONE)
-        if run is not None:
-            self._begin(("queued", fact.command_id), recorded, run, "queued", self.step_of(run))
+    def run_scheduled(self, at: Recorded, run: int, fact: events.StepScheduled | events.StepResumed) -> None:
+        self._begin(("queued", fact.command_id), at, run, "queued", self.step_of(run))
 
-    def _started(self, recorded: Recorded) -> None:
-        self._end(("queued", recorded.command_id), recorded.at_ms, DONE)
-        run = self._run(recorded)
-        if run is not None and not self.runs.started[run]:
-            self.runs.started[run] = recorded.position
+    def run_resumed(self, at: Recorded, run: int, fact: events.StepResumed) -> None:
+        for key in [key for key in self._open_of.get(run, ()) if key[:2] == ("wait", fact.suspended)]:
+            self._end(key, at.at_ms)
+        self.run_scheduled(at, run, fact)
 
-    def _ran(self, recorded: Recorded) -> None:
+    def run_started(self, at: Recorded, run: int, fact: Any) -> None:
+        self._end(("queued", at.command_id), at.at_ms)
+        if not self.runs.started[run]:
+            self.runs.started[run] = at.position
+
+    def run_passed(self, at: Recorded, run: int, fact: StepRan) -> None:
         """A whole step run, without its parts: tasks by the times that the worker measured."""
-        fact: Any = recorded.fact
-        self._started(recorded)
-        run = self._run(recorded)
-        if run is not None:
-            for one in fact.tasks:
-                key = ("task", run)
-                self._begin(key, recorded, run, "task", self.step_of(run), one.task)
-                self._end(key, recorded.at_ms, DONE, self._began(run, recorded, one.duration_s))
-            self._end_run(recorded, run, DONE, recorded.position + fact.width - 1)
+        self.run_started(at, run, fact)
+        for one in fact.tasks:
+            key = ("task", run)
+            self._begin(key, at, run, "task", self.step_of(run), one.task)
+            self._end(key, at.at_ms, DONE, self._began(run, at, one.duration_s))
+        self.position += fact.width - 1
+        self._end_run(at, run, DONE, self.position)
 
-    def _began(self, run: int, recorded: Recorded, duration_s: float) -> int:
+    def _began(self, run: int, at: Recorded, duration_s: float) -> int:
         """When an attempt began, by the duration its worker reports: not before its step run."""
         found = self._open.get(("run", run))
         claimed_ms = 0 if found is None else found[0].begin[found[1]]
-        return max(claimed_ms, recorded.at_ms - round(duration_s * 1000))
+        return max(claimed_ms, at.at_ms - round(duration_s * 1000))
 
-    def _task_started(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is not None:
-            self._begin(("task", recorded.command_id, fact.path), recorded, run, "task", self.step_of(run), fact.task)
+    def attempt_began(self, at: Recorded, run: int, fact: events.TaskStarted | events.TaskProcessed) -> None:
+        self._begin(("task", at.command_id, fact.path), at, run, "task", self.step_of(run), fact.task)
 
-    def _processed(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is None:
-            return
-        self._task_started(recorded)
-        begin_ms = self._began(run, recorded, fact.outcome.meta.duration_s)
+    def attempt_ended(self, at: Recorded, run: int, fact: events.TaskProcessed) -> None:
+        self.attempt_began(at, run, fact)
+        begin_ms = self._began(run, at, fact.outcome.meta.duration_s)
         status = DONE if fact.outcome.status == "ok" else FAILED
-        self._end(("task", recorded.command_id, fact.path), recorded.at_ms, status, begin_ms)
+        self._end(("task", at.command_id, fact.path), at.at_ms, status, begin_ms)
         if fact.path and (level := self._level_of(run, fact.path)) is not None:
             level.attempted(fact.path[-1], begin_ms)
         for key in fact.set_ctx:
-            self.changes.add(recorded.position, key, run)
+            self.changes.add(at.position, key, run)
         if fact.set_shared:
             self._shared.setdefault(run, set()).update(fact.set_shared)
 
-    def _suspended(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is None:
-            return
+    def run_suspended(self, at: Recorded, run: int, fact: events.StepSuspended) -> None:
         for wait in fact.waits:
-            row = (place_of_wait(wait), self.step_of(run), wait.task)
-            self._begin(("wait", recorded.command_id, wait.path), recorded, run, *row)
+            self._begin(("wait", at.command_id, wait.path), at, run, place_of_wait(wait), self.step_of(run), wait.task)
         if not fact.waits:
-            self._begin(("wait", recorded.command_id, ()), recorded, run, "suspended", self.step_of(run))
+            self._begin(("wait", at.command_id, ()), at, run, "suspended", self.step_of(run))
+
+    def run_ended(self, at: Recorded, run: int, fact: RunEnd) -> None:
+        self._end_run(at, run, STATUSES.index(fact.status), at.position)
+
+    def _end_run(self, at: Recorded, run: int, status: int, position: int) -> None:
+        self.runs.ended[run], self.runs.status[run] = position, status
+        self._end(("run", run), at.at_ms, status)
+        for left in self._open_of.pop(run, ()):
+            spans, place = self._open.pop(left)
+            spans.close(place, at.at_ms, CANCELLED)
+        for level in self.levels.get(run, {}).values():
+            if not level.ended:
+                level.closes(at.at_ms)
+        for key in sorted(self._shared.pop(run, ())):
+            self.changes.add(position, key, run)
+
+    # --- loops --------------------------------------------------------------------------------------------------------
 
     def _level(self, run: int, path: events.Path, count: int = 0) -> LoopLevel | None:
         """The level inside the iteration ``path``; ``None`` if there are too many."""
@@ -284,155 +276,56 @@ class ExecutionIndex:
         self._room -= missing
         return level
 
-    def _loop_started(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is not None:
-            self._level(run, fact.path, fact.count)
+    def _loop_known(self, at: Recorded, run: int, fact: events.LoopStarted | events.LoopPagedOut) -> None:
+        self._level(run, fact.path, fact.count)
 
-    def _iteration(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        level = None if run is None else self._level_of(run, fact.path)
-        if isinstance(fact, events.LoopIterationStarted):
-            self._started(recorded)
+    loop_counted = loop_began = _loop_known
+
+    def iteration_began(self, at: Recorded, run: int, fact: events.LoopIterationStarted) -> None:
+        self.run_started(at, run, fact)
+        if (level := self._level_of(run, fact.path)) is not None:
+            level.begins(fact.path[-1], at.at_ms)
+
+    def iteration_ended(self, at: Recorded, run: int, fact: IterationEnd) -> None:
+        level = self._level_of(run, fact.path)
         if level is None:
             return
-        index = fact.path[-1]
-        if isinstance(fact, events.LoopIterationStarted):
-            level.begins(index, recorded.at_ms)
-        elif isinstance(fact, events.LoopIterationDone):
-            level.ends(index, recorded.at_ms, DONE)
-        else:
+        failure = None
+        if fact.error is not None:
             self._failures += 1
-            level.ends(index, recorded.at_ms, FAILED, _failure(fact.error) if self._failures <= ERRORS_KEPT else None)
+            failure = _failure(fact.error) if self._failures <= ERRORS_KEPT else None
+        level.ends(fact.path[-1], at.at_ms, DONE if fact.error is None else FAILED, failure)
 
-    def _loop_done(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is None:
-            return
+    def loop_ended(self, at: Recorded, run: int, fact: events.LoopDone) -> None:
         level = self._level(run, fact.path, fact.count)
         if level is not None:
-            level.closes(recorded.at_ms)
-        if not fact.path:
-            self._end_run(recorded, run, DONE, recorded.position)
+            level.closes(at.at_ms)
 
-    def _run_ended(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is None:
-            return
-        status = DONE
-        if isinstance(fact, events.StepReused):
-            status = REUSED
-        elif isinstance(fact, events.StepFailed):
-            status = CANCELLED if fact.error.kind == "cancelled" else FAILED
-        self._end_run(recorded, run, status, recorded.position)
+    # --- routings, and changes of ``ctx`` -----------------------------------------------------------------------------
 
-    def _end_run(self, recorded: Recorded, run: int, status: int, position: int) -> None:
-        self.runs.ended[run], self.runs.status[run] = position, status
-        self._end(("run", run), recorded.at_ms, status)
-        for left in self._open_of.pop(run, ()):
-            spans, place = self._open.pop(left)
-            spans.close(place, recorded.at_ms, CANCELLED)
-        for level in self.levels.get(run, {}).values():
-            if not level.ended:
-                level.closes(recorded.at_ms)
-        for key in sorted(self._shared.pop(run, ())):
-            self.changes.add(position, key, run)
+    def run_rested(self, at: Recorded, run: int, fact: events.NextResting) -> None:
+        self._begin(("next", run), at, run, "next", self.step_of(run))
+        self._routed(at, run, fact.guards, ())
 
-    def _resting(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is not None:
-            self._begin(("next", run), recorded, run, "next", self.step_of(run))
-            self._routed(recorded, run, fact.guards, ())
+    def run_routed(self, at: Recorded, run: int, fact: events.NextEvaluated) -> None:
+        self._end(("next", run), at.at_ms)
+        self._routed(at, run, fact.guards, fact.fired)
+        self.arcs[self.step_of(run)].routings += 1
 
-    def _evaluated(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        if run is not None:
-            self._end(("next", run), recorded.at_ms, DONE)
-            self._routed(recorded, run, fact.guards, fact.fired)
-            self.arcs[self.step_of(run)].routings += 1
-
-    def _routed(
-        self, recorded: Recorded, run: int, guards: Sequence[events.EvaluatedGuard], fired: Sequence[int]
-    ) -> None:
+    def _routed(self, at: Recorded, run: int, guards: Sequence[events.EvaluatedGuard], fired: Sequence[int]) -> None:
         arcs = self.arcs.setdefault(self.step_of(run), ArcCounts())
         for arc in fired:
             arcs.fired[arc] = arcs.fired.get(arc, 0) + 1
         arcs.last_fired, arcs.held = list(fired), {guard.rule: guard.value for guard in guards}
-        arcs.position, arcs.run = recorded.position, run
+        arcs.position, arcs.run = at.position, run
 
-    def _patched(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        run = self._run(recorded)
-        keys: Iterable[str] = ()
-        if isinstance(fact, events.CtxPatched):
-            keys = fact.patch
-        elif isinstance(fact, events.StepPatched):
-            keys = dict.fromkeys((*fact.set_ctx, *(key for key, _ in fact.shared)))
-        for key in keys:
-            self.changes.add(recorded.position, key, -1 if run is None else run)
+    def ctx_patched(self, at: Recorded, fact: events.CtxPatched) -> None:
+        for key in fact.patch:
+            self.changes.add(at.position, key, -1)
 
-    def _reused(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        for entry in fact.entries:
-            if (rule := self._RULES.get(type(entry))) is not None:
-                rule(self, recorded._replace(fact=entry))
-        if fact.token is not None:
-            self.tokens[fact.token.token_id] = fact.token.step
-
-    def _paused(self, recorded: Recorded) -> None:
-        self._begin(("paused",), recorded, -1, "paused")
-
-    def _resumed(self, recorded: Recorded) -> None:
-        self._end(("paused",), recorded.at_ms, DONE)
-
-    def _finished(self, recorded: Recorded) -> None:
-        self.has_ended = True
-        for run, status in enumerate(self.runs.status):
-            if not self.runs.ended[run]:
-                self._end_run(recorded, run, CANCELLED if status <= RUNNING else status, recorded.position)
-        for key in list(self._open):
-            self._end(key, recorded.at_ms, CANCELLED)
-        self.tokens.clear()
-
-    _RULES: ClassVar[dict[type[events.Fact], Callable[[ExecutionIndex, Recorded], None]]] = {
-        events.ExecutionReused: _reused,
-        events.ExecutionPaused: _paused,
-        events.ExecutionQuarantined: _paused,
-        events.ExecutionResumed: _resumed,
-        events.ExecutionFinished: _finished,
-        events.TokenEnqueued: _enqueued,
-        events.TokenHeld: _held,
-        events.TokenJoined: _held,
-        events.TokenAbsorbed: _gone,
-        events.TokenDiscarded: _gone,
-        events.TokenClaimed: _claimed,
-        events.StepScheduled: _scheduled,
-        events.StepResumed: _scheduled,
-        events.StepStarted: _started,
-        StepRan: _ran,
-        events.TaskStarted: _task_started,
-        events.TaskProcessed: _processed,
-        events.StepSuspended: _suspended,
-        events.LoopStarted: _loop_started,
-        events.LoopPagedOut: _loop_started,
-        events.LoopIterationStarted: _iteration,
-        events.LoopIterationDone: _iteration,
-        events.LoopIterationFailed: _iteration,
-        events.LoopDone: _loop_done,
-        events.StepDone: _run_ended,
-        events.StepFailed: _run_ended,
-        events.StepReused: _run_ended,
-        events.StepPatched: _patched,
-        events.CtxPatched: _patched,
-        events.NextResting: _resting,
-        events.NextEvaluated: _evaluated,
-    }
+    def run_patched(self, at: Recorded, run: int, fact: events.StepPatched) -> None:
+        for key in dict.fromkeys((*fact.set_ctx, *(key for key, _ in fact.shared))):
+            self.changes.add(at.position, key, run)
 
 
 def _failure(error: ErrorInfo) -> Failure:
@@ -513,7 +406,7 @@ class ExecutionIndexes:
         self._kept.put(index.execution_id, index)
 
 
-def place_of_wait(wait: events.Wait) -> TokenPlace:
+def place_of_wait(wait: events.Wait) -> WaitKind:
     """What a suspended pipeline waits for."""
     if wait.signal is not None:
         return "signal"

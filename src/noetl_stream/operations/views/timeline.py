@@ -166,7 +166,7 @@ def _added_up(changes: Sequence[int]) -> list[list[int]]:
 
 
 def _level(index: ExecutionIndex, step_run_id: str, within: Sequence[int]) -> LoopLevel:
-    run = index.runs.numbers.get(step_run_id)
+    run = index.by_id.get(step_run_id)
     if run is None:
         raise NotFound(f"execution {index.execution_id} has no step run {step_run_id}")
     level = index.levels.get(run, {}).get(tuple(within))

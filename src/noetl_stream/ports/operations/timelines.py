@@ -16,10 +16,12 @@ MAX_BUCKETS: Final = 1_000
 SpanStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused", "skipped"]
 SPAN_STATUSES: Final[tuple[SpanStatus, ...]] = get_args(SpanStatus)
 
+WaitKind = Literal["signal", "child", "limit", "retry", "timer"]
+"""What a suspended pipeline waits for."""
+
 RowKind = Literal[
-    "step", "iterations", "task", "held", "admission", "join", "queued", "signal", "child", "retry", "timer",
-    "suspended", "next", "paused",
-]  # fmt: skip
+    "step", "iterations", "task", "held", "admission", "join", "queued", "suspended", "next", "paused", WaitKind
+]
 """What a row of a timeline shows: runs of a step, iterations of its outermost loop, attempts of a task; else a wait, in
 the words of ``why``.
 """

@@ -1,0 +1,291 @@
+"""What a journal tells of step runs, attempts, waits and routings, for all that is made of a journal.
+
+Which kinds of facts tell it stands here alone: a reader names what happened, never the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.model import events
+from noetl_stream.model.events import Fact, LoopDone, StepDone, StepFailed, StepReused
+from noetl_stream.model.events.composite import Composite, StepRan, expanded
+
+Run = TypeVar("Run")
+Told = Mapping[type[Fact], Sequence[Callable[..., None]]]
+
+RunEnd = StepDone | StepFailed | StepReused | LoopDone
+"""The end of a step run: ``status`` is what became of it, ``error`` why it failed."""
+
+IterationEnd = events.LoopIterationDone | events.LoopIterationFailed
+"""The end of an iteration; ``error`` is why it failed."""
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """A fact with where and when it was recorded.
+
+    ``step_run_id`` is that of the report it came by, ``command_id`` the command of that report, empty without one.
+    """
+
+    fact: Fact
+    position: int
+    at_ms: int
+    step_run_id: str | None
+    command_id: str
+
+
+class JournalReader(Generic[Run]):
+    """A reader of a journal. A subclass defines the methods whose names say what it needs to hear, and makes its own
+    ``Run`` of each step run; those methods that it leaves as they are cost nothing.
+
+    Attributes:
+        names: Of the events that it needs: the others tell it nothing.
+        position: Of the last event.
+        tokens: The steps of the tokens that no step run has consumed.
+        by_id: The step runs by id, in the order in which they began.
+    """
+
+    names: ClassVar[frozenset[str]] = frozenset()
+    _of_execution: ClassVar[Told] = {}
+    _of_run: ClassVar[Told] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._of_execution, cls._of_run = dict(_told(cls, _OF_EXECUTION)), dict(_told(cls, _OF_RUN))
+        cls.names = frozenset(kind.event_name() for kind in (*cls._of_execution, *cls._of_run))
+
+    def __init__(self, execution_id: str) -> None:
+        self.execution_id = execution_id
+        self.position = self.begun_ms = 0
+        self.has_ended = False
+        self.tokens: dict[str, str] = {}
+        self.by_id: dict[str, Run] = {}
+
+    def read(self, at: Recorded) -> None:
+        """Reads the fact that follows those that it has read."""
+        fact, kind = at.fact, type(at.fact)
+        self.begun_ms = self.begun_ms or at.at_ms
+        self.position = at.position
+        if (told := self._of_run.get(kind)) is not None:
+            about: Any = at.step_run_id or getattr(fact, "step_run_id", "")
+            if (run := self.by_id.get(about)) is not None:
+                for tell in told:
+                    tell(self, at, run, fact)
+        elif (told := self._of_execution.get(kind)) is not None:
+            for tell in told:
+                tell(self, at, fact)
+        elif kind in _COMPOSITE:
+            for number, part in enumerate(expanded(self.execution_id, fact)):
+                self.read(Recorded(part, at.position + number, at.at_ms, at.step_run_id, at.command_id))
+
+    # --- the execution ------------------------------------------------------------------------------------------------
+
+    def execution_started(self, at: Recorded, fact: events.ExecutionStarted) -> None:
+        """The execution has started, with its workload."""
+
+    def execution_paused(self, at: Recorded, fact: events.ExecutionPaused | events.ExecutionQuarantined) -> None:
+        """The execution is paused, by request or because it cannot be folded."""
+
+    def execution_resumed(self, at: Recorded, fact: events.ExecutionResumed) -> None:
+        """The execution goes on after a pause."""
+
+    def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
+        """The execution will fail."""
+
+    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        """The execution has ended: step runs that have no end of their own are cancelled."""
+
+    def execution_reused(self, at: Recorded, fact: events.ExecutionReused) -> None:
+        """A rerun reuses facts of its original. They are told as if they happened here, at this position."""
+        for entry in fact.entries:
+            self.read(replace(at, fact=entry))
+        if fact.token is not None:
+            self.read(replace(at, fact=events.TokenEnqueued(fact.token, fact.joined)))
+
+    def signal_received(self, at: Recorded, fact: events.SignalReceived) -> None:
+        """A client has sent a signal."""
+
+    def halt_requested(self, at: Recorded, fact: events.PauseRequested | events.CancelRequested) -> None:
+        """A client has asked for a pause, or for a cancel."""
+
+    def ctx_patched(self, at: Recorded, fact: events.CtxPatched) -> None:
+        """A client has set keys of ``ctx``."""
+
+    def value_awaited(self, at: Recorded, fact: events.ReferenceAwaited | events.EvaluationAwaited) -> None:
+        """Nothing is decided until a result is loaded, or templates are evaluated."""
+
+    # --- tokens -------------------------------------------------------------------------------------------------------
+
+    def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
+        """A token is on its way to a step. The chosen token of a rerun is told twice."""
+
+    def token_held(self, at: Recorded, fact: events.TokenHeld) -> None:
+        """A token waits for its admission."""
+
+    def token_joined(self, at: Recorded, fact: events.TokenJoined) -> None:
+        """A token waits at a join."""
+
+    def token_absorbed(self, at: Recorded, fact: events.TokenAbsorbed) -> None:
+        """A token came to a join that had fired without it."""
+
+    def token_discarded(self, at: Recorded, fact: events.TokenDiscarded) -> None:
+        """A token is discarded."""
+
+    # --- step runs ----------------------------------------------------------------------------------------------------
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> Run:
+        """Returns what this reader keeps of a new step run. ``step`` is empty if its token was not read."""
+        raise NotImplementedError
+
+    def run_scheduled(self, at: Recorded, run: Run, fact: events.StepScheduled) -> None:
+        """A command of a step run is owed to a worker."""
+
+    def run_resumed(self, at: Recorded, run: Run, fact: events.StepResumed) -> None:
+        """What a suspended pipeline waited for is there: its next command is owed to a worker."""
+
+    def run_started(self, at: Recorded, run: Run, fact: events.StepStarted) -> None:
+        """A worker has begun a command."""
+
+    def run_suspended(self, at: Recorded, run: Run, fact: events.StepSuspended) -> None:
+        """The pipelines of a command wait, and no worker holds it."""
+
+    def child_requested(self, at: Recorded, run: Run, fact: events.ChildRequested) -> None:
+        """A step run has called another playbook."""
+
+    def attempt_began(self, at: Recorded, run: Run, fact: events.TaskStarted) -> None:
+        """A worker has begun an attempt of a task."""
+
+    def attempt_ended(self, at: Recorded, run: Run, fact: events.TaskProcessed) -> None:
+        """An attempt of a task has ended, and its policy has decided."""
+
+    def run_passed(self, at: Recorded, run: Run, fact: StepRan) -> None:
+        """A whole step run in one fact. A reader that does not define it is told the parts."""
+
+    def run_reused(self, at: Recorded, run: Run, fact: StepReused) -> None:
+        """A step run was done by the original of a rerun; :meth:`run_ended` follows."""
+
+    def run_patched(self, at: Recorded, run: Run, fact: events.StepPatched) -> None:
+        """A reused step run has set keys of ``ctx``."""
+
+    def run_ended(self, at: Recorded, run: Run, fact: RunEnd) -> None:
+        """A step run has ended."""
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def loop_counted(self, at: Recorded, run: Run, fact: events.LoopPagedOut) -> None:
+        """A worker has counted the items of a loop level, which may start."""
+
+    def loop_began(self, at: Recorded, run: Run, fact: events.LoopStarted) -> None:
+        """A loop level has begun."""
+
+    def iteration_began(self, at: Recorded, run: Run, fact: events.LoopIterationStarted) -> None:
+        """A worker has begun an iteration."""
+
+    def iteration_ended(self, at: Recorded, run: Run, fact: IterationEnd) -> None:
+        """An iteration has ended."""
+
+    def loop_ended(self, at: Recorded, run: Run, fact: LoopDone) -> None:
+        """A loop level has ended well; :meth:`run_ended` follows if it is the outermost one."""
+
+    # --- routings -----------------------------------------------------------------------------------------------------
+
+    def run_rested(self, at: Recorded, run: Run, fact: events.NextResting) -> None:
+        """No arc of an ended step run fires yet."""
+
+    def rest_timed_out(self, at: Recorded, run: Run, fact: events.NextTimedOut) -> None:
+        """An ended step run has rested as long as it may."""
+
+    def run_routed(self, at: Recorded, run: Run, fact: events.NextEvaluated) -> None:
+        """The arcs of an ended step run have fired, or none."""
+
+    # --- what every reader of step runs keeps -------------------------------------------------------------------------
+
+    def _know_token(self, at: Recorded, fact: events.TokenEnqueued) -> None:
+        self.tokens[fact.token.token_id] = fact.token.step
+        for token_id in fact.joined:
+            self.tokens.pop(token_id, None)
+
+    def _forget_token(self, at: Recorded, fact: events.TokenAbsorbed | events.TokenDiscarded) -> None:
+        self.tokens.pop(fact.token_id, None)
+
+    def _begin_run(self, at: Recorded, fact: events.TokenClaimed) -> None:
+        self.by_id[fact.step_run_id] = self.run_began(at, self.tokens.pop(fact.token_id, ""), fact)
+
+    def _end_loop(self, at: Recorded, run: Run, fact: LoopDone) -> None:
+        if not fact.path:
+            self.run_ended(at, run, fact)
+
+    def _clear(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        self.has_ended = True
+        self.tokens.clear()
+
+
+_OF_EXECUTION: Final[Mapping[type[Fact], Sequence[str]]] = {
+    events.ExecutionStarted: ("execution_started",),
+    events.ExecutionPaused: ("execution_paused",),
+    events.ExecutionQuarantined: ("execution_paused",),
+    events.ExecutionResumed: ("execution_resumed",),
+    events.ExecutionFailing: ("execution_failing",),
+    events.ExecutionFinished: ("execution_finished", "_clear"),
+    events.ExecutionReused: ("execution_reused",),
+    events.SignalReceived: ("signal_received",),
+    events.PauseRequested: ("halt_requested",),
+    events.CancelRequested: ("halt_requested",),
+    events.CtxPatched: ("ctx_patched",),
+    events.ReferenceAwaited: ("value_awaited",),
+    events.EvaluationAwaited: ("value_awaited",),
+    events.TokenEnqueued: ("_know_token", "token_enqueued"),
+    events.TokenHeld: ("token_held",),
+    events.TokenJoined: ("token_joined",),
+    events.TokenAbsorbed: ("token_absorbed", "_forget_token"),
+    events.TokenDiscarded: ("token_discarded", "_forget_token"),
+    events.TokenClaimed: ("_begin_run",),
+}
+
+_OF_RUN: Final[Mapping[type[Fact], Sequence[str]]] = {
+    events.StepScheduled: ("run_scheduled",),
+    events.StepResumed: ("run_resumed",),
+    events.StepStarted: ("run_started",),
+    events.StepSuspended: ("run_suspended",),
+    events.ChildRequested: ("child_requested",),
+    events.TaskStarted: ("attempt_began",),
+    events.TaskProcessed: ("attempt_ended",),
+    StepRan: ("run_passed",),
+    StepDone: ("run_ended",),
+    StepFailed: ("run_ended",),
+    StepReused: ("run_reused", "run_ended"),
+    events.StepPatched: ("run_patched",),
+    events.LoopPagedOut: ("loop_counted",),
+    events.LoopStarted: ("loop_began",),
+    events.LoopIterationStarted: ("iteration_began",),
+    events.LoopIterationDone: ("iteration_ended",),
+    events.LoopIterationFailed: ("iteration_ended",),
+    LoopDone: ("loop_ended", "_end_loop"),
+    events.NextResting: ("run_rested",),
+    events.NextTimedOut: ("rest_timed_out",),
+    events.NextEvaluated: ("run_routed",),
+}
+
+_COMPOSITE: Final = frozenset(get_args(Composite))
+
+_KEEPING: Final = frozenset({"execution_reused", "_know_token", "_forget_token", "_begin_run", "_end_loop", "_clear"})
+"""What is done for a reader that keeps step runs, although it does not define it."""
+
+
+def _told(
+    reader: type[JournalReader[Any]], methods: Mapping[type[Fact], Sequence[str]]
+) -> Iterator[tuple[type[Fact], Sequence[Callable[..., None]]]]:
+    """What a reader is told by each kind of facts."""
+    keeps_runs = reader.run_began is not JournalReader.run_began
+    for kind, names in methods.items():
+        found = [
+            getattr(reader, name)
+            for name in names
+            if getattr(reader, name) is not getattr(JournalReader, name) or (keeps_runs and name in _KEEPING)
+        ]
+        if found:
+            yield kind, found
