@@ -14,26 +14,9 @@ import msgspec
 
 from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.lru import LruCache
+from noetl_stream.model import events
 from noetl_stream.model.envelope import iso, iso_or_none
-from noetl_stream.model.events import (
-    ExecutionFinished,
-    ExecutionReused,
-    Fact,
-    LoopCounts,
-    LoopDone,
-    LoopIterationDone,
-    LoopIterationFailed,
-    LoopIterationStarted,
-    Path,
-    StepDone,
-    StepFailed,
-    StepReused,
-    StepStarted,
-    TaskProcessed,
-    Token,
-    TokenClaimed,
-    TokenEnqueued,
-)
+from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
@@ -49,7 +32,7 @@ from noetl_stream.ports.operations.executions import (
     TokenDocument,
 )
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
-from noetl_stream.storage.journal import pieces
+from noetl_stream.storage.journal import fact_of, pieces
 
 SHOWN_BYTES: Final = 4 * 1024
 """Lists show only the size of a larger result."""
@@ -60,29 +43,12 @@ PAGES_KEPT: Final = 4
 SUMMARIES_KEPT: Final = 32
 """How many summaries of long journals are kept: callers poll those that grow."""
 
-_OF_STEP_RUNS: Final = frozenset(
-    {
-        "execution.reused",
-        "token.enqueued",
-        "token.claimed",
-        "step.started",
-        "task.processed",
-        "step.done",
-        "loop.done",
-        "step.failed",
-        "execution.finished",
-    }
-)
-_OF_ITERATIONS: Final = frozenset(
-    {"loop.iteration.started", "task.processed", "loop.iteration.done", "loop.iteration.failed"}
-)
-
 
 class _RunHistory(msgspec.Struct):
     """A step run so far. Times are ms since the epoch; a run reused from another execution took no time here."""
 
     step_run_id: str
-    token: Token
+    token: events.Token
     claimed_ms: int
     started_ms: int | None = None
     finished: int | None = None
@@ -102,9 +68,6 @@ class _RunHistory(msgspec.Struct):
     @property
     def duration_s(self) -> float | None:
         return None if self.finished is None else (self.finished - self.claimed_ms) / 1000
-
-    def ends(self, row: StoredEvent, status: RunStatus) -> None:
-        self.finished, self.status = row.at_ms, status
 
     def document(self, trace_id: str) -> StepRunDocument:
         token = self.token
@@ -134,68 +97,64 @@ class _RunHistory(msgspec.Struct):
         )
 
 
-class _Reading(msgspec.Struct):
-    tokens: dict[str, Token] = msgspec.field(default_factory=dict)
-    runs: dict[str, _RunHistory] = msgspec.field(default_factory=dict)
+class _RunTimes(JournalReader[_RunHistory]):
+    """The step runs with their ends alone: the attempts are the most of a long journal."""
 
-    def take(self, row: StoredEvent) -> None:
-        if row.name not in _OF_STEP_RUNS:
-            return
-        fact = codec.decode_fact(row.data)
-        if isinstance(fact, ExecutionReused):
-            for entry in fact.entries:
-                self._take(entry, row)
-        else:
-            self._take(fact, row)
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self._tokens: dict[str, events.Token] = {}
 
-    def _take(self, fact: Fact, row: StoredEvent) -> None:
-        if isinstance(fact, TokenEnqueued):
-            self.tokens[fact.token.token_id] = fact.token
-        elif isinstance(fact, TokenClaimed):
-            run = _RunHistory(fact.step_run_id, self.tokens.pop(fact.token_id), row.at_ms)
-            self.runs[fact.step_run_id] = run
-        elif isinstance(fact, ExecutionFinished):
-            for run in self.runs.values():
-                if run.finished is None:
-                    run.ends(row, "cancelled")
-        elif (found := self.runs.get(getattr(fact, "step_run_id", None) or row.step_run_id or "")) is not None:
-            _take(found, fact, row)
+    def take(self, journal: Iterable[StoredEvent]) -> None:
+        """Adds events, which follow those that it has."""
+        for event in journal:
+            if event.name in self.names:
+                self.read(fact_of(event))
+            self.position = event.position
+
+    def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
+        self._tokens[fact.token.token_id] = fact.token
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> _RunHistory:
+        return _RunHistory(fact.step_run_id, self._tokens.pop(fact.token_id), at.at_ms)
+
+    def run_ended(self, at: Recorded, run: _RunHistory, fact: RunEnd) -> None:
+        run.finished, run.status, run.error = at.at_ms, fact.status, fact.error
+
+    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        for run in self.by_id.values():
+            if run.finished is None:
+                run.finished, run.status = at.at_ms, "cancelled"
 
 
-def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
-    if isinstance(fact, StepStarted):
-        run.started_ms = run.started_ms if run.started_ms is not None else row.at_ms
+class _StepRuns(_RunTimes):
+    def run_started(self, at: Recorded, run: _RunHistory, fact: events.StepStarted) -> None:
+        run.started_ms = run.started_ms if run.started_ms is not None else at.at_ms
         run.worker, run.status = fact.worker, "running"
-    elif isinstance(fact, TaskProcessed):
+
+    def attempt_ended(self, at: Recorded, run: _RunHistory, fact: events.TaskProcessed) -> None:
         run.attempts += 1
         run.retries += fact.do == "retry"
         run.last, run.in_loop = fact.outcome, bool(fact.path)
-    elif isinstance(fact, LoopDone) and not fact.path:
-        run.loop = _loop_counts(fact)
-        run.ends(row, "done")
-    elif isinstance(fact, StepDone):
-        run.ends(row, "done")
-    elif isinstance(fact, StepFailed):
-        run.error = fact.error
-        run.ends(row, "cancelled" if fact.error.kind == "cancelled" else "failed")
-    elif isinstance(fact, StepReused):
-        run.error, run.last = fact.error, fact.outcome
-        run.loop = None if fact.loop is None else _loop_counts(fact.loop)
-        run.ends(row, "reused")
+
+    def loop_ended(self, at: Recorded, run: _RunHistory, fact: events.LoopDone) -> None:
+        if not fact.path:
+            run.loop = _loop_counts(fact)
+
+    def run_reused(self, at: Recorded, run: _RunHistory, fact: events.StepReused) -> None:
+        run.last, run.loop = fact.outcome, None if fact.loop is None else _loop_counts(fact.loop)
 
 
-def _loop_counts(fact: LoopDone | LoopCounts) -> LoopCountsDocument:
+def _loop_counts(fact: events.LoopDone | events.LoopCounts) -> LoopCountsDocument:
     leaves = fact.failed_leaves or fact.failed  # earlier versions did not record it
     return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
 
 
 async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[StepRunDocument]:
     """The step runs in the order in which they began. ``trace_id`` is that of the execution."""
-    reading = _Reading()
+    reading = _StepRuns(execution_id)
     async for piece in pieces(store, execution_id):
-        for row in piece:
-            reading.take(row)
-    return [run.document(trace_id) for run in reading.runs.values()]
+        reading.take(piece)
+    return [run.document(trace_id) for run in reading.by_id.values()]
 
 
 class StepTime(msgspec.Struct, frozen=True, gc=False):
@@ -208,14 +167,12 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
 
 async def step_times(store: Store, execution_id: str) -> list[StepTime]:
     """The step runs that have ended well or failed here, in the order in which they began."""
-    reading = _Reading()
+    reading = _RunTimes(execution_id)
     async for piece in pieces(store, execution_id):
-        for row in piece:
-            if row.name != "task.processed":  # the most of a long journal
-                reading.take(row)
+        reading.take(piece)
     return [
         StepTime(run.step, run.status == "done", run.duration_s)
-        for run in reading.runs.values()
+        for run in reading.by_id.values()
         if run.status in ("done", "failed") and run.duration_s is not None
     ]
 
@@ -259,28 +216,24 @@ class StepSummaries:
     async def _runs(self, execution_id: str) -> dict[str, _RunHistory]:
         growing = self._known.get(execution_id)
         if growing is None:
-            growing = _Growing()
+            growing = _Growing(_StepRuns(execution_id))
             self._known.put(execution_id, growing)
         async with growing.lock:
-            async for piece in pieces(self._store, execution_id, growing.position):
-                for row in piece:
-                    growing.reading.take(row)
-                growing.position = piece[-1].position
-        return growing.reading.runs
+            async for piece in pieces(self._store, execution_id, growing.reading.position):
+                growing.reading.take(piece)
+        return growing.reading.by_id
 
 
 class _Growing(msgspec.Struct):
-    position: int = 0
-    reading: _Reading = msgspec.field(default_factory=_Reading)
+    reading: _StepRuns
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:
     """The runs of each step together, from a journal."""
-    reading = _Reading()
-    for row in journal:
-        reading.take(row)
-    return summaries(reading.runs.values())
+    reading = _StepRuns("")
+    reading.take(journal)
+    return summaries(reading.by_id.values())
 
 
 def summaries(runs: Iterable[_RunHistory | StepRunDocument]) -> list[StepSummaryDocument]:
@@ -316,26 +269,14 @@ def shown_result(payload: Payload) -> Any:
 
 
 class _Iteration(msgspec.Struct):
-    path: Path
+    path: events.Path
     started_ms: int | None = None
     ended_ms: int | None = None
     status: RunStatus = "running"
     worker: str = ""
     attempts: int = 0
-    last: TaskProcessed | None = None
+    last: Outcome | None = None
     error: ErrorInfo | None = None
-
-    def take(self, fact: Any, at_ms: int) -> None:
-        if isinstance(fact, LoopIterationStarted):
-            self.started_ms = self.started_ms if self.started_ms is not None else at_ms
-            self.worker = fact.worker
-        elif isinstance(fact, TaskProcessed):
-            self.attempts += 1
-            self.last = fact
-        elif isinstance(fact, LoopIterationDone):
-            self.ended_ms, self.status = at_ms, "done"
-        elif isinstance(fact, LoopIterationFailed):
-            self.ended_ms, self.status, self.error = at_ms, "failed", fact.error
 
     def document(self) -> IterationDocument:
         return IterationDocument(
@@ -345,30 +286,57 @@ class _Iteration(msgspec.Struct):
             finished=iso_or_none(self.ended_ms),
             worker=self.worker,
             attempts=self.attempts,
-            result=None if self.last is None else shown_result(self.last.outcome.result),
+            result=None if self.last is None else shown_result(self.last.result),
             error=self.error,
         )
+
+
+class _Iterations(JournalReader[str]):
+    """The first iterations of a step run whose path is above ``first``, by path."""
+
+    def __init__(self, execution_id: str, step_run_id: str, first: events.Path, limit: int) -> None:
+        super().__init__(execution_id)
+        self.by_id = {step_run_id: step_run_id}
+        self.found: dict[events.Path, _Iteration] = {}
+        self._first, self._limit = first, limit
+        self._ceiling: events.Path | None = None
+
+    def take(self, journal: Iterable[StoredEvent]) -> None:
+        """Adds events, which follow those that it has."""
+        for event in journal:
+            if event.name in self.names:
+                self.read(fact_of(event))
+        if len(self.found) > PAGES_KEPT * (self._limit + 1):
+            kept = nsmallest(self._limit + 1, self.found)
+            self.found, self._ceiling = {path: self.found[path] for path in kept}, kept[-1]
+
+    def _iteration(self, path: events.Path) -> _Iteration | None:
+        """An iteration, unless it is not of this page."""
+        if not path or path <= self._first or (self._ceiling is not None and path > self._ceiling):
+            return None
+        return self.found.setdefault(path, _Iteration(path))
+
+    def iteration_began(self, at: Recorded, run: str, fact: events.LoopIterationStarted) -> None:
+        if (one := self._iteration(fact.path)) is not None:
+            one.started_ms = one.started_ms if one.started_ms is not None else at.at_ms
+            one.worker = fact.worker
+
+    def attempt_ended(self, at: Recorded, run: str, fact: events.TaskProcessed) -> None:
+        if (one := self._iteration(fact.path)) is not None:
+            one.attempts += 1
+            one.last = fact.outcome
+
+    def iteration_ended(self, at: Recorded, run: str, fact: IterationEnd) -> None:
+        if (one := self._iteration(fact.path)) is not None:
+            one.ended_ms, one.status, one.error = at.at_ms, "done" if fact.error is None else "failed", fact.error
 
 
 async def iterations_page(
     store: Store, execution_id: str, step_run_id: str, limit: int, after: list[int] | None
 ) -> IterationPage:
     """The iterations of a loop whose path is above ``after``, by path. Those that have not begun are missing."""
-    found: dict[Path, _Iteration] = {}
-    first = tuple(after or ())
-    ceiling: Path | None = None
+    reading = _Iterations(execution_id, step_run_id, tuple(after or ()), limit)
     async for piece in pieces(store, execution_id):
-        for row in piece:
-            if row.name not in _OF_ITERATIONS:
-                continue
-            fact: Any = codec.decode_fact(row.data)
-            path: Path = fact.path
-            if (row.step_run_id or getattr(fact, "step_run_id", "")) != step_run_id or not path or path <= first:
-                continue
-            if ceiling is None or path <= ceiling:
-                found.setdefault(path, _Iteration(path)).take(fact, row.at_ms)
-        if len(found) > PAGES_KEPT * (limit + 1):
-            kept = nsmallest(limit + 1, found)
-            found, ceiling = {path: found[path] for path in kept}, kept[-1]
-    page, following = page_of(nsmallest(limit + 1, found), limit, list)
-    return IterationPage([found[path].document() for path in page], following)
+        reading.take(piece)
+    page, following = page_of(nsmallest(limit + 1, reading.found), limit, list)
+    return IterationPage([reading.found[path].document() for path in page], following)
