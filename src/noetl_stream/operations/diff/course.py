@@ -6,19 +6,19 @@ A token and the step run that consumes it are one: they are told apart by where 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Final, get_args
+from collections.abc import Iterable
+from typing import Any, Final, get_args
 
 import msgspec
 
 from noetl_stream.model import events
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.status import RunStatus
-from noetl_stream.operations.diff.parts import Targets, parts_of
+from noetl_stream.operations.diff.parts import Parts, Targets, end_of, parts_of
 from noetl_stream.operations.diff.value_differences import Likeness
-from noetl_stream.operations.views.recorded import Recorded, facts_of
 from noetl_stream.ports.operations.diffs import DivergenceKind
 from noetl_stream.ports.stores.store import StoredEntry
+from noetl_stream.storage.journal import facts_of
 
 KINDS: Final[tuple[DivergenceKind, ...]] = get_args(DivergenceKind)
 MASK: Final = 2**64 - 1
@@ -62,7 +62,7 @@ class CourseRun(msgspec.Struct):
         return round((self.ended_ms - self.claimed_ms) / 1000, 3)
 
 
-class Course:
+class Course(JournalReader[int]):
     """The course of one execution, up to ``position``.
 
     Attributes:
@@ -74,9 +74,8 @@ class Course:
     """
 
     def __init__(self, execution_id: str, targets: Targets) -> None:
-        self.execution_id = execution_id
-        self.position = 0
-        self.has_ended = self.is_cut = False
+        super().__init__(execution_id)
+        self.is_cut = False
         self.like = Likeness(execution_id)
         self.runs = [CourseRun(0, "", "", 1)]
         self.run, self.position_of = array("i"), array("i")
@@ -85,7 +84,6 @@ class Course:
         self.choice, self.data = array("Q"), array("Q")
         self.targets = targets
         self._by_token: dict[str, int] = {}
-        self._by_id: dict[str, int] = {}
         self._alike: dict[int, int] = {}
         self._numbers: dict[tuple[int, int], int] = {}
 
@@ -95,21 +93,14 @@ class Course:
             for recorded in facts_of(entry):
                 if self.is_cut:
                     return
-                for number, part in enumerate(expanded(self.execution_id, recorded.fact)):
-                    self._take(recorded._replace(fact=part, position=recorded.position + number))
-
-    def _take(self, recorded: Recorded) -> None:
-        rule = self._RULES.get(type(recorded.fact))
-        if rule is not None:
-            rule(self, recorded)
-        self.position = recorded.position
-        self.is_cut = len(self.run) >= MOST_FACTS
+                self.read(recorded)
+                self.is_cut = len(self.run) >= MOST_FACTS
 
     # --- what is compared ---------------------------------------------------------------------------------------------
 
-    def _note(self, recorded: Recorded, run: int, path: events.Path = ()) -> None:
-        fact = recorded.fact
-        parts = parts_of(fact, self.runs[run].step, self.targets)
+    def _note(self, at: Recorded, run: int, path: events.Path = (), parts: Parts | None = None) -> None:
+        """Notes what is compared of a fact, unless it is told otherwise."""
+        parts = parts or parts_of(at.fact, self.runs[run].step, self.targets)
         if parts is None:
             return
         lane = lane_of(parts.kind, path)
@@ -118,7 +109,7 @@ class Course:
             number = self._numbers.get((run, lane), 0)
             self._numbers[run, lane] = number + 1
         self.run.append(run)
-        self.position_of.append(recorded.position)
+        self.position_of.append(at.position)
         self.kind.append(KINDS.index(parts.kind))
         self.inner.append(bool(path))
         self.lane.append(lane)
@@ -130,120 +121,67 @@ class Course:
         for kind in _OF_ITERATION:
             self._numbers.pop((run, lane_of(kind, path)), None)
 
-    def _of_execution(self, recorded: Recorded) -> None:
-        self._note(recorded, EXECUTION)
+    def _noted(self, at: Recorded, fact: events.Fact) -> None:
+        self._note(at, EXECUTION)
 
-    def _run_of(self, recorded: Recorded) -> int | None:
-        named = recorded.step_run_id or getattr(recorded.fact, "step_run_id", None)
-        return None if not named else self._by_id.get(named)
+    execution_started = ctx_patched = signal_received = halt_requested = _noted
 
-    def _of_run(self, recorded: Recorded) -> None:
-        run = self._run_of(recorded)
-        if run is not None:
-            self._note(recorded, run, getattr(recorded.fact, "path", ()))
+    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        for run in self.runs:
+            if not run.ended_ms and run.status in ("waiting", "running"):
+                run.status, run.ended_ms = "cancelled", at.at_ms
+        self._note(at, EXECUTION)
 
     # --- tokens and step runs -----------------------------------------------------------------------------------------
 
-    def _enqueued(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        token: events.Token = fact.token
+    def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
+        token = fact.token
         if token.token_id in self._by_token:
             return
         for merged in fact.joined:
             if (place := self._by_token.pop(merged, None)) is not None:
                 self.runs[place].is_merged = True
-        came_from = self._by_id.get(token.from_step_run_id or "", EXECUTION)
+        came_from = self.by_id.get(token.from_step_run_id or "", EXECUTION)
         origin = ("join",) if fact.joined else (self.runs[came_from].key, token.cause == "injected")
         alike = hash((*origin, token.step))
         nth = self._alike[alike] = self._alike.get(alike, 0) + 1
         self._by_token[token.token_id] = len(self.runs)
-        self.runs.append(CourseRun(hash((alike, nth)), token.step, token.token_id, recorded.position))
-        self._note(recorded, len(self.runs) - 1)
+        self.runs.append(CourseRun(hash((alike, nth)), token.step, token.token_id, at.position))
+        self._note(at, len(self.runs) - 1)
 
-    def _claimed(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        place = self._by_token.get(fact.token_id)
-        if place is not None:
-            run = self.runs[place]
-            run.step_run_id, run.claimed_ms = fact.step_run_id, recorded.at_ms
-            self._by_id[fact.step_run_id] = place
-            self._note(recorded, place)
-
-    def _dropped(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
+    def _token_gone(self, at: Recorded, fact: events.TokenDiscarded | events.TokenAbsorbed) -> None:
         place = self._by_token.get(fact.token_id)
         if place is not None:
             self.runs[place].status = "cancelled"
-            self._note(recorded, place)
+            self._note(at, place)
 
-    def _started(self, recorded: Recorded) -> None:
-        run = self._run_of(recorded)
-        if run is not None and self.runs[run].status == "waiting":
+    token_absorbed = token_discarded = _token_gone
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> int:
+        place = self._by_token[fact.token_id]
+        run = self.runs[place]
+        run.step_run_id, run.claimed_ms = fact.step_run_id, at.at_ms
+        self._note(at, place)
+        return place
+
+    def _started(self, at: Recorded, run: int, fact: events.Fact) -> None:
+        if self.runs[run].status == "waiting":
             self.runs[run].status = "running"
 
-    def _iteration_ended(self, recorded: Recorded) -> None:
-        run, fact = self._run_of(recorded), recorded.fact
-        if run is not None:
-            path = getattr(fact, "path", ())
-            self._note(recorded, run, path)
-            self._forget(run, path)
+    run_started = iteration_began = _started
 
-    def _loop_done(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        self._of_run(recorded)
-        if not fact.path:
-            self._run_ended(recorded._replace(fact=events.StepDone(fact.step_run_id)))
+    def _noted_of_run(self, at: Recorded, run: int, fact: Any) -> None:
+        self._note(at, run, getattr(fact, "path", ()))
 
-    def _run_ended(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        status: RunStatus = "done"
-        if isinstance(fact, events.StepReused):
-            status = "reused"
-        elif isinstance(fact, events.StepFailed):
-            status = "cancelled" if fact.error.kind == "cancelled" else "failed"
-        place = self._run_of(recorded)
-        if place is not None and not self.runs[place].ended_ms:
-            self._note(recorded, place)
-            run = self.runs[place]
-            run.status, run.ended_ms = status, recorded.at_ms
-            self._forget(place)
+    attempt_ended = loop_began = loop_counted = loop_ended = run_routed = _noted_of_run
 
-    def _reused(self, recorded: Recorded) -> None:
-        fact: Any = recorded.fact
-        for entry in fact.entries:
-            if (rule := self._RULES.get(type(entry))) is not None:
-                rule(self, recorded._replace(fact=entry))
-        if fact.token is not None:
-            self._enqueued(recorded._replace(fact=events.TokenEnqueued(fact.token, fact.joined)))
+    def iteration_ended(self, at: Recorded, run: int, fact: IterationEnd) -> None:
+        self._note(at, run, fact.path)
+        self._forget(run, fact.path)
 
-    def _finished(self, recorded: Recorded) -> None:
-        self.has_ended = True
-        for run in self.runs:
-            if not run.ended_ms and run.status in ("waiting", "running"):
-                run.status, run.ended_ms = "cancelled", recorded.at_ms
-        self._note(recorded, EXECUTION)
-
-    _RULES: ClassVar[dict[type[events.Fact], Callable[[Course, Recorded], None]]] = {
-        events.ExecutionStarted: _of_execution,
-        events.CtxPatched: _of_execution,
-        events.SignalReceived: _of_execution,
-        events.CancelRequested: _of_execution,
-        events.ExecutionReused: _reused,
-        events.ExecutionFinished: _finished,
-        events.TokenEnqueued: _enqueued,
-        events.TokenClaimed: _claimed,
-        events.TokenDiscarded: _dropped,
-        events.TokenAbsorbed: _dropped,
-        events.StepStarted: _started,
-        events.TaskProcessed: _of_run,
-        events.LoopStarted: _of_run,
-        events.LoopPagedOut: _of_run,
-        events.LoopIterationStarted: _started,
-        events.LoopIterationDone: _iteration_ended,
-        events.LoopIterationFailed: _iteration_ended,
-        events.LoopDone: _loop_done,
-        events.StepDone: _run_ended,
-        events.StepFailed: _run_ended,
-        events.StepReused: _run_ended,
-        events.NextEvaluated: _of_run,
-    }
+    def run_ended(self, at: Recorded, run: int, fact: RunEnd) -> None:
+        ended = self.runs[run]
+        if not ended.ended_ms:
+            self._note(at, run, parts=end_of(fact))
+            ended.status, ended.ended_ms = fact.status, at.at_ms
+            self._forget(run)

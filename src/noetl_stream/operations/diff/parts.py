@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.model import events
+from noetl_stream.model.journal_reader import RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.ports.operations.diffs import DivergenceKind
@@ -126,16 +127,9 @@ def _loop_done(fact: events.LoopDone, _: Sequence[str]) -> Parts:
     return Parts("loop_end", {"ok": fact.ok, "failed": fact.failed, "skipped": fact.skipped}, {})
 
 
-def _reused(fact: events.StepReused, _: Sequence[str]) -> Parts:
+def end_of(fact: RunEnd, _: Sequence[str] = ()) -> Parts:
+    """What is compared of the end of a step run."""
     return Parts("end", {"failed": fact.error is not None, "error": _kind_of(fact.error)}, _error(fact.error))
-
-
-def _failed(fact: events.StepFailed, _: Sequence[str]) -> Parts:
-    return Parts("end", {"failed": True, "error": fact.error.kind}, _error(fact.error))
-
-
-def _done(_fact: events.StepDone | events.LoopDone, _: Sequence[str]) -> Parts:
-    return Parts("end", {"failed": False, "error": None}, {})
 
 
 def _routed(fact: events.NextEvaluated, targets: Sequence[str]) -> Parts:
@@ -158,8 +152,8 @@ _RULES: Final[dict[type[events.Fact], Callable[[Any, Sequence[str]], Parts]]] = 
     events.LoopStarted: _loop_started,
     events.LoopPagedOut: _paged_out,
     events.LoopDone: _loop_done,
-    events.StepReused: _reused,
-    events.StepFailed: _failed,
-    events.StepDone: _done,
+    events.StepReused: end_of,
+    events.StepFailed: end_of,
+    events.StepDone: end_of,
     events.NextEvaluated: _routed,
 }
