@@ -27,7 +27,7 @@ from noetl_stream.operations.doctor import work
 from noetl_stream.operations.doctor.finding import Finding
 from noetl_stream.operations.doctor.readings import Timed
 from noetl_stream.operations.why.answer import explain
-from noetl_stream.operations.why.journal import read_history
+from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment
 from noetl_stream.ports.stores.credentials import CredentialInfo
 from noetl_stream.ports.stores.identities import StoredToken
@@ -105,7 +105,13 @@ def reasons(play: Callable[[Scenario, list[str]], object], **spec: Any) -> Door:
         scenario.done("start")
         play(scenario, names)
         rows, around = scenario.rows(), Environment(scenario.now_ms)
-        return lambda: explain(scenario.execution_id, read_history(scenario.execution_id, rows), scenario.plan, around)
+
+        def act() -> None:
+            history = JournalHistory(scenario.execution_id)
+            history.take(rows)
+            explain(scenario.execution_id, history, scenario.plan, around)
+
+        return act
 
     return explaining
 

@@ -624,7 +624,7 @@ def test_without_a_plan_the_reasons_stay() -> None:
 
 def test_an_execution_that_is_not_there_is_an_error() -> None:
     with pytest.raises(NotFound, match="execution nothing not found"):
-        explain("nothing", JournalHistory(), None, Environment(0))
+        explain("nothing", JournalHistory("nothing"), None, Environment(0))
 
 
 def test_every_kind_of_reason_is_documented() -> None:

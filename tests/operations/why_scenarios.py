@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl_stream.operations.why.answer import explain
-from noetl_stream.operations.why.journal import JournalHistory, read_history
+from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
@@ -25,7 +25,9 @@ metadata: {name: why, path: tests/why}
 
 
 def history_of(scenario: Scenario) -> JournalHistory:
-    return read_history(scenario.execution_id, scenario.rows())
+    history = JournalHistory(scenario.execution_id)
+    history.take(scenario.rows())
+    return history
 
 
 def why(scenario: Scenario, **around: Any) -> WhyDocument:

@@ -38,7 +38,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Report, Request, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Reference
 from noetl_stream.operations.why.ended import why_ended
-from noetl_stream.operations.why.journal import read_history
+from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.ports.stores.dead_letters import DeadLetterRow
 from noetl_stream.ports.stores.store import InboxRow
 from noetl_testkit.keys import SIGNER
@@ -278,7 +278,8 @@ async def test_a_step_whose_command_the_queue_always_loses_fails_at_a_named_limi
     assert await stage.issues(EXECUTION) == list(range(1, DEFAULT_LIMITS.max_issues + 1))
     (letter,) = await letters(stage)
     assert letter.source == "command" and letter.reason == error["message"]
-    history = read_history(EXECUTION, await stage.journal(EXECUTION))
+    history = JournalHistory(EXECUTION)
+    history.take(await stage.journal(EXECUTION))
     assert history.state is not None
     decisive, *_ = why_ended(history, history.state, None)
     assert "limits.max_issues" in decisive.sentence

@@ -12,31 +12,9 @@ import msgspec
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.lru import LruCache
-from noetl_stream.model.events import (
-    CancelRequested,
-    ChildRequested,
-    ClientRequest,
-    EvaluationAwaited,
-    ExecutionFailing,
-    ExecutionReused,
-    Fact,
-    LoopIterationFailed,
-    LoopIterationStarted,
-    NextEvaluated,
-    NextResting,
-    PauseRequested,
-    ReferenceAwaited,
-    StepScheduled,
-    StepStarted,
-    TaskProcessed,
-    TaskStarted,
-    TokenClaimed,
-    TokenDiscarded,
-    TokenEnqueued,
-    TokenHeld,
-    TokenJoined,
-)
+from noetl_stream.model import events
 from noetl_stream.model.ids import run_of_report
+from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import pieces
@@ -63,42 +41,40 @@ class Routed(msgspec.Struct, frozen=True):
     """A routing in which no arc fired for a failure or after a rest, and the state before it."""
 
     before: Execution
-    fact: NextEvaluated
+    fact: events.NextEvaluated
 
 
 class Failed(msgspec.Struct, frozen=True):
     """The task that failed a step run."""
 
-    fact: TaskProcessed
+    fact: events.TaskProcessed
     command_id: str
 
 
-class JournalHistory(msgspec.Struct):
+class JournalHistory(JournalReader[str]):
     """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step.
 
     Attributes:
         called: The executions that it called.
-        position: Of the last event.
         lock: Held while it is read on, or answered from.
     """
 
-    state: Execution | None = None
-    begun_ms: int = 0
-    tokens_ms: dict[str, int] = {}
-    steps: dict[str, str] = {}
-    commands: dict[str, Command] = {}
-    failed: dict[str, Failed] = {}
-    failed_iterations: dict[str, LoopIterationFailed] = {}
-    routed: dict[str, Routed] = {}
-    discarded: list[tuple[str, str]] = []
-    requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = {}
-    awaited_ms: int = 0
-    evaluated_ms: int = 0
-    failing: tuple[ExecutionFailing, int] | None = None
-    failed_run: str = ""
-    called: set[str] = set()
-    position: int = 0
-    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.state: Execution | None = None
+        self.tokens_ms: dict[str, int] = {}
+        self.commands: dict[str, Command] = {}
+        self.failed: dict[str, Failed] = {}
+        self.failed_iterations: dict[str, events.LoopIterationFailed] = {}
+        self.routed: dict[str, Routed] = {}
+        self.discarded: list[tuple[str, str]] = []
+        self.requests: dict[type[events.ClientRequest], tuple[events.ClientRequest, int]] = {}
+        self.awaited_ms = 0
+        self.failing: tuple[events.ExecutionFailing, int] | None = None
+        self.failed_run = ""
+        self.called: set[str] = set()
+        self.lock = asyncio.Lock()
+        self._before: Execution | None = None
 
     @property
     def workers(self) -> set[str]:
@@ -106,6 +82,90 @@ class JournalHistory(msgspec.Struct):
         state = self.state
         held = [one.command_id for one in state.assignments.values() if one.run is not None] if state else []
         return {self.commands[one].worker for one in held if one in self.commands} - {""}
+
+    def take(self, journal: Iterable[StoredEvent]) -> None:
+        """Adds events, which follow those that it has."""
+        for row in journal:
+            fact = codec.decode_fact(row.data)
+            by_worker = row.report_id is not None and row.number is not None
+            run = run_of_report(row.report_id or "") if by_worker else None
+            self._before = self.state
+            self.state = evolve(self.state, RecordedFact(fact, run, row.number or 0, row.at_ms), self.execution_id)
+            command_id = "" if run is None else run.command_id
+            recorded = Recorded(fact, row.position, row.at_ms, row.step_run_id, command_id)
+            if run is not None:
+                command = self._command(recorded)
+                command.num_delivered = max(command.num_delivered, run.num_delivered)
+            self.read(recorded)
+
+    def halt_requested(self, at: Recorded, fact: events.ClientRequest) -> None:
+        self.requests[type(fact)] = (fact, at.at_ms)
+
+    def value_awaited(self, at: Recorded, fact: events.ReferenceAwaited | events.EvaluationAwaited) -> None:
+        self.awaited_ms = at.at_ms
+
+    def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
+        self.failing = self.failing or (fact, at.at_ms)
+
+    def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
+        self.tokens_ms[fact.token.token_id] = at.at_ms
+
+    def token_held(self, at: Recorded, fact: events.TokenHeld | events.TokenJoined) -> None:
+        self.tokens_ms[fact.token_id] = at.at_ms
+
+    token_joined = token_held
+
+    def token_discarded(self, at: Recorded, fact: events.TokenDiscarded) -> None:
+        self.discarded.append((self.tokens.get(fact.token_id, ""), fact.reason))
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> str:
+        return step
+
+    def run_rested(self, at: Recorded, step: str, fact: events.NextResting) -> None:
+        self.tokens_ms[fact.step_run_id] = at.at_ms
+
+    def run_routed(self, at: Recorded, step: str, fact: events.NextEvaluated) -> None:
+        if self._before is not None and not fact.fired and fact.event in ("step.failed", "next.timed_out"):
+            self.routed[fact.step_run_id] = Routed(self._before, fact)
+            self.failed_run = fact.step_run_id
+
+    def child_requested(self, at: Recorded, step: str, fact: events.ChildRequested) -> None:
+        self.called.add(fact.execution_id)
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def run_scheduled(self, at: Recorded, step: str, fact: events.StepScheduled) -> None:
+        self.commands[fact.command_id] = Command(at.at_ms)
+
+    def _command(self, at: Recorded) -> Command:
+        """The command of a report."""
+        return self.commands.setdefault(at.command_id, Command(at.at_ms))
+
+    def run_started(self, at: Recorded, step: str, fact: events.StepStarted | events.LoopIterationStarted) -> None:
+        command = self._command(at)
+        command.worker, command.started_ms = fact.worker, at.at_ms
+
+    def iteration_began(self, at: Recorded, step: str, fact: events.LoopIterationStarted) -> None:
+        if fact.worker != self._command(at).worker:  # one command is one iteration, or all of a loop
+            self.run_started(at, step, fact)
+
+    def iteration_ended(self, at: Recorded, step: str, fact: IterationEnd) -> None:
+        if at.command_id and isinstance(fact, events.LoopIterationFailed):
+            self.failed_iterations.setdefault(step, fact)
+
+    def attempt_began(self, at: Recorded, step: str, fact: events.TaskStarted) -> None:
+        command = self._command(at)
+        command.task, command.attempt = fact.task, fact.attempt
+        command.task_ms, command.next_ms = at.at_ms, 0
+
+    def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
+        if fact.do == "fail":
+            self.failed[at.step_run_id or ""] = Failed(fact, at.command_id)
+            return
+        command = self._command(at)
+        command.task, command.attempt = fact.to, fact.attempt + 1 if fact.do == "retry" else 1
+        command.task_ms = at.at_ms
+        command.next_ms = at.at_ms + round(fact.delay_s * 1000) if fact.delay_s else 0
 
 
 class JournalHistories:
@@ -120,84 +180,10 @@ class JournalHistories:
     @asynccontextmanager
     async def read(self, row: ExecutionRow) -> AsyncIterator[JournalHistory]:
         """The history to the end of the journal, which does not change in the context."""
-        history = self._known.get(row.execution_id) or JournalHistory()
+        history = self._known.get(row.execution_id) or JournalHistory(row.execution_id)
         if row.position >= LONG_EVENTS:
             self._known.put(row.execution_id, history)
         async with history.lock:
             async for piece in pieces(self._store, row.execution_id, history.position):
-                read_history(row.execution_id, piece, history)
+                history.take(piece)
             yield history
-
-
-def read_history(
-    execution_id: str, journal: Iterable[StoredEvent], history: JournalHistory | None = None
-) -> JournalHistory:
-    """Reads a whole journal, or what follows a ``history``, which is changed."""
-    history = history or JournalHistory()
-    for row in journal:
-        fact = codec.decode_fact(row.data)
-        by_worker = row.report_id is not None and row.number is not None
-        run = run_of_report(row.report_id or "") if by_worker else None
-        before = history.state
-        history.begun_ms = history.begun_ms or row.at_ms
-        history.state = evolve(before, RecordedFact(fact, run, row.number or 0, row.at_ms), execution_id)
-        if run is not None:
-            _note_report(history, fact, run.command_id, run.num_delivered, row.step_run_id or "", row.at_ms)
-        elif before is not None:
-            for one in fact.entries if isinstance(fact, ExecutionReused) else (fact,):
-                _note(history, before, one, row.at_ms)
-        history.position = row.position
-    return history
-
-
-def _note(history: JournalHistory, before: Execution, fact: Fact, at_ms: int) -> None:
-    match fact:
-        case TokenEnqueued():
-            history.tokens_ms[fact.token.token_id] = at_ms
-            history.steps[fact.token.token_id] = fact.token.step
-        case TokenHeld() | TokenJoined():
-            history.tokens_ms[fact.token_id] = at_ms
-        case TokenClaimed():
-            history.steps[fact.step_run_id] = history.steps.get(fact.token_id, "")
-        case TokenDiscarded():
-            history.discarded.append((history.steps.get(fact.token_id, ""), fact.reason))
-        case StepScheduled():
-            history.commands[fact.command_id] = Command(at_ms)
-        case NextResting():
-            history.tokens_ms[fact.step_run_id] = at_ms
-        case NextEvaluated(event="step.failed" | "next.timed_out", fired=[]):
-            history.routed[fact.step_run_id] = Routed(before, fact)
-            history.failed_run = fact.step_run_id
-        case ExecutionFailing():
-            history.failing = history.failing or (fact, at_ms)
-        case ReferenceAwaited():
-            history.awaited_ms = at_ms
-        case EvaluationAwaited():
-            history.evaluated_ms = at_ms
-        case ChildRequested():
-            history.called.add(fact.execution_id)
-        case PauseRequested() | CancelRequested():
-            history.requests[type(fact)] = (fact, at_ms)
-
-
-def _note_report(
-    history: JournalHistory, fact: Fact, command_id: str, num_delivered: int, step_run_id: str, at_ms: int
-) -> None:
-    command = history.commands.setdefault(command_id, Command(at_ms))
-    command.num_delivered = max(command.num_delivered, num_delivered)
-    match fact:
-        case StepStarted():
-            command.worker, command.started_ms = fact.worker, at_ms
-        case LoopIterationStarted() if fact.worker != command.worker:  # one command is one iteration, or all of a loop
-            command.worker, command.started_ms = fact.worker, at_ms
-        case TaskStarted():
-            command.task, command.attempt = fact.task, fact.attempt
-            command.task_ms, command.next_ms = at_ms, 0
-        case LoopIterationFailed():
-            history.failed_iterations.setdefault(history.steps.get(step_run_id, ""), fact)
-        case TaskProcessed(do="fail"):
-            history.failed[step_run_id] = Failed(fact, command_id)
-        case TaskProcessed():
-            command.task, command.attempt = fact.to, fact.attempt + 1 if fact.do == "retry" else 1
-            command.task_ms = at_ms
-            command.next_ms = at_ms + round(fact.delay_s * 1000) if fact.delay_s else 0
