@@ -73,12 +73,6 @@ def test_a_step_is_reported_when_it_starts_and_ends() -> None:
     assert fold.steps["greet"].open == 0
 
 
-def test_a_report_that_arrives_before_its_step_run_is_known_waits_for_it() -> None:
-    fold = ProgressFold()
-    assert [texts(fold, news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
-    assert fold.steps["greet"].state == "done"
-
-
 def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
     fold = ProgressFold()
     outcome = Outcome("error", error=ErrorInfo("exception", "it broke"), output="one\ntwo\n")

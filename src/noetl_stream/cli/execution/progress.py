@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from noetl_stream.cli.base.activity import activity
@@ -12,6 +12,7 @@ from noetl_stream.cli.base.output import say, say_json
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import events
 from noetl_stream.model.envelope import EventDocument, iso
+from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.follow import ProgressUpdate
@@ -57,18 +58,14 @@ class ProgressLine(NamedTuple):
     error: ErrorInfo | None = None
 
 
-@dataclass(slots=True)
-class ProgressFold:
-    """Folds events into what is shown.
+class ProgressFold(JournalReader[str]):
+    """Folds events, in the order of the journal, into what is shown. A step run is known by the name of its step."""
 
-    A worker's report may arrive before the record that says which step its run belongs to. It is kept until then.
-    """
-
-    steps: dict[str, StepProgress] = field(default_factory=dict)
-    targets: dict[str, str] = field(default_factory=dict)
-    runs: dict[str, str] = field(default_factory=dict)
-    early: dict[str, list[events.Fact]] = field(default_factory=dict)
-    failing: ErrorInfo | None = None
+    def __init__(self) -> None:
+        super().__init__("")
+        self.steps: dict[str, StepProgress] = {}
+        self.failing: ErrorInfo | None = None
+        self._lines: list[ProgressLine] = []
 
     def lines(self, event: FeedEvent) -> list[ProgressLine]:
         """The log lines of an event."""
@@ -77,108 +74,97 @@ class ProgressFold:
 
     def take(self, update: ProgressUpdate) -> list[ProgressLine]:
         """The log lines of an update."""
-        fact = update.fact
-        if isinstance(fact, events.TokenClaimed):
-            step = self.targets.get(fact.token_id, "?")
-            began = self._began(step, fact.step_run_id)
-            early = self.early.pop(fact.step_run_id, [])
-            return [began, *(line for one in early for line in self._moved(step, self.steps[step], one))]
-        run = getattr(fact, "step_run_id", None) or update.step_run_id
-        if run is None:
-            return self._of_execution(fact)
-        if run not in self.runs:
-            self.early.setdefault(run, []).append(fact)
-            return []
-        return [*self._moved(self.runs[run], self.steps[self.runs[run]], fact)]
+        self._lines = []
+        self.read(Recorded(update.fact, 0, 0, update.step_run_id, ""))
+        return self._lines
 
-    def _of_execution(self, fact: events.Fact) -> list[ProgressLine]:
-        if isinstance(fact, events.TokenEnqueued):
-            self.targets[fact.token.token_id] = fact.token.step
-        elif isinstance(fact, events.ExecutionReused):
-            tokens = [entry.token for entry in fact.entries if isinstance(entry, events.TokenEnqueued)]
-            self.targets |= {token.token_id: token.step for token in tokens}
-            reused = sum(isinstance(entry, events.StepReused) for entry in fact.entries)
-            return [ProgressLine("token", "", f"reused {counted(reused, 'step run')} of execution {fact.of}")]
-        elif isinstance(fact, events.TokenHeld):
-            step = self.targets.get(fact.token_id, "?")
-            return [ProgressLine("wait", step, f"token for {step} held at admission")]
-        elif isinstance(fact, events.TokenDiscarded):
-            step = self.targets.get(fact.token_id, "?")
-            return [ProgressLine("token", step, f"token for {step} discarded: {fact.reason}")]
-        elif isinstance(fact, events.ExecutionFailing):
-            self.failing = fact.error
-            return [ProgressLine("failing", "", "failing", fact.error)]
-        return []
+    def _say(self, kind: Kind, step: str, text: str, error: ErrorInfo | None = None) -> None:
+        self._lines.append(ProgressLine(kind, step, text, error))
 
-    def _began(self, step: str, step_run_id: str) -> ProgressLine:
-        self.runs[step_run_id] = step
+    def execution_reused(self, at: Recorded, fact: events.ExecutionReused) -> None:
+        """Counts what was done before, and shows nothing of it."""
+        tokens = [entry.token for entry in fact.entries if isinstance(entry, events.TokenEnqueued)]
+        self.tokens |= {token.token_id: token.step for token in tokens}
+        reused = sum(isinstance(entry, events.StepReused) for entry in fact.entries)
+        self._say("token", "", f"reused {counted(reused, 'step run')} of execution {fact.of}")
+
+    def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
+        self.failing = fact.error
+        self._say("failing", "", "failing", fact.error)
+
+    def token_held(self, at: Recorded, fact: events.TokenHeld) -> None:
+        step = self.tokens.get(fact.token_id, "?")
+        self._say("wait", step, f"token for {step} held at admission")
+
+    def token_discarded(self, at: Recorded, fact: events.TokenDiscarded) -> None:
+        step = self.tokens.get(fact.token_id, "?")
+        self._say("token", step, f"token for {step} discarded: {fact.reason}")
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> str:
+        step = step or "?"
         shown = self.steps.setdefault(step, StepProgress())
         shown.runs += 1
         shown.open += 1
         shown.state = "running"
-        return ProgressLine("started", step, f"{step}: started")
+        self._say("started", step, f"{step}: started")
+        return step
 
-    def _moved(self, step: str, shown: StepProgress, fact: events.Fact) -> Iterator[ProgressLine]:
-        if isinstance(fact, events.TaskProcessed):
-            yield from self._processed(step, f"{step}{_place(fact.path)}.{fact.task}", shown, fact)
-        elif isinstance(fact, events.StepSuspended):
-            for wait in fact.waits:
-                yield ProgressLine("wait", step, f"{step}{_place(wait.path)}: waiting {_awaited(wait)}")
-        elif isinstance(fact, events.StepResumed):
-            yield ProgressLine("started", step, f"{step}{_place(fact.path)}: resumed")
-        elif isinstance(fact, events.LoopStarted):
-            if not fact.path:
-                shown.count += 0 if shown.count else fact.count
-                yield ProgressLine("loop", step, f"{step}: loop of {fact.count:,}")
-        elif isinstance(fact, _ITERATION_ENDS) and fact.path:
-            yield from self._iteration(step, shown, fact)
-        elif isinstance(fact, events.StepFailed):
-            shown.open, shown.state, shown.error = shown.open - 1, "failed", fact.error
-            yield ProgressLine("ended", step, f"{step}: failed{shown.parts()}", fact.error)
-        elif isinstance(fact, events.StepDone | events.LoopDone):
-            shown.open, shown.state = shown.open - 1, "done"
-            yield ProgressLine("ended", step, f"{step}: done{shown.parts()}")
-        elif isinstance(fact, events.NextResting):
-            yield ProgressLine("wait", step, f"{step}: rests at next")
-        elif isinstance(fact, events.NextTimedOut):
-            yield ProgressLine("wait", step, f"{step}: rested at next until its time was over")
+    def run_suspended(self, at: Recorded, step: str, fact: events.StepSuspended) -> None:
+        for wait in fact.waits:
+            self._say("wait", step, f"{step}{_place(wait.path)}: waiting {_awaited(wait)}")
 
-    def _processed(
-        self, step: str, target: str, shown: StepProgress, fact: events.TaskProcessed
-    ) -> Iterator[ProgressLine]:
+    def run_resumed(self, at: Recorded, step: str, fact: events.StepResumed) -> None:
+        self._say("started", step, f"{step}{_place(fact.path)}: resumed")
+
+    def run_ended(self, at: Recorded, step: str, fact: RunEnd) -> None:
+        shown = self.steps[step]
+        shown.open -= 1
+        shown.state, word = ("done", "done") if fact.error is None else ("failed", "failed")
+        shown.error = fact.error or shown.error
+        self._say("ended", step, f"{step}: {word}{shown.parts()}", fact.error)
+
+    def run_rested(self, at: Recorded, step: str, fact: events.NextResting) -> None:
+        self._say("wait", step, f"{step}: rests at next")
+
+    def rest_timed_out(self, at: Recorded, step: str, fact: events.NextTimedOut) -> None:
+        self._say("wait", step, f"{step}: rested at next until its time was over")
+
+    def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
         """The output of a task's code, then its retry (LANGUAGE §12 *python*)."""
+        target = f"{step}{_place(fact.path)}.{fact.task}"
         for line in fact.outcome.output.splitlines():
-            yield ProgressLine("output", step, f"{target} | {line}")
+            self._say("output", step, f"{target} | {line}")
         if fact.do == "retry":
-            shown.retries += 1
-            error = shown.error = fact.outcome.error
+            shown, error = self.steps[step], fact.outcome.error
+            shown.retries, shown.error = shown.retries + 1, error
             why = f"{error.kind}: {error.message}" if error else "by policy"
-            yield ProgressLine(
-                "retry", step, f"{target}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
-            )
+            text = f"{target}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
+            self._say("retry", step, text)
 
-    def _iteration(
-        self,
-        step: str,
-        shown: StepProgress,
-        fact: events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone,
-    ) -> Iterator[ProgressLine]:
+    def loop_began(self, at: Recorded, step: str, fact: events.LoopStarted) -> None:
+        if not fact.path:
+            shown = self.steps[step]
+            shown.count += 0 if shown.count else fact.count
+            self._say("loop", step, f"{step}: loop of {fact.count:,}")
+
+    def loop_ended(self, at: Recorded, step: str, fact: events.LoopDone) -> None:
+        if fact.path:
+            self.iteration_ended(at, step, fact)
+
+    def iteration_ended(self, at: Recorded, step: str, fact: IterationEnd | events.LoopDone) -> None:
         """Counts the outermost level only: the number of iterations of inner loops is not known in advance."""
-        outermost = len(fact.path) == 1
+        shown, outermost = self.steps[step], len(fact.path) == 1
         shown.ended += outermost
-        if isinstance(fact, events.LoopIterationFailed):
+        if fact.error is not None:
             place = f"{step}{_place(fact.path)}"
             if fact.error.kind == "cancelled":  # because another one failed
-                yield ProgressLine("failed", step, f"{place}: cancelled")
+                self._say("failed", step, f"{place}: cancelled")
                 return
             shown.failed += outermost
             shown.error = fact.error
-            yield ProgressLine("failed", step, f"{place}: failed", fact.error)
+            self._say("failed", step, f"{place}: failed", fact.error)
         if outermost and (shown.count <= 20 or shown.ended % max(1, shown.count // 10) == 0):
-            yield ProgressLine("count", step, f"{step}: {shown.ended:,}/{shown.count:,} iterations")
-
-
-_ITERATION_ENDS = events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone
+            self._say("count", step, f"{step}: {shown.ended:,}/{shown.count:,} iterations")
 
 
 class Summary:
