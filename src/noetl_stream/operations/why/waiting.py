@@ -80,7 +80,7 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
             text = "The execution has not started: another process is comparing its workload with the schema."
             moves = "they are compared"
         waiting_on = WaitingOnDocument(choices=list(state.evaluation.choices))
-        yield reason("evaluation", text, moves, history.evaluated_ms, waiting_on=waiting_on)
+        yield reason("evaluation", text, moves, history.awaited_ms, waiting_on=waiting_on)
 
 
 def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.model.events import Fact
-from noetl_stream.model.events.composite import expanded
-from noetl_stream.model.json import codec
 from noetl_stream.model.traces import execution_span, trace_of
-from noetl_stream.ports.stores.store import EntryRow, Store
+from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.traces import SpanLink, Tracing
 from noetl_stream.server.ticks.tick import JournalSegment, PendingTick
-from noetl_stream.server.tracing.spans import JournalReading, RecordedFacts, TracedExecution
-from noetl_stream.storage.journal import pieces
+from noetl_stream.server.tracing.spans import JournalReading, TracedExecution
+from noetl_stream.storage.journal import fact_of, facts_of, pieces
 
 log = logging.getLogger(__name__)
 
@@ -98,12 +95,11 @@ class ServerTraces:
 
     async def _make_spans(self, execution: TracedExecution, segment: JournalSegment) -> None:
         reading = await self._reading_before(execution, segment.first_position)
-        facts = recorded_facts(execution.execution_id, segment)
+        facts = (fact for one in segment.entries for fact in facts_of(one.row(execution.execution_id)))
         if segment.size <= AT_ONCE_BYTES:
             spans = reading.take(facts)
         else:
             spans = await asyncio.to_thread(reading.take, facts)
-        reading.position = segment.last_position
         for span in spans:
             self.tracing.record(span)
         if reading.has_ended:
@@ -119,9 +115,7 @@ class ServerTraces:
         if position > 1:
             async for piece in pieces(self._store, execution_id):
                 before = [row for row in piece if row.position < position]
-                reading.take(
-                    RecordedFacts(row.at_ms, row.step_run_id or "", [codec.decode_fact(row.data)]) for row in before
-                )
+                reading.take(map(fact_of, before))
                 if len(before) < len(piece):
                     break
         self._readings.put(execution_id, reading)
@@ -134,19 +128,6 @@ class ServerTraces:
             return ()
         original = trace_of(row.execution_id, row.trace_id, "")
         return (SpanLink(original.trace_id, execution_span(row.execution_id)),)
-
-
-def recorded_facts(execution_id: str, segment: JournalSegment) -> Iterator[RecordedFacts]:
-    """Yields the facts of a journal segment, in order."""
-    for entry in segment.entries:
-        row: EntryRow = entry.row(execution_id)
-        yield RecordedFacts(row.at_ms, row.step_run_id or "", _facts(execution_id, row.data))
-        if row.decisions is not None:
-            yield RecordedFacts(row.at_ms, "", _facts(execution_id, row.decisions))
-
-
-def _facts(execution_id: str, data: bytes) -> list[Fact]:
-    return [part for fact, _ in codec.decode_facts(data) for part in expanded(execution_id, fact)]
 
 
 def _traced_execution(state: Execution) -> TracedExecution:
