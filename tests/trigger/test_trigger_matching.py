@@ -10,6 +10,7 @@ import pytest
 from noetl_stream.errors import UsageError
 from noetl_stream.model.aggregates import StreamFilter, StreamFormat, TriggerTerms, Verification
 from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.playbook.trigger import matching
 from noetl_stream.playbook.trigger.matching import (
     EndedExecution,
     Ignored,
@@ -92,6 +93,17 @@ def test_a_body_that_is_no_json_is_absent(body: bytes) -> None:
 def test_what_does_not_start_says_why(wanted: Rules, words: str) -> None:
     found = match(wanted, delivered())
     assert isinstance(found, Ignored) and words in found.reason
+
+
+def test_many_copies_of_a_long_text_are_not_even_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte 64 times held a server for a third of a second."""
+    monkeypatch.setattr(matching, "_checked", None)
+    found = match(rules(workload={f"k{n}": "{{ event.body }}" for n in range(64)}), delivered(b"x" * 1024 * 1024))
+    assert isinstance(found, Ignored) and "operations (limits.max_inline_operations)" in found.reason
+
+
+def test_a_long_text_starts_an_execution() -> None:
+    assert isinstance(match(rules(workload={"a": "{{ event.body }}"}), delivered(b"x" * 1_000_000)), Starts)
 
 
 def test_a_workload_that_is_too_large_starts_nothing() -> None:

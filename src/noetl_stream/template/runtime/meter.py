@@ -16,6 +16,9 @@ from noetl_stream.template.failures import EvaluationFailure
 CHARS_PER_OPERATION: Final = 64
 """Characters of text read, without producing any, that count as one operation."""
 
+RESULT_CHARS_PER_OPERATION: Final = 512
+"""Characters of the rendered value that count as one operation of a budget: they are encoded where that is."""
+
 ITEMS_PER_OPERATION: Final = 16
 """Elements copied from list to list that count as one operation."""
 
@@ -119,6 +122,7 @@ class Meter:
 
     def keep_chars(self, chars: int) -> None:
         """Counts characters of strings in the rendered value."""
+        self.spend(chars // RESULT_CHARS_PER_OPERATION)
         self.kept_chars += chars
         if self.kept_chars > self.limits.max_template_result_chars:
             raise exceeded("max_template_result_chars", self.limits)
