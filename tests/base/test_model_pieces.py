@@ -18,6 +18,11 @@ SHAPES: dict[str, Any] = {
     "texts": ["x" * MANY] * 40,
     "a long member among short ones": [1, {"a": 2, "b": ["y", list(range(MANY))], "c": ()}, "z"],
     "keys that are numbers": {n: [n] for n in range(MANY)},
+    "rows with texts like rows": [{"a": n, "b": '},{"a":1', "c": [{}, {}]} for n in range(MANY)],
+    "texts like texts": ['","', ","] * MANY,
+    "numbers": [7] * 4 * MANY,
+    "numbers by key": {f"k{n}": n for n in range(2 * MANY)},
+    "short ones after a long one": [["x" * MANY * 9], *range(MANY)],
     "nested lists": [[[[["x" * MANY * 9]]]], []],
 }
 
@@ -49,6 +54,29 @@ def test_no_piece_is_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(sizes) <= 6 * pieces.LONG_BYTES, "as many bytes as characters need when all are escaped"
 
 
+@pytest.mark.parametrize(
+    "value", [[7] * 4 * MANY, [{"a": 1}] * MANY, [[1]] * MANY, ["x"] * 2 * MANY, {f"k{n}": n for n in range(2 * MANY)}]
+)
+def test_short_members_are_decoded_many_at_once(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone takes more time, and far more memory, than it has bytes."""
+    encoded, kinds, decode_as = codec.encode(value), [], codec.decode_as
+
+    def decoding(kind: Any, data: bytes) -> Any:
+        kinds.append((kind, len(data)))
+        return decode_as(kind, data)
+
+    monkeypatch.setattr(codec, "decode_as", decoding)
+    assert pieces.decode(encoded) == value
+    assert [size for _, size in kinds if size > 2 * pieces.LONG_BYTES] == []
+
+
+@pytest.mark.parametrize("separator", [", ", ",\n  "])
+def test_white_space_between_members_changes_nothing(separator: str) -> None:
+    rows = [{"a": n, "b": [1, "x"]} for n in range(MANY)]
+    text = "[ " + separator.join(codec.encode(row).decode() for row in rows) + " ]"
+    assert pieces.decode(text.encode()) == rows
+
+
 def deep(value: Any, levels: int) -> Any:
     for _ in range(levels):
         value = [value]
@@ -76,5 +104,17 @@ def test_what_is_no_json_is_refused_alike() -> None:
         pieces.encode([*long, object()])
     with pytest.raises(TooDeep):
         pieces.encode(deep(long, 2_000))
-    with pytest.raises(PayloadRefused):
-        pieces.decode(b"[" + b"1," * pieces.LONG_BYTES + b"]")
+
+
+@pytest.mark.parametrize("member", ["1", '"x"', "{}", "[]", '"k":1'])
+@pytest.mark.parametrize("end", [",", ",,", ", x", ",1]]", "", '"'])
+def test_what_is_no_json_at_the_end_is_refused_too(member: str, end: str) -> None:
+    before, after = ("{", "}") if ":" in member else ("[", "]")
+    for number in range(8):
+        members = ",".join([member] * (pieces.LONG_BYTES // (len(member) + 1) + number))
+        assert pieces.decode(f"{before}{members}{after}".encode())
+        with pytest.raises(PayloadRefused):
+            pieces.decode(f"{before}{members}{end}".encode())
+        if end:
+            with pytest.raises(PayloadRefused):
+                pieces.decode(f"{before}{members}{end}{after}".encode())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 
 LONG_BYTES: Final = 128 * 1024
@@ -14,6 +17,19 @@ LONG_BYTES: Final = 128 * 1024
 
 _MEMBER_BYTES: Final = 32
 """What a member of a list or object counts beyond its characters: short ones take more time than they have bytes."""
+
+_CLOSING: Final = {b"[": b"]", b"{": b"}"}
+_COMMA: Final = re.compile(rb",(?!\s*\])")
+_BEFORE_KEY: Final = re.compile(rb",\s*(?=\")")
+_BETWEEN: Final = {
+    b"{": re.compile(rb"(?<=\}),\s*(?=\{)"),
+    b"[": re.compile(rb"(?<=\]),\s*(?=\[)"),
+    b'"': re.compile(rb'(?<="),\s*(?=")'),
+}
+"""A comma between two members like the first."""
+
+_TRIES: Final = 4
+"""How many commas may be between two members before these are decoded one by one."""
 
 _LEVELS: Final = 16
 """What is inside so many long lists and objects is one piece."""
@@ -92,9 +108,55 @@ def decode(data: bytes | msgspec.Raw) -> Any:
     Raises:
         PayloadRefused: ``data`` is not JSON.
     """
-    opening = memoryview(data)[:1] if len(data) >= LONG_BYTES else b""
-    if opening == b"[":
-        return [decode(item) for item in codec.decode_as(list[msgspec.Raw], data)]
-    if opening == b"{":
-        return {key: decode(value) for key, value in codec.decode_as(dict[str, msgspec.Raw], data).items()}
-    return codec.decode_json(data)
+    opening = bytes(memoryview(data)[:1])
+    if len(data) < LONG_BYTES or opening not in _CLOSING:
+        return codec.decode_json(data)
+    return codec.uncollected(_list_in if opening == b"[" else _object_in, bytes(data))
+
+
+def _list_in(text: bytes | msgspec.Raw) -> list[Any]:
+    found: list[Any] = []
+    rest = _Members(bytes(text))
+    for members in rest:
+        found += members
+    found += [decode(item) for item in codec.decode_as(list[msgspec.Raw], rest.left())]
+    return found
+
+
+def _object_in(text: bytes | msgspec.Raw) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    rest = _Members(bytes(text))
+    for members in rest:
+        found.update(members)
+    found.update((key, decode(value)) for key, value in codec.decode_as(dict[str, msgspec.Raw], rest.left()).items())
+    return found
+
+
+class _Members:
+    """The members of a long list or object, many short ones together, up to the first that is long."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._opening = text[:1]
+        self._closing = _CLOSING[self._opening]
+        first = text[1:].lstrip()[:1] if text[1:2].isspace() else text[1:2]
+        self._between = _BETWEEN.get(first, _COMMA) if self._opening == b"[" else _BEFORE_KEY
+        self._at = 1
+
+    def __iter__(self) -> Iterator[Any]:
+        while len(self._text) - self._at > LONG_BYTES:
+            first = self._at + LONG_BYTES
+            for comma in islice(self._between.finditer(self._text, first, first + LONG_BYTES), _TRIES):
+                try:
+                    members = codec.decode_json(self._opening + self._text[self._at : comma.start()] + self._closing)
+                except PayloadRefused:
+                    continue  # the comma is in a text or in a member
+                self._at = comma.end()
+                yield members
+                break
+            else:
+                return
+
+    def left(self) -> bytes:
+        """What is left, as a list or object."""
+        return self._opening + self._text[self._at :]
