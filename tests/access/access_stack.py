@@ -37,8 +37,9 @@ from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.operations.registered_starters import RegisteredStarters
 from noetl_stream.operations.schedules import DirectSchedules
-from noetl_stream.operations.starters import StarterPorts, Starters
+from noetl_stream.operations.starters import StarterPorts
 from noetl_stream.operations.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
@@ -84,7 +85,7 @@ class Stack:
         executions = DirectExecutions(ports, checking, lambda: cluster)
         schedules = DirectSchedules(StarterPorts(requests, broker.bus, self._store, catalog, clock))
         triggers = DirectTriggers(StarterPorts(requests, broker.bus, self._store, catalog, clock), checking)
-        starters = Starters(lambda: schedules, lambda: triggers)
+        starters = RegisteredStarters(lambda: schedules, lambda: triggers)
         self.operations = OperationParts(
             executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),

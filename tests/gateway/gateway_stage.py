@@ -46,8 +46,9 @@ from noetl_stream.operations.living import DirectLiving
 from noetl_stream.operations.memory import DirectMemory
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.operations.registered_starters import RegisteredStarters
 from noetl_stream.operations.schedules import DirectSchedules
-from noetl_stream.operations.starters import StarterPorts, Starters
+from noetl_stream.operations.starters import StarterPorts
 from noetl_stream.operations.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
@@ -137,7 +138,7 @@ class GatewayStage:
         executions = DirectExecutions(ports, checking, lambda: cluster, recorded=recorded)
         schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
         triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
-        starters = Starters(lambda: schedules, lambda: triggers)
+        starters = RegisteredStarters(lambda: schedules, lambda: triggers)
         return OperationParts(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),

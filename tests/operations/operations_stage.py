@@ -24,8 +24,9 @@ from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.operations.registered_starters import RegisteredStarters
 from noetl_stream.operations.schedules import DirectSchedules
-from noetl_stream.operations.starters import StarterPorts, Starters
+from noetl_stream.operations.starters import StarterPorts
 from noetl_stream.operations.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
@@ -69,7 +70,7 @@ class OperationsStage:
         triggers = DirectTriggers(
             StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
         )
-        starters = Starters(lambda: self.schedules, lambda: triggers)
+        starters = RegisteredStarters(lambda: self.schedules, lambda: triggers)
         self.playbooks = DirectPlaybooks(catalog_ports, checking, begin=starters.begin)
         self.fresh_views = partial(DirectViews, self.store, checking, NO_SECRETS)
         self.views = self.fresh_views()

@@ -126,11 +126,11 @@ class DirectOperations:
     @cached_property
     def playbooks(self) -> Playbooks:
         from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-        from noetl_stream.operations.starters import Starters
+        from noetl_stream.operations.registered_starters import RegisteredStarters
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
-        starters = Starters(lambda: self.schedules, lambda: self.triggers)
+        starters = RegisteredStarters(lambda: self.schedules, lambda: self.triggers)
         return DirectPlaybooks(ports, self._checking, self._audit_change, starters.begin)
 
     @cached_property
