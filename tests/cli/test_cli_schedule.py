@@ -95,7 +95,7 @@ def test_a_schedule_is_created_watched_controlled_and_deleted(shared_home: Path,
         f"{HEAD}metadata: {{name: orders, path: often/orders}}\nworkflow:\n  - step: say\n    tool: {{kind: noop}}\n"
     )
     assert noetl("playbook", "register", playbook(orders), "--home", shared_home).returncode == 0
-    assert "Schedule" in schedule("create", playbook(text))
+    assert schedule("create", playbook(text)).startswith("path: often/nightly\nplaybook: often/orders\n")
     assert "often/nightly" in schedule("list", "--prefix", "often/")
     assert "Europe/Berlin" in schedule("get", "often/nightly")
     assert schedule("preview", "often/nightly", "-n", "1", "--after", "2030-06-01", "-o", "name").strip() == (
@@ -104,11 +104,13 @@ def test_a_schedule_is_created_watched_controlled_and_deleted(shared_home: Path,
     assert schedule("pause", "often/nightly", "--reason", "holidays") == "paused often/nightly\n"
     [listed] = json.loads(schedule("list", "--prefix", "often/", "-o", "json"))
     assert (listed["paused"]["reason"], listed["next"]) == ("holidays", None)
-    execution_id = schedule("trigger", "often/nightly", "-o", "name").strip()
+    execution_id = schedule("run-now", "often/nightly", "-o", "name").strip()
     shown = only_json(noetl("execution", "get", execution_id, "-o", "json", "--home", shared_home))
     assert shown["origin"] == {"kind": "Schedule", "path": "often/nightly", "number": 1}
     assert "by schedule often/nightly" in noetl("execution", "get", execution_id, "--home", shared_home).stdout
     assert schedule("resume", "often/nightly").startswith("resumed often/nightly; next start: 20")
+    assert json.loads(schedule("resume", "often/nightly", "-o", "json"))["paused"] is None
+    assert json.loads(schedule("trigger", "often/nightly", "-o", "json"))["number"] == 2  # its earlier name
     words = ("backfill", "often/nightly", "--from", "2019-01-01", "--until", "2021-01-01", "--overlap", "allow")
     assert schedule(*words) == "3 occurrences of often/nightly are due now\n"
     assert "trigger" in schedule("history", "often/nightly")
@@ -131,6 +133,14 @@ def test_the_example_beside_the_playbooks_is_due_on_weekdays_at_eight() -> None:
     file = Path(__file__).parents[2] / "playbooks" / "hello_every_morning.schedule.yaml"
     found = noetl("schedule", "preview", file, "-n", "3", "--after", "2026-12-23", "-o", "name")
     assert [line[:16] for line in found.stdout.split()] == ["2026-12-23T08:00", "2026-12-24T08:00", "2026-12-28T08:00"]
+
+
+def test_the_earlier_name_of_run_now_is_not_listed() -> None:
+    shown = noetl("schedule", "--help").stdout
+    assert "  run-now " in shown and "  trigger " not in shown
+    assert noetl("schedule", "trigger", "--help").stdout == (
+        noetl("schedule", "run-now", "--help").stdout.replace("schedule run-now", "schedule trigger")
+    )
 
 
 def test_the_json_schema_is_printed() -> None:

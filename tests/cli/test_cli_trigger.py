@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from jsonschema import Draft202012Validator
 
-from cli_program import one_clear_line, only_json
+from cli_program import HEAD, one_clear_line, only_json
 from warm_program import noetl
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,34 @@ def test_a_wrong_trigger_event_or_document_is_refused(playbook: Callable[..., Pa
     assert "not an event of `webhook`" in one_clear_line(
         noetl("trigger", "test", playbook(TRIGGER), "--event", strange)
     )
+
+
+@pytest.mark.xdist_group("stack")
+def test_triggers_are_created_paged_controlled_and_deleted_as_schedules_are(
+    shared_home: Path, playbook: Callable[..., Path]
+) -> None:
+    def trigger(*words: object) -> str:
+        found = noetl("trigger", *words, "--home", shared_home)
+        assert found.returncode == 0, found.stderr
+        return found.stdout + found.stderr
+
+    build = f"{HEAD}metadata: {{name: build, path: paged/build}}\nworkflow:\n  - step: say\n    tool: {{kind: noop}}\n"
+    assert noetl("playbook", "register", playbook(build), "--home", shared_home).returncode == 0
+    text = FAILURES.replace("version: '1'\n  workload", "workload").replace("shop/build", "paged/build")
+    text = text.partition("  when:")[0] + "  playbook: paged/build\n"
+    files = [playbook(text.replace("shop/pushes", f"paged/{name}"), f"{name}.yaml") for name in "ab"]
+    assert trigger("create", *files, "-o", "name") == "paged/a\npaged/b\n"
+    assert trigger("create", files[0]).startswith("path: paged/a\nsource: execution\n")
+    assert trigger("list", "--prefix", "paged/", "--limit", 1, "-o", "name") == "paged/a\nnext page: --after paged/a\n"
+    assert trigger("list", "--prefix", "paged/", "--after", "paged/a", "-o", "name") == "paged/b\n"
+    assert trigger("pause", "paged/a", "--reason", "holidays") == "paused paged/a\n"
+    assert json.loads(trigger("get", "paged/a", "-o", "json"))["paused"] == "holidays"
+    assert trigger("resume", "paged/a") == "resumed paged/a\n"
+    assert json.loads(trigger("resume", "paged/a", "-o", "json"))["paused"] is None
+    assert trigger("history", "paged/a", "--before", 7, "-o", "name") == ""
+    assert [trigger("delete", f"paged/{name}") for name in "ab"] == ["deleted paged/a\n", "deleted paged/b\n"]
+    gone = noetl("trigger", "get", "paged/a", "--home", shared_home)
+    assert (gone.returncode, "no trigger is registered at paged/a" in gone.stderr) == (2, True)
 
 
 def test_the_schema_is_a_json_schema() -> None:

@@ -25,7 +25,7 @@ DIALOGS: Final = {
     "waiting": ("Pause", "Cancel", "Compare"),
     "loop": ("Rerun from fetch",),
     "playbook": ("Start",),
-    "schedules": ("Pause", "Trigger", "Backfill", "Delete"),
+    "schedules": ("Pause", "Run now", "Backfill", "Delete"),
     "triggers": ("Pause", "Resend event 3", "Delete"),
     "dead-letters": ("Requeue", "Discard"),
     "credentials": ("Rotate keys", "Delete", "Create a credential"),

@@ -61,10 +61,10 @@ async def test_a_schedule_is_seen_triggered_paused_backfilled_and_deleted(home: 
         await expect(to_come).to_have_count(25)
         await expect(schedule).to_contain_text("None yet.")
 
-        await schedule.get_by_role("button", name="Trigger").click()
+        await schedule.get_by_role("button", name="Run now").click()
         dialog = page.get_by_role("dialog")
-        await expect(dialog).to_contain_text("noetl-stream schedule trigger tests/page/yearly")
-        await dialog.get_by_role("button", name="Trigger", exact=True).click()
+        await expect(dialog).to_contain_text("noetl-stream schedule run-now tests/page/yearly")
+        await dialog.get_by_role("button", name="Run", exact=True).click()
         await expect(occurrences.first).to_contain_text("completed")
         await occurrences.first.get_by_role("link").click()
         await page.get_by_role("link", name="schedule tests/page/yearly, 1").click()

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from noetl_stream.cli.base.options import form_option, limit_option, reason_option, seconds
-from noetl_stream.cli.base.output import (
-    Columns,
-    columns_of,
-    print_document,
-    print_documents,
-    print_members,
-    print_source,
-    say,
-)
-from noetl_stream.cli.base.session import Session, Value, Work, with_session
+from noetl_stream.cli.base.options import form_option, reason_option, seconds
+from noetl_stream.cli.base.output import Columns, columns_of, print_document, print_documents, print_members, say
+from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.catalog import register_files
-from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook, registrable
-from noetl_stream.errors import UsageError
+from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
+from noetl_stream.cli.starter import Starter, add_commands, read_starter
 from noetl_stream.ports.operations.schedules import (
     OCCURRENCE_STATUSES,
     BackfilledDocument,
+    OccurrenceDocument,
     RegisteredScheduleDocument,
 )
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.model.aggregates import Overlap
     from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
-    from noetl_stream.ports.operations.schedules import OccurrenceStatus, UpcomingDocument
+    from noetl_stream.ports.operations.schedules import UpcomingDocument
 
 MOST_SHOWN: Final = 1000
 OVERLAPS: Final = ("skip", "queue_one", "queue_all", "cancel", "terminate", "allow")
@@ -67,49 +59,6 @@ def schedule() -> None:
     A schedule is a document of `kind: Schedule`. Once it is registered, with `schedule create` or `playbook register`,
     servers start an execution of its playbook whenever it is due. Servers have to run for that: `noetl-stream dev`.
     """
-
-
-@schedule.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@form_option()
-@target_options
-def create(files: tuple[Path, ...], output: str, target: Target) -> None:
-    """Register the schedules in FILES; the same as `playbook register`.
-
-    A schedule that is registered already is changed: it keeps what runs and waits, its history, and whether it is
-    paused; when it is due counts from now on.
-    """
-    sources = [(file, read_playbook(file)) for file in files]
-    for file, source in sources:
-        _read_schedule(str(file), source)
-    register_files(sources, output, target)
-
-
-@schedule.command("list")
-@click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
-@limit_option("schedules", 100, 1000)
-@click.option("--after", default=None, metavar="PATH", help="Show the page after this path.")
-@form_option()
-@target_options
-def list_schedules(prefix: str, limit: int, after: str | None, output: str, target: Target) -> None:
-    """List the registered schedules by path, each with its next start."""
-    from noetl_stream.operations.paging import cursor_of
-
-    cursor = None if after is None else cursor_of(after)
-    found = with_session(target, lambda session: session.operations.schedules.page(prefix, limit, cursor))
-    print_documents(found.items, output, _COLUMNS, "path")
-    if found.next is not None:
-        say(f"next page: --after {found.items[-1].path}", err=True)
-
-
-@schedule.command()
-@click.argument("path")
-@form_option("text")
-@target_options
-def get(path: str, output: str, target: Target) -> None:
-    """Show a schedule: when it starts next, what runs and waits, whether it is paused and why."""
-    found = with_session(target, lambda session: session.operations.schedules.get(path))
-    print_document(found, output, "path", print_members)
 
 
 @schedule.command()
@@ -151,35 +100,23 @@ def preview(schedule: str, count: int, after: date | None, output: str, target: 
     print_documents(found, output, columns_of("at", "utc", **starts, note="note"), "at")
 
 
-@schedule.command()
-@click.argument("path")
-@reason_option
-@target_options
-def pause(path: str, reason: str, target: Target) -> None:
-    """Pause a schedule: it starts nothing until it is resumed. What runs goes on."""
-    _with_servers(target, lambda session: session.operations.schedules.pause(path, session.by, reason))
-    say(f"paused {path}")
-
-
-@schedule.command()
-@click.argument("path")
-@reason_option
-@target_options
-def resume(path: str, reason: str, target: Target) -> None:
-    """Resume a schedule from now on. What was due while it was paused is not made up for: see `backfill`."""
-    found = _with_servers(target, lambda session: session.operations.schedules.resume(path, session.by, reason))
-    say(f"resumed {path}; next start: {found.next or 'none any more'}")
-
-
-@schedule.command()
+@schedule.command("run-now")
 @click.argument("path")
 @reason_option
 @form_option("text")
 @target_options
-def trigger(path: str, reason: str, output: str, target: Target) -> None:
+def run_now(path: str, reason: str, output: str, target: Target) -> None:
     """Let a schedule be due now, once, also if it is paused. Its `overlap` counts."""
-    found = _with_servers(target, lambda session: session.operations.schedules.trigger(path, session.by, reason))
-    print_document(found, output, lambda one: one.execution_id or "", print_members)
+
+    async def ask(session: Session) -> OccurrenceDocument:
+        return await session.operations.schedules.trigger(path, session.by, reason)
+
+    print_document(with_session(target, ask, publishes=True), output, _execution, print_members)
+
+
+_earlier_name = copy(run_now)
+_earlier_name.hidden = True
+schedule.add_command(_earlier_name, "trigger")
 
 
 @schedule.command()
@@ -216,66 +153,8 @@ def backfill(path: str, first: date, last: date | None, overlap: Overlap, reason
             before_ms = now_ms  # today, as far as it has gone
         return await schedules.backfill(path, _instant(first, zone), before_ms, session.by, overlap, reason)
 
-    found = _with_servers(target, ask)
+    found = with_session(target, ask, publishes=True)
     say(f"{found.occurrences} occurrences of {path} are due now")
-
-
-@schedule.command()
-@click.argument("path")
-@reason_option
-@target_options
-def delete(path: str, reason: str, target: Target) -> None:
-    """Delete a schedule, its history, and its document in all versions. What it has started goes on."""
-    _with_servers(target, lambda session: session.operations.schedules.delete(path, session.by, reason))
-    say(f"deleted {path}")
-
-
-@schedule.command()
-@click.argument("path")
-@click.option("--status", type=click.Choice(OCCURRENCE_STATUSES), help="Only of this status.")
-@limit_option("occurrences", 20, 1000)
-@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Show those before this number.")
-@form_option()
-@target_options
-def history(
-    path: str, status: OccurrenceStatus | None, limit: int, before: int | None, output: str, target: Target
-) -> None:
-    """Show what became of the occurrences of a schedule, newest first: started, or skipped with the reason."""
-    from noetl_stream.operations.paging import cursor_of
-
-    cursor = None if before is None else cursor_of(before)
-    found = with_session(target, lambda session: session.operations.schedules.history(path, limit, cursor, status))
-    columns = columns_of("number", "scheduled", "status", "cause", execution="execution_id", reason="reason")
-    print_documents(found.items, output, columns, lambda one: one.execution_id or "")
-    if found.next is not None:
-        say(f"more: --before {found.items[-1].number}", err=True)
-
-
-@schedule.command()
-def schema() -> None:
-    """Print the JSON Schema of schedules.
-
-    Editors with the YAML language server use it if a schedule begins with
-
-    \b
-      # yaml-language-server: $schema=schedule.schema.json
-    """
-    from noetl_stream.playbook.schedule.schedule_schema import schedule_schema
-
-    print_source(json.dumps(schedule_schema(), ensure_ascii=False, indent=2) + "\n")
-
-
-def _with_servers(target: Target, work: Work[Value]) -> Value:
-    return with_session(target, work, publishes=True)
-
-
-def _read_schedule(name: str, source: bytes) -> ScheduleDocument:
-    from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
-
-    document = registrable(name, source)
-    if not isinstance(document, ScheduleDocument):
-        raise UsageError(f"{name}: not a schedule", hint="a schedule has `kind: Schedule`")
-    return document
 
 
 def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
@@ -289,7 +168,7 @@ def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingD
     """When the schedule of a file is due next, and whether it is paused."""
     from noetl_stream.operations.schedules import upcoming_of
 
-    document = _read_schedule(str(file), read_playbook(file))
+    document = _document(str(file), read_playbook(file))
     after_ms = int(time.time() * 1000) if after is None else _instant(after, document.recurrence.zone)
     upcoming = upcoming_of(document.recurrence, document.path, document.jitter_s, after_ms)
     return list(islice(upcoming, count)), document.paused
@@ -309,3 +188,51 @@ _COLUMNS: Final[Columns] = {
     "paused": lambda one: one.paused.reason if one.paused else "",
     "running": lambda one: len(one.running),
 }
+
+
+def _document(name: str, source: bytes) -> ScheduleDocument:
+    from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
+
+    return read_starter(name, source, ScheduleDocument, "schedule")
+
+
+def _schema() -> dict[str, Any]:
+    from noetl_stream.playbook.schedule.schedule_schema import schedule_schema
+
+    return schedule_schema()
+
+
+def _execution(one: OccurrenceDocument) -> str:
+    return one.execution_id or ""
+
+
+_HELPS: Final = {
+    "create": """Register the schedules in FILES; the same as `playbook register`.
+
+    A schedule that is registered already is changed: it keeps what runs and waits, its history, and whether it is
+    paused; when it is due counts from now on.
+    """,
+    "list": "List the registered schedules by path, each with its next start.",
+    "get": "Show a schedule: when it starts next, what runs and waits, whether it is paused and why.",
+    "pause": "Pause a schedule: it starts nothing until it is resumed. What runs goes on.",
+    "resume": "Resume a schedule from now on. What was due while it was paused is not made up for: see `backfill`.",
+    "delete": "Delete a schedule, its history, and its document in all versions. What it has started goes on.",
+    "history": "Show what became of the occurrences of a schedule, newest first: started, or skipped with the reason.",
+}
+
+add_commands(
+    schedule,
+    Starter(
+        noun="schedule",
+        of=lambda session: session.operations.schedules,
+        document=_document,
+        helps=_HELPS,
+        columns=_COLUMNS,
+        resumed=lambda one: f"resumed {one.path}; next start: {one.next or 'none any more'}",
+        entries="occurrences",
+        statuses=OCCURRENCE_STATUSES,
+        entry_columns=columns_of("number", "scheduled", "status", "cause", execution="execution_id", reason="reason"),
+        entry_name=_execution,
+        schema=_schema,
+    ),
+)

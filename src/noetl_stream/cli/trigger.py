@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
-from noetl_stream.cli.base.options import form_option, limit_option, reason_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, print_source
-from noetl_stream.cli.base.session import Session, collect, with_session
+from noetl_stream.cli.base.options import form_option, reason_option
+from noetl_stream.cli.base.output import columns_of, print_document, print_members
+from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
+from noetl_stream.cli.playbook.playbook_source import read_playbook
+from noetl_stream.cli.starter import Starter, add_commands, read_starter
 from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.triggers import EVENT_STATUSES, TriggerEventDocument, TriggerStateDocument
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
-    from noetl_stream.ports.operations.triggers import (
-        EventStatus,
-        TriggerEventDocument,
-        Triggers,
-        TriggerStateDocument,
-    )
 
 
 class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,93 +40,6 @@ def trigger() -> None:
     A trigger is a document of `kind: Trigger`. `playbook check` checks it, `test` shows what it makes of an event, and
     `create` registers it.
     """
-
-
-@trigger.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@form_option("text")
-@target_options
-def create(file: Path, output: str, target: Target) -> None:
-    """Register the trigger in FILE, which starts executions from now on.
-
-    It acts with your rights. Registering it again changes what it does; what it remembers stays. As for playbooks, a
-    registered metadata.version never changes.
-    """
-    source, path = read_playbook(file), _document(file).path
-
-    async def register(session: Session) -> TriggerStateDocument:
-        await session.operations.playbooks.register(source, str(file), session.by)
-        return await session.operations.triggers.get(path)
-
-    print_document(with_session(target, register, publishes=True), output, "path", print_members)
-
-
-@trigger.command("list")
-@click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
-@limit_option("triggers")
-@form_option()
-@target_options
-def list_triggers(prefix: str, limit: int | None, output: str, target: Target) -> None:
-    """List triggers by path."""
-
-    async def read(session: Session) -> list[TriggerStateDocument]:
-        triggers = session.operations.triggers
-        return await collect(lambda size, cursor: triggers.page(prefix, size, cursor), limit)
-
-    columns = columns_of("path", "source", "playbook", "events", faults=_faults, pending=_pending, paused=_held_up)
-    print_documents(with_session(target, read), output, columns, "path")
-
-
-@trigger.command()
-@click.argument("path")
-@form_option("text")
-@target_options
-def get(path: str, output: str, target: Target) -> None:
-    """Show the trigger at PATH as it is now."""
-    _show_one(target, lambda triggers, by: triggers.get(path), output)
-
-
-@trigger.command()
-@click.argument("path")
-@reason_option
-@form_option("text")
-@target_options
-def pause(path: str, reason: str, output: str, target: Target) -> None:
-    """Ignore events for the trigger at PATH until it is resumed.
-
-    They are recorded, and can be sent again. Messages of a stream on NATS are left there, and read then.
-    """
-    _show_one(target, lambda triggers, by: triggers.pause(path, by, reason), output)
-
-
-@trigger.command()
-@click.argument("path")
-@reason_option
-@form_option("text")
-@target_options
-def resume(path: str, reason: str, output: str, target: Target) -> None:
-    """Start executions on events for the trigger at PATH again."""
-    _show_one(target, lambda triggers, by: triggers.resume(path, by, reason), output)
-
-
-@trigger.command()
-@click.argument("path")
-@click.option("--status", type=click.Choice(["started", "repeated", "ignored"]), help="Match what became of them.")
-@limit_option("events", 50)
-@form_option()
-@target_options
-def history(path: str, status: EventStatus | None, limit: int | None, output: str, target: Target) -> None:
-    """List events for the trigger at PATH and what became of them, newest first.
-
-    Each started an execution, was ignored for a reason, or had the key of one that started before.
-    """
-
-    async def read(session: Session) -> list[TriggerEventDocument]:
-        triggers = session.operations.triggers
-        return await collect(lambda size, cursor: triggers.history(path, size, cursor, status), limit)
-
-    columns = columns_of("number", "at", "status", "fault", execution="execution_id", reason="reason")
-    print_documents(with_session(target, read), output, columns, "number")
 
 
 @trigger.command()
@@ -164,22 +71,6 @@ def resend(path: str, number: int, reason: str, output: str, target: Target) -> 
     print_document(with_session(target, act, publishes=True), output, "number", print_members)
 
 
-@trigger.command()
-@click.argument("path")
-@reason_option
-@target_options
-def delete(path: str, reason: str, target: Target) -> None:
-    """Forget the trigger at PATH, with its events and all versions of its document.
-
-    What it has started goes on.
-    """
-
-    async def act(session: Session) -> None:
-        await session.operations.triggers.delete(path, session.by, reason)
-
-    with_session(target, act, publishes=True)
-
-
 @trigger.command("test")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
@@ -196,36 +87,8 @@ def tested(file: Path, event: Path, output: str) -> None:
     \b
     Exit code: 0 it is shown, also if nothing would start    2 the trigger or the event is invalid
     """
-    document = _document(file)
+    document = _document(str(file), read_playbook(file))
     print_document(_tested(document, _event_in(event)), output, _outcome, print_members)
-
-
-@trigger.command()
-def schema() -> None:
-    """Print the JSON Schema of triggers.
-
-    Editors with the YAML language server use it if a trigger begins with
-
-    \b
-      # yaml-language-server: $schema=trigger.schema.json
-    """
-    from noetl_stream.playbook.trigger.trigger_schema import trigger_schema
-
-    print_source(json.dumps(trigger_schema(), ensure_ascii=False, indent=2) + "\n")
-
-
-def _show_one(target: Target, act: Callable[[Triggers, str], Awaitable[TriggerStateDocument]], output: str) -> None:
-    found = with_session(target, lambda session: act(session.operations.triggers, session.by), publishes=True)
-    print_document(found, output, "path", print_members)
-
-
-def _document(file: Path) -> TriggerDocument:
-    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
-
-    document = registrable(str(file), read_playbook(file))
-    if not isinstance(document, TriggerDocument):
-        raise UsageError(f"{file}: not a trigger", hint="a trigger has `kind: Trigger`")
-    return document
 
 
 def _event_in(file: Path) -> Any:
@@ -272,3 +135,56 @@ def _held_up(one: TriggerStateDocument) -> str | None:
 
 def _outcome(found: TestedEvent) -> str:
     return "starts" if found.starts else "ignored"
+
+
+def _document(name: str, source: bytes) -> TriggerDocument:
+    from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
+
+    return read_starter(name, source, TriggerDocument, "trigger")
+
+
+def _schema() -> dict[str, Any]:
+    from noetl_stream.playbook.trigger.trigger_schema import trigger_schema
+
+    return trigger_schema()
+
+
+_HELPS: Final = {
+    "create": """Register the triggers in FILES, which start executions from now on.
+
+    They act with your rights. Registering one again changes what it does; what it remembers stays. As for playbooks, a
+    registered metadata.version never changes.
+    """,
+    "list": "List triggers by path.",
+    "get": "Show the trigger at PATH as it is now.",
+    "pause": """Ignore events for the trigger at PATH until it is resumed.
+
+    They are recorded, and can be sent again. Messages of a stream on NATS are left there, and read then.
+    """,
+    "resume": "Start executions on events for the trigger at PATH again.",
+    "delete": """Forget the trigger at PATH, with its events and all versions of its document.
+
+    What it has started goes on.
+    """,
+    "history": """List events for the trigger at PATH and what became of them, newest first.
+
+    Each started an execution, was ignored for a reason, or had the key of one that started before.
+    """,
+}
+
+add_commands(
+    trigger,
+    Starter(
+        noun="trigger",
+        of=lambda session: session.operations.triggers,
+        document=_document,
+        helps=_HELPS,
+        columns=columns_of("path", "source", "playbook", "events", faults=_faults, pending=_pending, paused=_held_up),
+        resumed=lambda one: f"resumed {one.path}",
+        entries="events",
+        statuses=EVENT_STATUSES,
+        entry_columns=columns_of("number", "at", "status", "fault", execution="execution_id", reason="reason"),
+        entry_name="number",
+        schema=_schema,
+    ),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from noetl_stream.cli.playbook.playbook_source import (
     runnable_plan,
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
-from noetl_stream.model.aggregates import SCHEDULE
+from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.ports.operations.documents import plain
@@ -62,8 +62,13 @@ def register_files(sources: Sources, output: str, target: Target) -> None:
     """Registers these texts, and prints their entries."""
     asks_servers = gateway_of(target, settings_for(target.home)) is None and _check_here(sources)
     registered: list[RegisteredDocument] = []
+
+    async def register(session: Session) -> None:
+        async for entry in register_each(session, sources):
+            registered.append(entry)  # noqa: PERF401  also those before one that is rejected
+
     try:
-        with_session(target, lambda session: _register(session, sources, registered), publishes=asks_servers)
+        with_session(target, register, publishes=asks_servers)
     finally:
         if registered:
             _print_entries(registered, output)
@@ -80,10 +85,11 @@ def _check_here(sources: Sources) -> bool:
             kinds.add(entry_of(source.decode(), document, registered_ms=0, registered_by="").kind)
         except UsageError as error:
             raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
-    return SCHEDULE in kinds
+    return not kinds.isdisjoint({SCHEDULE, TRIGGER})
 
 
-async def _register(session: Session, sources: Sources, registered: list[RegisteredDocument]) -> None:
+async def register_each(session: Session, sources: Sources) -> AsyncIterator[RegisteredDocument]:
+    """Registers these texts, once all of them are checked, and exits if one has errors."""
     playbooks = session.operations.playbooks
     checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
     for file, found in checked:
@@ -92,9 +98,10 @@ async def _register(session: Session, sources: Sources, registered: list[Registe
             raise click.exceptions.Exit(ExitCode.INVALID)
     for file, source in sources:
         try:
-            registered.append(await playbooks.register(source, str(file), session.by))
+            registered = await playbooks.register(source, str(file), session.by)
         except Conflict as error:
             raise UsageError(error.message, hint=error.hint) from None
+        yield registered
 
 
 @click.command("list")

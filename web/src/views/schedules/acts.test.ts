@@ -1,12 +1,10 @@
 import { expect, test } from 'vitest'
-import { cliLine, curlLine } from '../../acts'
-import { backfills, deletes, pauses, rangeOf } from './acts'
+import { cliLine } from '../../acts'
+import { backfills, rangeOf, runsNow } from './acts'
 
-test('acts on a schedule are lines of the shell too', () => {
-  expect(cliLine(pauses('team/nightly'), 'no data')).toBe("noetl-stream schedule pause team/nightly --reason 'no data'")
-  expect(curlLine(deletes('team/nightly'), '', 'http://h')).toBe(
-    'curl -X DELETE http://h/api/v1/schedules/team%2Fnightly -H "Authorization: Bearer $TOKEN"',
-  )
+test('a schedule that is due now has the word of the shell for it', () => {
+  expect(runsNow('team/nightly').path).toBe('/schedules/team%2Fnightly/trigger')
+  expect(cliLine(runsNow('team/nightly'), '')).toBe('noetl-stream schedule run-now team/nightly')
 })
 
 test('a backfill sends its range in UTC', () => {

@@ -1,27 +1,13 @@
 import type { Act } from '../../acts'
-import { segment } from '../../api/client'
 import type { RegisteredSchedule } from '../../api/types'
+import { asks, at } from '../starters/acts'
 
-/** Changes of a schedule: what is sent, and the same as a line of the shell. */
+/** Changes that only schedules have. */
 
 export type Overlap = RegisteredSchedule['overlap']
 export const OVERLAPS: readonly Overlap[] = ['queue_all', 'queue_one', 'skip', 'cancel', 'terminate', 'allow']
 
-const asks = (path: string, verb: 'pause' | 'resume' | 'trigger'): Act => ({
-  method: 'POST',
-  path: `/schedules/${segment(path)}/${verb}`,
-  cli: ['noetl-stream', 'schedule', verb, path],
-})
-
-export const pauses = (path: string): Act => asks(path, 'pause')
-export const resumes = (path: string): Act => asks(path, 'resume')
-export const triggers = (path: string): Act => asks(path, 'trigger')
-
-export const deletes = (path: string): Act => ({
-  method: 'DELETE',
-  path: `/schedules/${segment(path)}`,
-  cli: ['noetl-stream', 'schedule', 'delete', path],
-})
+export const runsNow = (path: string): Act => asks('schedule', path, 'trigger', 'run-now')
 
 /** From an instant up to before another, in UTC. */
 interface Range {
@@ -41,7 +27,7 @@ const until = (range: Range): string => new Date(Date.parse(range.before) - 1000
 
 export const backfills = (path: string, range: Range, overlap: Overlap): Act => ({
   method: 'POST',
-  path: `/schedules/${segment(path)}/backfill`,
+  path: at('schedule', path, '/backfill'),
   body: { ...range, overlap },
   cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', until(range), '--overlap', overlap],
 })

@@ -1,0 +1,182 @@
+"""The commands that ``noetl-stream schedule`` and ``noetl-stream trigger`` have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from noetl_stream.cli.base.options import form_option, limit_option, reason_option
+from noetl_stream.cli.base.output import (
+    Cell,
+    Columns,
+    print_document,
+    print_documents,
+    print_members,
+    print_source,
+    say,
+)
+from noetl_stream.cli.base.session import Session, with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.playbook.catalog import register_each
+from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
+from noetl_stream.errors import UsageError
+
+if TYPE_CHECKING:  # the list of commands starts faster
+    from noetl_stream.ports.operations.starters import Starters
+
+Document = TypeVar("Document")
+
+
+class Starter(NamedTuple):
+    """What the commands of a noun differ in.
+
+    Attributes:
+        helps: The ``--help`` texts, by command.
+        columns: Of its list.
+        resumed: What is said of one that is resumed.
+        entries: What its history lists; ``entry_name`` is what ``-o name`` shows of each.
+        schema: The JSON Schema of its documents.
+    """
+
+    noun: str
+    of: Callable[[Session], Starters]
+    document: Callable[[str, bytes], Any]
+    helps: Mapping[str, str]
+    columns: Columns
+    resumed: Callable[[Any], str]
+    entries: str
+    statuses: Sequence[str]
+    entry_columns: Columns
+    entry_name: Cell
+    schema: Callable[[], dict[str, Any]]
+
+
+def read_starter(name: str, source: bytes, document: type[Document], noun: str) -> Document:
+    """The document in a file. Exits if it has errors.
+
+    Raises:
+        UsageError: it is of another kind.
+    """
+    found = registrable(name, source)
+    if not isinstance(found, document):
+        raise UsageError(f"{name}: not a {noun}", hint=f"a {noun} has `kind: {noun.capitalize()}`")
+    return found
+
+
+def add_commands(group: click.Group, kind: Starter) -> None:
+    """Adds the common commands of a noun to its group."""
+    for add in (_add_create, _add_readings, _add_delete, _add_history, _add_schema):
+        add(group, kind)
+    _add_change(group, kind, "pause", lambda one: f"paused {one.path}")
+    _add_change(group, kind, "resume", kind.resumed)
+
+
+def _add_create(group: click.Group, kind: Starter) -> None:
+    @group.command(help=kind.helps["create"])
+    @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+    @form_option("text")
+    @target_options
+    def create(files: tuple[Path, ...], output: str, target: Target) -> None:
+        sources = [(file, read_playbook(file)) for file in files]
+        for file, source in sources:
+            kind.document(str(file), source)
+        found: list[Any] = []
+
+        async def register(session: Session) -> None:
+            async for entry in register_each(session, sources):
+                found.append(await kind.of(session).get(entry.path))  # noqa: PERF401  also before one that is rejected
+
+        try:
+            with_session(target, register, publishes=True)
+        finally:
+            if output == "text":
+                for one in found:
+                    print_members(one)
+            elif found:
+                print_documents(found, output, kind.columns, "path")
+
+
+def _add_readings(group: click.Group, kind: Starter) -> None:
+    @group.command("list", help=kind.helps["list"])
+    @click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
+    @limit_option(f"{kind.noun}s", 100, 1000)
+    @click.option("--after", default=None, metavar="PATH", help="Show the page after this path.")
+    @form_option()
+    @target_options
+    def list_starters(prefix: str, limit: int, after: str | None, output: str, target: Target) -> None:
+        from noetl_stream.operations.paging import cursor_of
+
+        cursor = None if after is None else cursor_of(after)
+        found = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
+        print_documents(found.items, output, kind.columns, "path")
+        if found.next is not None:
+            say(f"next page: --after {found.items[-1].path}", err=True)
+
+    @group.command(help=kind.helps["get"])
+    @click.argument("path")
+    @form_option("text")
+    @target_options
+    def get(path: str, output: str, target: Target) -> None:
+        print_document(with_session(target, lambda session: kind.of(session).get(path)), output, "path", print_members)
+
+
+def _add_change(group: click.Group, kind: Starter, verb: str, said: Callable[[Any], str]) -> None:
+    @group.command(verb, help=kind.helps[verb])
+    @click.argument("path")
+    @reason_option
+    @form_option("text")
+    @target_options
+    def change(path: str, reason: str, output: str, target: Target) -> None:
+        async def act(session: Session) -> Any:
+            return await getattr(kind.of(session), verb)(path, session.by, reason)
+
+        found = with_session(target, act, publishes=True)
+        print_document(found, output, "path", lambda one: say(said(one)))
+
+
+def _add_delete(group: click.Group, kind: Starter) -> None:
+    @group.command(help=kind.helps["delete"])
+    @click.argument("path")
+    @reason_option
+    @target_options
+    def delete(path: str, reason: str, target: Target) -> None:
+        with_session(target, lambda session: kind.of(session).delete(path, session.by, reason), publishes=True)
+        say(f"deleted {path}")
+
+
+def _add_history(group: click.Group, kind: Starter) -> None:
+    @group.command(help=kind.helps["history"])
+    @click.argument("path")
+    @click.option("--status", type=click.Choice(kind.statuses), help="Only of this status.")
+    @limit_option(kind.entries, 20, 1000)
+    @click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Show those before this number.")
+    @form_option()
+    @target_options
+    def history(path: str, status: Any, limit: int, before: int | None, output: str, target: Target) -> None:
+        from noetl_stream.operations.paging import cursor_of
+
+        cursor = None if before is None else cursor_of(before)
+        found = with_session(
+            target, lambda session: kind.of(session).history(path, status=status, limit=limit, cursor=cursor)
+        )
+        print_documents(found.items, output, kind.entry_columns, kind.entry_name)
+        if found.next is not None:
+            say(f"more: --before {found.items[-1].number}", err=True)
+
+
+def _add_schema(group: click.Group, kind: Starter) -> None:
+    @group.command(
+        help=f"""Print the JSON Schema of {kind.noun}s.
+
+        Editors with the YAML language server use it if a {kind.noun} begins with
+
+        \b
+          # yaml-language-server: $schema={kind.noun}.schema.json
+        """
+    )
+    def schema() -> None:
+        print_source(json.dumps(kind.schema(), ensure_ascii=False, indent=2) + "\n")
