@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.bulk import NotDone, Verb, act_on_all, confirm
+from noetl_stream.cli.execution.bulk import BulkAction, NotDone, act_on_all, confirm
 from noetl_stream.cli.execution.selection import Selection
 from noetl_stream.concurrency import AT_ONCE, each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
@@ -22,8 +22,8 @@ NO_SESSION = cast(Session, None)
 IDS = [f"id-{number}" for number in range(100)]
 
 
-def verb(act: Any) -> Verb:
-    return Verb("touch", (), act, lambda answer: answer.execution_id)
+def verb(act: Any) -> BulkAction:
+    return BulkAction("touch", (), act, lambda answer: answer.execution_id)
 
 
 async def test_no_more_than_the_limit_are_in_progress_at_once() -> None:

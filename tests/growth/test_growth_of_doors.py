@@ -16,7 +16,7 @@ from effort import in_gate
 from noetl_stream.cli.base.output import columns_of, print_documents
 from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
-from noetl_stream.gateway.resources.executions import ExecutionsOf
+from noetl_stream.gateway.http.verbs import route_of
 from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.outcome import Outcome, Payload, Reference
@@ -29,6 +29,7 @@ from noetl_stream.operations.doctor.readings import Timed
 from noetl_stream.operations.why.answer import explain
 from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment
+from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.stores.credentials import CredentialInfo
 from noetl_stream.ports.stores.identities import StoredToken
 from noetl_stream.ports.streams.command_queue import QueuedPool
@@ -50,6 +51,7 @@ from noetl_stream.worker.task_logs.lines import OutputLines
 from noetl_testkit.scenario.scenario import Scenario
 
 PARTS: Final = 15
+LISTED: Final = route_of("executions", Executions.page).parameters
 NO_HEADERS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
 
 
@@ -63,7 +65,7 @@ def refused(act: Act) -> Act:
 
 def query(pairs: Sequence[tuple[str, str]]) -> Act:
     given = MultiDict(pairs)
-    return lambda: read_parameters(ExecutionsOf, {}, given, NO_HEADERS)
+    return lambda: read_parameters(LISTED, {}, given, NO_HEADERS)
 
 
 def request(**inputs: Any) -> Act:

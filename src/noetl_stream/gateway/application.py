@@ -11,14 +11,13 @@ from noetl_stream import __version__
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving
+from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
 from noetl_stream.gateway.resources import (
     agents,
     bulk,
-    cluster,
     credentials,
     ctx,
-    diagnosis,
     executions,
     interventions,
     logs,
@@ -28,32 +27,32 @@ from noetl_stream.gateway.resources import (
     streams,
     tokens,
     triggers,
-    views,
 )
 from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.gateway.status_report import GatewayStatus
+from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.diagnosis import Diagnosis
+from noetl_stream.ports.operations.views import Views
 from noetl_stream.ports.stores.idempotency import Readiness
 
-NOUNS: Final = (
-    executions,
-    views,
-    interventions,
-    bulk,
-    ctx,
-    playbooks,
-    schedules,
-    credentials,
-    cluster,
-    diagnosis,
-    streams,
-    logs,
-    tokens,
-    triggers,
-    session,
-    agents,
+RESOURCES: Final[tuple[AnyRoute, ...]] = (
+    *executions.routes,
+    *routes_of("views", Views),
+    *interventions.routes,
+    *bulk.routes,
+    *ctx.routes,
+    *playbooks.routes,
+    *schedules.routes,
+    *credentials.routes,
+    *routes_of("cluster", Cluster),
+    *routes_of("diagnosis", Diagnosis),
+    *streams.routes,
+    *logs.routes,
+    *tokens.routes,
+    *triggers.routes,
+    *session.routes,
+    *agents.routes,
 )
-
-RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``, and ``/mcp``."""
 
 

@@ -45,6 +45,6 @@ class GatewaySelections:
         query = [("bars", str(bars)), *filter_query(chosen)]
         return await self._connection.get(ExecutionHistogramDocument, "executions", "histogram", query=query)
 
-    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
-        query = [("by", by), *filter_query(chosen)]
+    async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
+        query = [("by", key), *filter_query(chosen)]
         return await self._connection.get(ExecutionGroupsDocument, "executions", "groups", query=query)

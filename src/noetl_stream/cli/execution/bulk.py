@@ -28,6 +28,7 @@ from noetl_stream.errors import (
     Unreachable,
     UsageError,
 )
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkItemDocument, BulkOrder
@@ -47,7 +48,7 @@ class NotDone(Document, frozen=True):
     hint: str | None
 
 
-class Verb(msgspec.Struct, frozen=True, gc=False):
+class BulkAction(msgspec.Struct, frozen=True, gc=False):
     """Attributes:
     name: As in "cancel 3 executions?".
     statuses: Of the executions that it applies to, if the filter has none.
@@ -60,7 +61,7 @@ class Verb(msgspec.Struct, frozen=True, gc=False):
     """
 
     name: str
-    statuses: Sequence[str]
+    statuses: Sequence[ExecutionStatus]
     act: Act
     described: Callable[[Any], str]
     name_of: str = "execution_id"
@@ -68,7 +69,7 @@ class Verb(msgspec.Struct, frozen=True, gc=False):
     bulk: tuple[BulkOrder, Callable[[BulkItemDocument], Any]] | None = None
 
 
-def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
+def do(verb: BulkAction, selection: Selection, target: Target, output: str) -> None:
     """Applies a verb to the selected executions; exits with 1 if it fails for one of several.
 
     Raises:
@@ -91,7 +92,7 @@ def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> list[str]:
+def _selected(verb: BulkAction, selection: Selection, target: Target, output: str) -> list[str]:
     """The ids. Prints the executions of a dry run, and returns none."""
     if selection.filter is None:
         ids = selection.read_ids()
@@ -114,7 +115,7 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
     return [one.execution_id for one in found]
 
 
-def _print_skipped(verb: Verb, ids: list[str], target: Target) -> None:
+def _print_skipped(verb: BulkAction, ids: list[str], target: Target) -> None:
     """Says which of them the verb would not apply to, and why."""
     if verb.bulk is None:
         return
@@ -149,7 +150,7 @@ async def _read(session: Session, ids: Iterable[str]) -> list[ExecutionDocument]
     return [await session.operations.executions.get(execution_id) for execution_id in ids]
 
 
-async def _single(verb: Verb, session: Session, execution_id: str) -> Any:
+async def _single(verb: BulkAction, session: Session, execution_id: str) -> Any:
     try:
         return await verb.act(session, execution_id)
     except NotFound:
@@ -158,7 +159,7 @@ async def _single(verb: Verb, session: Session, execution_id: str) -> Any:
         raise NoetlError(error.message, hint=error.hint) from None
 
 
-async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) -> list[Any]:
+async def act_on_all(verb: BulkAction, session: Session, ids: list[str], output: str) -> list[Any]:
     """The answers in the order of ``ids``; a :class:`NotDone` for each failure."""
     if verb.bulk is not None:
         return await _act_in_bulk(verb, *verb.bulk, session, ids, output)
@@ -178,7 +179,7 @@ async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) 
 
 
 async def _act_in_bulk(
-    verb: Verb,
+    verb: BulkAction,
     order: BulkOrder,
     answer: Callable[[BulkItemDocument], Any],
     session: Session,
@@ -210,7 +211,7 @@ async def patiently(act: Callable[[], Awaitable[Answer]]) -> Answer:
             await asyncio.sleep(busy.retry_after_s)
 
 
-def _print(verb: Verb, result: Any, output: str) -> None:
+def _print(verb: BulkAction, result: Any, output: str) -> None:
     if isinstance(result, NotDone) and output not in DOCUMENTS:
         hint = f" ({result.hint})" if result.hint else ""
         say(f"{result.execution_id}: {result.error}{hint}", err=True)

@@ -12,7 +12,7 @@ from noetl_stream.cli.base.options import explained, form_option
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.base.target import target_options
-from noetl_stream.cli.execution.bulk import Verb, do
+from noetl_stream.cli.execution.bulk import BulkAction, do
 from noetl_stream.cli.execution.selection import Selection, selection_options
 from noetl_stream.cli.execution.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.model.status import LIVE
+from noetl_stream.model.status import LIVE, ExecutionStatus
 from noetl_stream.ports.operations.executions import AcceptedDocument, RerunOptions
 from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
 
@@ -126,7 +126,7 @@ def _ask_each(name: BulkVerb, kind: type[InterventionFact], shared: dict[str, An
 
 def _ask(
     name: str,
-    statuses: Sequence[str],
+    statuses: Sequence[ExecutionStatus],
     kind: type[InterventionFact],
     shared: dict[str, Any],
     *,
@@ -139,7 +139,7 @@ def _ask(
         fact = kind(new_id(), session.by, shared["reason"], shared["correlation_id"], **fields)
         return await session.operations.executions.ask(execution_id, fact)
 
-    verb = Verb(name, statuses, act, _described, bulk=bulk)
+    verb = BulkAction(name, statuses, act, _described, bulk=bulk)
     do(verb, selection, shared["target"], shared["output"])
 
 

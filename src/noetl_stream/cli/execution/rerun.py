@@ -11,7 +11,7 @@ from noetl_stream.cli.base.options import bundled, explained, form_option
 from noetl_stream.cli.base.output import print_document, say
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.bulk import Verb, do
+from noetl_stream.cli.execution.bulk import BulkAction, do
 from noetl_stream.cli.execution.follow import Following, following_options
 from noetl_stream.cli.execution.selection import Selection, check_id, selection_options
 from noetl_stream.cli.execution.start import begin_and_follow
@@ -131,7 +131,7 @@ def delete(selection: Selection, output: str, target: Target) -> None:
         return f"{answer.execution_id}: deleted"
 
     bulk = (BulkOrder("delete"), lambda item: Deleted(item.execution_id))
-    do(Verb("delete", APPLIES_TO["delete"], act, described, by_end=True, bulk=bulk), selection, target, output)
+    do(BulkAction("delete", APPLIES_TO["delete"], act, described, by_end=True, bulk=bulk), selection, target, output)
 
 
 def _again(
@@ -150,7 +150,7 @@ def _again(
         return Retried(item.made or "", item.execution_id)
 
     bulk = (BulkOrder(name, options=wanted), made)
-    do(Verb(name, APPLIES_TO[name], act, _described, bulk=bulk), selection, target, output)
+    do(BulkAction(name, APPLIES_TO[name], act, _described, bulk=bulk), selection, target, output)
 
 
 def _require_single(selection: Selection, needing: str) -> str:

@@ -15,14 +15,14 @@ from noetl_stream.cli.base.texts import stdin_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.status import STATUSES
+from noetl_stream.model.status import STATUSES, ExecutionStatus
 from noetl_stream.ports.operations.executions import ExecutionFilter, ListedExecutionDocument
 
 
 class Filter(msgspec.Struct, frozen=True, gc=False):
     """The options of a filter."""
 
-    status: tuple[str, ...]
+    status: tuple[ExecutionStatus, ...]
     path: str | None
     labels: tuple[str, ...]
     error: str | None
@@ -30,7 +30,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     since_ms: int | None = None
     until_ms: int | None = None
 
-    def chosen(self, statuses: Sequence[str] = ()) -> ExecutionFilter:
+    def chosen(self, statuses: Sequence[ExecutionStatus] = ()) -> ExecutionFilter:
         """The filter as the operations take it.
 
         Args:
@@ -82,7 +82,7 @@ EVERYTHING: Final = Filter((), None, (), None)
 
 def _filter(
     *,
-    status: tuple[str, ...],
+    status: tuple[ExecutionStatus, ...],
     path: str | None,
     labels: tuple[str, ...],
     error: str | None,

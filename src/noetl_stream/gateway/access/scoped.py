@@ -20,6 +20,10 @@ from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.operations import OperationParts, Operations
+from noetl_stream.ports.operations.access import Access
+from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
+from noetl_stream.ports.operations.credentials import CredentialStore
+from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -96,10 +100,10 @@ class Scopes:
             executions=executions,
             feed=ScopedFeed(operations.feed, scope),
             playbooks=cast(Playbooks, playbooks),
-            credentials=operations.credentials,
-            cluster=operations.cluster,
-            access=operations.access,
-            diagnosis=operations.diagnosis,
+            credentials=cast(CredentialStore, Scoped(CredentialStore, operations.credentials, scope)),
+            cluster=cast(Cluster, ScopedCluster(Cluster, operations.cluster, scope)),
+            access=cast(Access, Scoped(Access, operations.access, scope)),
+            diagnosis=cast(Diagnosis, Scoped(Diagnosis, operations.diagnosis, scope)),
             views=cast(Views, Scoped(Views, operations.views, scope)),
             selections=ScopedSelections(operations.selections, executions, scope),
             schedules=cast(Schedules, Scoped(Schedules, operations.schedules, scope)),
@@ -161,8 +165,8 @@ class Scoped(Verbs):
 
     async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
         given, act = verb.arguments(args, options), getattr(self._verbs, verb.name)
-        if verb.scope == "special":
-            raise Forbidden(f"a token with paths may not {verb.name}", hint="use one for all playbooks")
+        if verb.denied or verb.scope == "special":
+            raise Forbidden(f"a token with paths may not {verb.denied or verb.name}", hint="use one for all playbooks")
         if verb.scope == "items":
             limit, cursor = given.pop("limit"), given.pop("cursor")
             return await self._scope.page(lambda size, after: act(**given, limit=size, cursor=after), limit, cursor)
@@ -219,6 +223,14 @@ class ScopedExecutions(Scoped):
         return page
 
 
+class ScopedCluster(Scoped):
+    """:class:`~noetl_stream.ports.operations.cluster.Cluster`, where each method is described."""
+
+    async def workers(self) -> list[WorkerDocument]:
+        """Says nothing of what they run."""
+        return [replace(worker, running=[]) for worker in await self._verbs.workers()]
+
+
 class ScopedSelections:
     """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
 
@@ -264,8 +276,8 @@ class ScopedSelections:
             found = replace(found, bars=summed, counts=counts, complete=found.complete and other.complete)
         return found
 
-    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
-        found = [await self._selections.groups(replace(chosen, path=path), by) for path in self._paths(chosen)]
+    async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
+        found = [await self._selections.groups(replace(chosen, path=path), key) for path in self._paths(chosen)]
         counted: defaultdict[str | None, Counter[ExecutionStatus]] = defaultdict(Counter)
         for group in (group for one in found for group in one.items):
             counted[group.value].update(group.counts)

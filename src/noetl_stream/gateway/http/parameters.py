@@ -124,6 +124,10 @@ def _unquoted(text: object) -> object:
     return unquote(text, errors="strict") if isinstance(text, str) else text
 
 
+def _path(text: object) -> object:
+    return tuple(text.split(".")) if isinstance(text, str) else text
+
+
 def labels_in(pairs: tuple[str, ...]) -> dict[str, str]:
     """``("team=sales",)`` → ``{"team": "sales"}``."""
     return dict(_pairs(pairs))
@@ -145,6 +149,13 @@ Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="Maximum number of i
 Cursor = Annotated[str, Field(min_length=1, max_length=4096, description="`next` of the page before.")]
 Label = Annotated[str, Field(pattern=r"^[^=]+=", max_length=512, description="`name=value`; all of them must hold.")]
 Moment = Annotated[AwareDatetime, Field(description="ISO 8601 with its zone.")]
+Iteration = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=10**9)], ...],
+    BeforeValidator(_path),
+    Field(max_length=8, description="Of a loop, with those of loops within it: `3`, or `3.0`."),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9}){0,7}$"}),
+]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
 HeaderText = Annotated[str, BeforeValidator(_unquoted), Field(max_length=1024)]
 """Free text in a header: percent-encoded where it is not plain ASCII."""
 ExecutionId = Annotated[str, InPath(), Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="An execution's id.")]

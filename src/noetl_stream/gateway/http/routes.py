@@ -62,11 +62,6 @@ class Call(Generic[Given, Sent]):
         """Raises :class:`~noetl_stream.errors.Forbidden` unless the caller has at least this role."""
         require_role(self.caller, role, what)
 
-    def require_all_paths(self, what: str) -> None:
-        """Raises :class:`~noetl_stream.errors.Forbidden` for a token with paths, where ownership is unknown."""
-        if self.caller.paths:
-            raise Forbidden(f"a token with paths may not {what}", hint="use one for all playbooks")
-
     def link_to(self, **parameter: str | int | None) -> dict[str, str]:
         """The header that leads to the same address with another parameter; none for ``None``."""
         changed = {name: value for name, value in parameter.items() if value is not None}

@@ -7,13 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from noetl_stream.gateway.http.bodies import RequestModel
-from noetl_stream.gateway.http.parameters import Explained, InPath, Nothing, Parameters
+from noetl_stream.gateway.http.parameters import Explained, InPath, Parameters
 from noetl_stream.gateway.http.routes import Call, Routes
+from noetl_stream.gateway.http.verbs import route_of, routes_of
 from noetl_stream.ports.operations.credentials import (
     CredentialDocument,
-    CredentialsDocument,
     CredentialStore,
-    RotatedDocument,
 )
 from noetl_stream.ports.operations.verbs import address_of
 
@@ -37,22 +36,9 @@ class CredentialChange(Explained, CredentialAt):
     """A change of one."""
 
 
-@routes(*address_of(CredentialStore.list_all), "listCredentials", "author")
-async def list_all(call: Call[Nothing, None]) -> CredentialsDocument:
-    """List credentials by name, without their values."""
-    return CredentialsDocument(await call.operations.credentials.list_all())
-
-
-@routes(*address_of(CredentialStore.rotate), "rotateCredentials", "admin")
-async def rotate(call: Call[Explained, None]) -> RotatedDocument:
-    """Encrypt what is under an older key with the current one."""
-    return await call.operations.credentials.rotate(call.caller.principal, call.parameters.reason)
-
-
-@routes(*address_of(CredentialStore.get), "getCredential", "author")
-async def get(call: Call[CredentialAt, None]) -> CredentialDocument:
-    """Get a credential without its value."""
-    return await call.operations.credentials.get(call.parameters.name)
+routes += (
+    route_of("credentials", one) for one in (CredentialStore.list_all, CredentialStore.rotate, CredentialStore.get)
+)
 
 
 @routes(*address_of(CredentialStore.put), "putCredential", "admin")
@@ -62,8 +48,4 @@ async def put(call: Call[CredentialChange, CredentialRequest]) -> CredentialDocu
     return await call.operations.credentials.put(name, by=by, **dict(call.body), reason=call.parameters.reason)
 
 
-@routes(*address_of(CredentialStore.delete), "deleteCredential", "admin")
-async def delete(call: Call[CredentialChange, None]) -> None:
-    """Delete a credential."""
-    at = call.parameters
-    await call.operations.credentials.delete(at.name, call.caller.principal, at.reason)
+routes += routes_of("credentials", CredentialStore, routes)

@@ -14,32 +14,20 @@ from noetl_stream.gateway.http.parameters import (
     ExecutionAt,
     Explained,
     InHeader,
-    InPath,
-    Label,
-    Moment,
-    Paged,
-    Parameters,
+    Name,
     WaitS,
-    labels_in,
-    ms_of,
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.gateway.resources.logs import Name
-from noetl_stream.model.status import ENDED, ExecutionStatus
+from noetl_stream.gateway.http.verbs import route_of, routes_of
+from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
-    ExecutionFilter,
-    ExecutionPage,
     Executions,
-    IterationPage,
-    ResultDocument,
     Start,
     StepRunRange,
-    StepRunResultDocument,
     StepRunsDocument,
-    WhyDocument,
 )
-from noetl_stream.ports.operations.selections import MAX_BARS, ExecutionGroupsDocument, ExecutionHistogramDocument
+from noetl_stream.ports.operations.selections import Selections
 from noetl_stream.ports.operations.verbs import API, address_of
 
 EXECUTIONS: Final = f"{API}/executions"
@@ -68,42 +56,6 @@ class Starting(Explained):
 
 class ExecutionQuery(ExecutionAt):
     wait: WaitS = 0.0
-
-
-class ExecutionsOf(Parameters):
-    status: Annotated[tuple[ExecutionStatus, ...], Field(description="Any of these.")] = ()
-    path: Annotated[str | None, Field(description="Of this playbook, or of playbooks below it.")] = None
-    label: tuple[Label, ...] = ()
-    started_from: Moment | None = None
-    started_before: Moment | None = None
-    error: Annotated[str | None, Field(description="Words that the error has.", max_length=512)] = None
-
-    @property
-    def chosen(self) -> ExecutionFilter:
-        return ExecutionFilter(
-            status=self.status,
-            path=self.path,
-            labels=labels_in(self.label),
-            started_from_ms=ms_of(self.started_from),
-            started_before_ms=ms_of(self.started_before),
-            error=self.error,
-        )
-
-
-class ExecutionsQuery(Paged, ExecutionsOf):
-    """A page of a list."""
-
-
-class HistogramQuery(ExecutionsOf):
-    bars: Annotated[int, Field(ge=1, le=MAX_BARS, description="At most so many.")] = 60
-
-
-class GroupsQuery(ExecutionsOf):
-    by: Annotated[str, Field(pattern=r"^(path|label:.+)$", max_length=256, description="`path`, or `label:NAME`.")]
-
-
-class StepRunAt(ExecutionAt, Paged):
-    step_run_id: Annotated[str, InPath(), Field(max_length=128)]
 
 
 def location(execution_id: str) -> dict[str, str]:
@@ -157,26 +109,11 @@ async def start(call: Call[Starting, Numbered[StartRequest]]) -> Reply:
     return await begun(call, started, given.wait)
 
 
-@routes("GET", EXECUTIONS, "listExecutions", "viewer")
-async def page(call: Call[ExecutionsQuery, None]) -> ExecutionPage:
-    """List executions, newest first."""
-    given = call.parameters
-    return await call.operations.executions.page(given.chosen, given.limit, given.cursor)
-
-
-@routes("GET", f"{EXECUTIONS}/histogram", "countExecutions", "viewer")
-async def histogram(call: Call[HistogramQuery, None]) -> ExecutionHistogramDocument:
-    """Count executions by status over the time of their start.
-
-    Of the last 24 hours, unless `started_from` and `started_before` say otherwise.
-    """
-    return await call.operations.selections.histogram(call.parameters.chosen, call.parameters.bars)
-
-
-@routes("GET", f"{EXECUTIONS}/groups", "groupExecutions", "viewer")
-async def groups(call: Call[GroupsQuery, None]) -> ExecutionGroupsDocument:
-    """Count executions by status and by path or a label."""
-    return await call.operations.selections.groups(call.parameters.chosen, call.parameters.by)
+routes += (
+    route_of("executions", Executions.page),
+    route_of("selections", Selections.histogram),
+    route_of("selections", Selections.groups),
+)
 
 
 @routes(*address_of(Executions.get), "getExecution", "viewer")
@@ -185,10 +122,7 @@ async def get(call: Call[ExecutionQuery, None]) -> ExecutionDocument:
     return await waited(call, call.parameters.execution_id, call.parameters.wait)
 
 
-@routes(*address_of(Executions.result), "getResult", "viewer", refuses=("conflict",))
-async def result(call: Call[ExecutionAt, None]) -> ResultDocument:
-    """Get the result of an ended execution, whole."""
-    return await call.operations.executions.result(call.parameters.execution_id)
+routes.append(route_of("executions", Executions.result))
 
 
 class StepRunsOf(ExecutionAt):
@@ -214,30 +148,4 @@ async def steps(call: Call[StepRunsOf, None]) -> Reply:
     return Reply(page, headers=call.link_to(first=page.next))
 
 
-class StepResultAt(ExecutionAt):
-    step_run_id: Annotated[str, InPath(), Field(max_length=128)]
-
-
-@routes(*address_of(Executions.run_result), "getStepResult", "viewer", refuses=("conflict",))
-async def run_result(call: Call[StepResultAt, None]) -> StepRunResultDocument:
-    """Get the result of a step run, whole, from wherever it is kept."""
-    return await call.operations.executions.run_result(call.parameters.execution_id, call.parameters.step_run_id)
-
-
-@routes(*address_of(Executions.iterations), "listIterations", "viewer")
-async def iterations(call: Call[StepRunAt, None]) -> IterationPage:
-    """List the iterations of a loop step's run."""
-    at = call.parameters
-    return await call.operations.executions.iterations(at.execution_id, at.step_run_id, at.limit, at.cursor)
-
-
-@routes(*address_of(Executions.why), "explainExecution", "viewer")
-async def why(call: Call[ExecutionAt, None]) -> WhyDocument:
-    """Explain why it is where it is, and what would move it."""
-    return await call.operations.executions.why(call.parameters.execution_id)
-
-
-@routes(*address_of(Executions.delete), "deleteExecution", "admin", refuses=("conflict",))
-async def delete(call: Call[ExecutionAt, None]) -> None:
-    """Delete an ended execution."""
-    await call.operations.executions.delete(call.parameters.execution_id, call.caller.principal)
+routes += routes_of("executions", Executions, routes)

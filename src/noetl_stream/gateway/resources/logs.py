@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
-from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Limit, Moment
+from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Iteration, Limit, Moment, Name, ms_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.streams import HEADERS, MEDIA, kept_alive
 from noetl_stream.model.json import codec
@@ -37,18 +37,7 @@ STREAM_PAGE: Final = 200
 routes = Routes()
 
 
-def _path(text: object) -> object:
-    return tuple(text.split(".")) if isinstance(text, str) else text
-
-
-Iteration = Annotated[
-    tuple[Annotated[int, Field(ge=0, lt=10**9)], ...],
-    BeforeValidator(_path),
-    Field(max_length=8, description="Of a loop, with those of loops within it: `3`, or `3.0`."),
-    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9}){0,7}$"}),
-]
 LogPlace = Annotated[str, Field(pattern=f"^{LOG_PLACE}$")]
-Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class LogsOf(ExecutionAt):
@@ -63,8 +52,7 @@ class LogsOf(ExecutionAt):
 
     def chosen(self) -> LogFilter:
         """The filter as the operations take it."""
-        since_ms = None if self.since is None else int(self.since.timestamp() * 1000)
-        return LogFilter(self.step, self.task, self.iteration, since_ms, self.grep)
+        return LogFilter(self.step, self.task, self.iteration, ms_of(self.since), self.grep)
 
 
 class LogsListed(LogsOf):

@@ -77,8 +77,8 @@ class DirectSelections:
     async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
         return await histogram_of(self._store, chosen, bars, self._clock.now_ms())
 
-    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
-        return await groups_of(self._store, chosen, by)
+    async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
+        return await groups_of(self._store, chosen, key)
 
     async def _subjects(self, wanted: BulkOrder) -> tuple[list[_Subject], str | None]:
         if wanted.ids is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.parameters import Cursor, Limit
 from noetl_stream.ports.operations.verbs import verb
 
 MOST_SEARCHED: Final = 10_000
@@ -101,35 +103,49 @@ class Access(Protocol):
         """
         ...
 
-    @verb("GET", "/tokens", scope="everyone")
+    @verb("GET", "/tokens", "listTokens", "admin", scope="everyone", document=ApiTokensDocument)
     async def tokens(self) -> list[ApiTokenDocument]:
-        """Revoked ones too, in the order they were made."""
+        """List tokens in the order they were created, without their secrets.
+
+        Revoked ones too.
+        """
         ...
 
-    @verb("DELETE", "/tokens/{token_id}", scope="everyone")
-    async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
-        """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing. ``reason`` goes
-        into the audit.
+    @verb(
+        "DELETE",
+        "/tokens/{token_id}",
+        "revokeToken",
+        "admin",
+        scope="everyone",
+        listed_first=("reason", "correlation_id"),
+    )
+    async def revoke_token(
+        self, token_id: Annotated[str, Meta(min_length=1, max_length=64)], by: str, reason: str = ""
+    ) -> None:
+        """Revoke a token, within two seconds on every gateway.
+
+        Revoking it again changes nothing. ``reason`` goes into the audit.
 
         Raises:
             NotFound: no token has that id.
         """
         ...
 
-    @verb("GET", "/audit", scope="everyone")
+    @verb("GET", "/audit", "listAudit", "admin", scope="everyone")
     async def audit(
         self,
-        limit: int,
-        cursor: str | None,
-        principal: str | None = None,
+        limit: Limit,
+        cursor: Cursor | None,
+        principal: Annotated[str | None, Meta(max_length=256, description="Only what this principal did.")] = None,
         *,
-        operation: str | None = None,
-        target: str | None = None,
-        refused: bool | None = None,
+        operation: Annotated[str | None, Meta(max_length=64, description="Only calls of this operation.")] = None,
+        target: Annotated[str | None, Meta(max_length=256, description="Only what was done to this.")] = None,
+        refused: Annotated[bool | None, Meta(description="Only what was refused, or only what was not.")] = None,
     ) -> AuditPage:
-        """The calls of a gateway that changed something or were refused, and that match all given arguments.
+        """List calls that changed something, and calls that were refused, newest first.
 
-        A page ends after :data:`MOST_SEARCHED` entries, so it may be short or empty and still have a ``next``.
+        Those that match all given arguments. A page ends after :data:`MOST_SEARCHED` entries, so it may be short or
+        empty and still have a ``next``.
 
         Raises:
             UsageError: the cursor is not of this list.

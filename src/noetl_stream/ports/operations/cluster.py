@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
+from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
+from noetl_stream.ports.operations.parameters import Cursor, Limit
 from noetl_stream.ports.operations.verbs import verb
 from noetl_stream.ports.stores.dead_letters import LetterSource, LetterState
 
@@ -119,70 +122,108 @@ class DeadLetterPage(DocumentPage[DeadLetterDocument], frozen=True):
     """Newest first, without their bodies."""
 
 
+LetterId = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
 class Cluster(Protocol):
     """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away; with a letter's id
     :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` goes into the audit.
     """
 
-    @verb("GET", "/workers", scope="everyone")
+    @verb("GET", "/workers", "listWorkers", scope="special", document=WorkersDocument)
     async def workers(self) -> list[WorkerDocument]:
-        """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
+        """List the workers that are alive.
+
+        Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
         number of them.
         """
         ...
 
-    @verb("GET", "/pools", scope="everyone")
+    @verb("GET", "/pools", "listPools", scope="everyone", document=PoolsDocument)
     async def pools(self) -> list[PoolDocument]:
-        """By name.
+        """List pools, with what is queued and running in each.
+
+        By name.
 
         ``queued`` commands wait; ``running`` ones were delivered to a worker: one that died keeps its own until their
         lease ends. ``again`` of these were delivered before. A pool with commands and no worker has ``workers: 0``.
         """
         ...
 
-    @verb("GET", "/partitions", scope="everyone")
+    @verb("GET", "/partitions", "listPartitions", scope="everyone", document=PartitionsDocument)
     async def partitions(self) -> list[PartitionDocument]:
-        """``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
+        """List partitions: which server folds them, and how far behind it is.
+
+        ``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
         partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
         """
         ...
 
-    @verb("GET", "/limits", scope="everyone")
-    async def limits(self, limit: int, cursor: str | None) -> LimitPage:
-        """Keys that are held or waited for, by key."""
+    @verb("GET", "/limits", "listLimits", denied="read limits")
+    async def limits(self, limit: Limit, cursor: Cursor | None) -> LimitPage:
+        """List the keys of limits that are held or waited for.
+
+        Keys that are held or waited for, by key.
+        """
         ...
 
-    @verb("GET", "/limits/{key}", scope="everyone")
-    async def limit(self, key: str) -> LimitWithSlotsDocument:
-        """One, with who holds it and who waits.
+    @verb("GET", "/limits/{key}", "getLimit", denied="read limits")
+    async def limit(self, key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)]) -> LimitWithSlotsDocument:
+        """Get the limit of a key, with who holds it and who waits.
+
+        One, with who holds it and who waits.
 
         Raises:
             NotFound: nobody holds it, and nobody waits for it.
         """
         ...
 
-    @verb("GET", "/dead-letters", scope="everyone")
-    async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
-        """Those that wait, newest first, without their bodies."""
+    @verb("GET", "/dead-letters", "listDeadLetters", "admin", denied="read dead letters")
+    async def dead_letters(self, limit: Limit, cursor: Cursor | None) -> DeadLetterPage:
+        """List messages and commands that were given up, newest first, without bodies.
+
+        Those that wait, newest first, without their bodies.
+        """
         ...
 
-    @verb("GET", "/dead-letters/{letter_id}", scope="everyone")
-    async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
-        """One, settled or not, with its body."""
+    @verb("GET", "/dead-letters/{letter_id}", "getDeadLetter", "admin", denied="read dead letters")
+    async def dead_letter(self, letter_id: LetterId) -> DeadLetterWithBodyDocument:
+        """Get a dead letter with its body.
+
+        One, settled or not, with its body.
+        """
         ...
 
-    @verb("POST", "/dead-letters/{letter_id}/requeue", scope="everyone")
-    async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
-        """Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
+    @verb(
+        "POST",
+        "/dead-letters/{letter_id}/requeue",
+        "requeueDeadLetter",
+        "admin",
+        denied="settle dead letters",
+        refuses=("conflict",),
+    )
+    async def requeue(self, letter_id: LetterId, by: str, reason: str = "") -> DeadLetterDocument:
+        """Send it again where it came from, and take it off the list.
+
+        Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
 
         Raises:
             Conflict: it is settled already; it is of a command, whose step run has failed; or it was not kept whole.
         """
         ...
 
-    @verb("DELETE", "/dead-letters/{letter_id}", scope="everyone")
-    async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
-        """Takes it off the list for good and forgets its body; who did so, and when, stays on record.
+    @verb(
+        "DELETE",
+        "/dead-letters/{letter_id}",
+        "discardDeadLetter",
+        "admin",
+        denied="settle dead letters",
+        refuses=("conflict",),
+    )
+    async def discard(self, letter_id: LetterId, by: str, reason: str = "") -> None:
+        """Take it off the list for good.
+
+        Takes it off the list for good and forgets its body; who did so, and when, stays on record.
 
         Raises:
             Conflict: it is settled already.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from msgspec import Meta
 
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import Time
@@ -35,8 +37,33 @@ class RotatedDocument(Document, frozen=True):
     problems: list[str]
 
 
+CredentialName = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
 class CredentialStore(Protocol):
     """No method ever returns a value. ``reason`` goes into the audit."""
+
+    @verb("GET", "/credentials", "listCredentials", "author", scope="everyone", document=CredentialsDocument)
+    async def list_all(self) -> list[CredentialDocument]:
+        """List credentials by name, without their values."""
+        ...
+
+    @verb("POST", "/credentials/rotate", "rotateCredentials", "admin", scope="everyone")
+    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
+        """Encrypt what is under an older key with the current one.
+
+        Repeating it is harmless.
+        """
+        ...
+
+    @verb("GET", "/credentials/{name}", "getCredential", "author", scope="everyone")
+    async def get(self, name: CredentialName) -> CredentialDocument:
+        """Get a credential without its value.
+
+        Raises:
+            NotFound: no credential has that name.
+        """
+        ...
 
     @verb("PUT", "/credentials/{name}", scope="everyone")
     async def put(
@@ -58,22 +85,7 @@ class CredentialStore(Protocol):
         """
         ...
 
-    @verb("GET", "/credentials", scope="everyone")
-    async def list_all(self) -> list[CredentialDocument]: ...
-
-    @verb("GET", "/credentials/{name}", scope="everyone")
-    async def get(self, name: str) -> CredentialDocument:
-        """What may be shown of one.
-
-        Raises:
-            NotFound: no credential has that name.
-        """
-        ...
-
-    @verb("DELETE", "/credentials/{name}", scope="everyone")
-    async def delete(self, name: str, by: str, reason: str = "") -> None: ...
-
-    @verb("POST", "/credentials/rotate", scope="everyone")
-    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
-        """Encrypts with the current key what is under an older one. Repeating it is harmless."""
+    @verb("DELETE", "/credentials/{name}", "deleteCredential", "admin", scope="everyone")
+    async def delete(self, name: CredentialName, by: str, reason: str = "") -> None:
+        """Delete a credential."""
         ...

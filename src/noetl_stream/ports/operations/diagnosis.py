@@ -46,14 +46,19 @@ class StorageDocument(Document, frozen=True):
 
 
 class Diagnosis(Protocol):
-    @verb("GET", "/doctor", scope="everyone")
+    @verb("GET", "/doctor", "examine", "admin", denied="look into the whole system", document=ChecksDocument)
     async def examine(self) -> list[CheckDocument]:
-        """All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why."""
+        """Look for what is wrong with the system, check by check, with what mends it.
+
+        All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why.
+        """
         ...
 
-    @verb("GET", "/storage", scope="everyone")
+    @verb("GET", "/storage", "listStorage", "admin", denied="look into the whole system", document=StorageDocument)
     async def storage(self) -> list[StoredDocument]:
-        """What the streams and tables take, by store, the largest first.
+        """List what streams and tables take on disk.
+
+        What the streams and tables take, by store, the largest first.
 
         Raises:
             Unreachable: NATS or Postgres does not answer.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.events.fact_parts import Entity, EvaluatedGuard, EventStatus, Path, Source
 from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.parameters import MAX_POSITION, Name, Named, Position
 
 EventField = Literal[
     "event_id", "execution_id", "position", "ts", "source", "name", "entity", "entity_id", "status", "step_run_id",
@@ -37,14 +38,24 @@ class EventFilter(msgspec.Struct, frozen=True, gc=False):
         fields: The fields that are shown; empty: :data:`EVENT_FIELDS`.
     """
 
-    after: int = 0
-    before: int | None = None
-    names: Collection[str] = ()
-    step: str | None = None
-    task: str | None = None
+    after: Annotated[Position, Meta(description="A position: those above it, the first ones.")] = 0
+    before: Annotated[
+        int | None,
+        Meta(ge=1, le=MAX_POSITION, description="A position: those below it; without `after` the last ones."),
+    ] = None
+    names: Annotated[
+        Collection[Name], Named("name"), Meta(max_length=100, description="Only events of these names.")
+    ] = ()
+    step: Annotated[Name | None, Meta(description="Only events of this step.")] = None
+    task: Annotated[Name | None, Meta(description="Only events of this task.")] = None
     iteration: Path | None = None
-    text: str | None = None
-    fields: Collection[EventField] = ()
+    text: Annotated[
+        str | None,
+        Meta(min_length=1, max_length=MAX_TEXT, description="What `data` contains, in any case; no pattern."),
+    ] = None
+    fields: Annotated[
+        Collection[EventField], Named("field"), Meta(max_length=100, description="Only these fields; all without it.")
+    ] = ()
 
     @property
     def names_steps(self) -> bool:

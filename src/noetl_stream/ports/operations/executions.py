@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from noetl_stream.model.envelope import EventDocument, Time
 from noetl_stream.model.events import InterventionFact
@@ -14,6 +15,7 @@ from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.parameters import Cursor, ExecutionId, Labels, Limit, Moment, StepRunId
 from noetl_stream.ports.operations.verbs import verb
 
 
@@ -73,13 +75,12 @@ class RerunOptions(msgspec.Struct, frozen=True, gc=False):
 class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     """Which executions of a list: all of these hold. Times are ms since the epoch."""
 
-    status: Sequence[str] = ()
-    path: str | None = None
-    labels: Mapping[str, str] = {}
-    started_from_ms: int | None = None
-    started_before_ms: int | None = None
-    error: str | None = None
-    """Words that the error has, in any order."""
+    status: Annotated[Sequence[ExecutionStatus], Meta(description="Any of these.")] = ()
+    path: Annotated[str | None, Meta(description="Of this playbook, or of playbooks below it.")] = None
+    labels: Labels = {}
+    started_from_ms: Moment | None = None
+    started_before_ms: Moment | None = None
+    error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
 
 
 class ListedExecutionDocument(Document, frozen=True):
@@ -452,9 +453,9 @@ class Executions(Protocol):
         """
         ...
 
-    @verb("GET", "/executions", scope="items", replica=True)
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        """Newest first."""
+    @verb("GET", "/executions", "listExecutions", scope="items", replica=True)
+    async def page(self, chosen: ExecutionFilter, limit: Limit, cursor: Cursor | None) -> ExecutionPage:
+        """List executions, newest first."""
         ...
 
     @verb("GET", "/executions/{execution_id}", replica=True)
@@ -467,9 +468,11 @@ class Executions(Protocol):
         """:meth:`get`, as soon as it has ended or the time is over."""
         ...
 
-    @verb("GET", "/executions/{execution_id}/result")
-    async def result(self, execution_id: str) -> ResultDocument:
-        """How it ended; a result kept by reference is loaded unless it is very large.
+    @verb("GET", "/executions/{execution_id}/result", "getResult", refuses=("conflict",))
+    async def result(self, execution_id: ExecutionId) -> ResultDocument:
+        """Get the result of an ended execution, whole.
+
+        A result kept by reference is loaded unless it is very large.
 
         Raises:
             Conflict: it has not ended.
@@ -486,9 +489,9 @@ class Executions(Protocol):
         """A page of its step runs."""
         ...
 
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/result")
-    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
-        """The result of a step run without a loop, loaded from wherever it is kept.
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/result", "getStepResult", refuses=("conflict",))
+    async def run_result(self, execution_id: ExecutionId, step_run_id: StepRunId) -> StepRunResultDocument:
+        """Get the result of a step run, whole, from wherever it is kept.
 
         Raises:
             NotFound: there is no such step run, or its object is lost.
@@ -496,9 +499,17 @@ class Executions(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations", replica=True)
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
-        """The iterations of a loop step's run, by path."""
+    @verb(
+        "GET",
+        "/executions/{execution_id}/steps/{step_run_id}/iterations",
+        "listIterations",
+        replica=True,
+        listed_first=("limit", "cursor"),
+    )
+    async def iterations(
+        self, execution_id: ExecutionId, step_run_id: StepRunId, limit: Limit, cursor: Cursor | None
+    ) -> IterationPage:
+        """List the iterations of a loop step's run."""
         ...
 
     @verb("GET", "/executions/{execution_id}/events", replica=True)
@@ -538,14 +549,16 @@ class Executions(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/why", replica=True)
-    async def why(self, execution_id: str) -> WhyDocument:
-        """Why it is where it is, in sentences, and what would move it."""
+    @verb("GET", "/executions/{execution_id}/why", "explainExecution", replica=True)
+    async def why(self, execution_id: ExecutionId) -> WhyDocument:
+        """Explain why it is where it is, and what would move it."""
         ...
 
-    @verb("DELETE", "/executions/{execution_id}", secrets=False)
-    async def delete(self, execution_id: str, by: str) -> None:
-        """Deletes an ended execution: its journal, its row, its logs, what it alone keeps in the object store.
+    @verb("DELETE", "/executions/{execution_id}", "deleteExecution", "admin", refuses=("conflict",), secrets=False)
+    async def delete(self, execution_id: ExecutionId, by: str) -> None:
+        """Delete an ended execution.
+
+        With its journal, its row, its logs, and what it alone keeps in the object store.
 
         Raises:
             Conflict: it, or the execution that has called it, has not ended; or others refer to its journal.

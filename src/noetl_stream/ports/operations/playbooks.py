@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
 from noetl_stream.ports.operations.graphs import GraphDocument
+from noetl_stream.ports.operations.parameters import (
+    Cursor,
+    Inner,
+    Labels,
+    Limit,
+    Moment,
+    PlaybookPath,
+    Prefix,
+    TextName,
+)
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.operations.verbs import verb
 
@@ -119,19 +130,34 @@ class PlanDocument(OpenDocument, frozen=True):
     """What a playbook compiles to: for people; its form may change with a release."""
 
 
+WORDS: Final = "What is in the path, name, description, tags or labels: each word anywhere, at most eight."
+COUNTED: Final = (
+    "Of at most 10,000 executions, the newest. For steps, journals of at most 200 of those that have ended are read, "
+    "the newest, up to 20,000 events."
+)
+KEPT: Final = "Executions keep their text."
+
+Version = Annotated[
+    str | None, Meta(max_length=256, description="`metadata.version`, or a revision; the latest without it.")
+]
+
+
 class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
-    @verb("POST", "/playbooks/check", scope="special")
+    @verb("POST", "/playbooks/check", "checkPlaybook", scope="special", reads=True)
     async def check(
-        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+        self,
+        source: bytes,
+        name: TextName,
+        paths: Annotated[Sequence[str], Inner] = (),
+        *,
+        graph: Annotated[bool, Meta(description="Whether to answer its steps and arcs, too.")] = False,
     ) -> CheckedDocument:
-        """The diagnostics of a text; nothing is stored.
+        """Check a text; nothing is stored.
 
         Args:
-            name: What diagnostics call the text.
             paths: Where schemas that it names are looked up; empty: everywhere.
-            graph: Whether to draw it, too.
         """
         ...
 
@@ -146,81 +172,104 @@ class Playbooks(Protocol):
         """
         ...
 
-    @verb("GET", "/playbooks", scope="items")
+    @verb("GET", "/playbooks", "listPlaybooks", scope="items", listed_first=("limit", "cursor"))
     async def page(
-        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+        self,
+        prefix: Prefix,
+        labels: Labels,
+        limit: Limit,
+        cursor: Cursor | None,
+        *,
+        words: Annotated[str, Meta(max_length=256, description=WORDS)] = "",
     ) -> PlaybookPage:
-        """The latest entry of each path, by path.
-
-        Args:
-            words: What is in the path, name, description, tags or labels, each word anywhere; at most eight.
-        """
+        """List playbooks by path, the latest version of each."""
         ...
 
-    @verb("GET", "/playbooks/{path}")
-    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
-        """The entry with its text.
+    @verb("GET", "/playbooks/{path}", "getPlaybook")
+    async def get(self, path: PlaybookPath, version: Version) -> PlaybookWithSourceDocument:
+        """Get a playbook with its text.
 
         Raises:
             NotFound: nothing is registered there; the hint lists what is.
         """
         ...
 
-    @verb("GET", "/playbooks/{path}/versions")
-    async def versions(self, path: str) -> list[PlaybookDocument]:
-        """Every entry of a path, newest first."""
+    @verb("GET", "/playbooks/{path}/plan", "getPlan", document=PlanDocument)
+    async def plan(self, path: PlaybookPath, version: Version) -> dict[str, Any]:
+        """Get the plan it compiles to."""
         ...
 
-    @verb("GET", "/playbooks/{path}/plan")
-    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
-        """What it compiles to (``playbook show --compiled``): a :class:`PlanDocument`, which has no keys of its own."""
+    @verb("GET", "/playbooks/{path}/graph", "getGraph")
+    async def graph(
+        self,
+        path: PlaybookPath,
+        version: Version,
+        digest: Annotated[
+            str | None, Meta(pattern="^[0-9a-f]{64}$", description="Of a text of this path, in place of a version.")
+        ] = None,
+    ) -> GraphDocument:
+        """Get its steps and arcs."""
         ...
 
-    @verb("GET", "/playbooks/{path}/graph")
-    async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
-        """Its steps and arcs, in the order of the playbook.
+    @verb("GET", "/playbooks/{path}/versions", "listVersions", document=PlaybookVersionsDocument)
+    async def versions(self, path: PlaybookPath) -> list[PlaybookDocument]:
+        """List every version of a playbook.
 
-        Args:
-            digest: Of a text of this path that was registered or run, in place of a version.
+        The newest is first.
         """
         ...
 
-    @verb("GET", "/playbooks/{path}/diff")
-    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
-        """What differs between two versions.
-
-        Args:
-            before: The first; ``None`` for the one registered before ``after``.
-            after: The second; ``None`` for the latest.
-        """
+    @verb("GET", "/playbooks/{path}/diff", "diffVersions")
+    async def diff(
+        self,
+        path: PlaybookPath,
+        before: Annotated[
+            str | None, Meta(max_length=256, description="A version; without it the one registered before `after`.")
+        ],
+        after: Annotated[str | None, Meta(max_length=256, description="A version; without it the latest.")],
+    ) -> PlaybookDiffDocument:
+        """Compare two versions: text, steps and arcs."""
         ...
 
-    @verb("POST", "/playbooks/{path}/diff")
-    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
-        """What differs between a version, ``None`` for the latest, and a text, which may have errors.
+    @verb("POST", "/playbooks/{path}/diff", "diffText", reads=True, listed_first=("name",))
+    async def diff_text(
+        self,
+        path: PlaybookPath,
+        before: Annotated[str | None, Meta(max_length=256, description="A version; without it the latest.")],
+        source: bytes,
+        name: TextName,
+    ) -> PlaybookDiffDocument:
+        """Compare a text with a version; nothing is stored.
+
+        The text may have errors.
 
         Raises:
             UsageError: the text is not UTF-8.
         """
         ...
 
-    @verb("GET", "/playbooks/{path}/statistics")
-    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
-        """How its executions ended and how long they took, of all versions, and of its steps.
+    @verb("GET", "/playbooks/{path}/statistics", "getStatistics", description=COUNTED)
+    async def statistics(
+        self,
+        path: PlaybookPath,
+        since_ms: Annotated[
+            Moment | None, Meta(description="Of executions that started then or later; without it of seven days.")
+        ] = None,
+    ) -> PlaybookStatisticsDocument:
+        """Get how its executions ended and how long they and its steps took.
 
-        Args:
-            since_ms: Of those that started then or later, in ms since the epoch; ``None`` for the last seven days.
+        All versions count.
         """
         ...
 
-    @verb("GET", "/schema", scope="everyone")
+    @verb("GET", "/schema", "getSchema", scope="everyone", document=PlaybookSchemaDocument)
     async def schema(self) -> dict[str, Any]:
-        """The schema of playbooks, with the tool kinds there are: a :class:`PlaybookSchemaDocument`."""
+        """Get the JSON Schema of playbooks, with the tool kinds there are."""
         ...
 
-    @verb("DELETE", "/playbooks/{path}")
-    async def delete(self, path: str, version: str | None, by: str) -> None:
-        """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text.
+    @verb("DELETE", "/playbooks/{path}", "deletePlaybook", "author", refuses=("conflict",), description=KEPT)
+    async def delete(self, path: PlaybookPath, version: Version, by: str) -> None:
+        """Delete a version, or without one all of them, from the catalog.
 
         Raises:
             Conflict: it is a schedule or a trigger: their own `delete` stops it, too.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
+from noetl_stream.ports.operations.parameters import Default, Named
 from noetl_stream.ports.operations.verbs import verb
 
 MAX_SELECTED: Final = 1_000
@@ -124,6 +126,9 @@ class ExecutionGroupsDocument(Document, frozen=True):
     complete: bool
 
 
+OF_A_DAY: Final = "Of the last 24 hours, unless `started_from` and `started_before` say otherwise."
+
+
 class Selections(Protocol):
     """``by`` is the principal that acts, as shown in the events, or in the audit of deletions."""
 
@@ -137,15 +142,26 @@ class Selections(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/histogram", scope="special", replica=True)
-    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
-        """In at most this many bars. Without times: of the last 24 hours."""
+    @verb("GET", "/executions/histogram", "countExecutions", scope="special", replica=True, description=OF_A_DAY)
+    async def histogram(
+        self,
+        chosen: ExecutionFilter,
+        bars: Annotated[int, Default(60), Meta(ge=1, le=MAX_BARS, description="At most so many.")],
+    ) -> ExecutionHistogramDocument:
+        """Count executions by status over the time of their start."""
         ...
 
-    @verb("GET", "/executions/groups", scope="special", replica=True)
-    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
-        """
+    @verb("GET", "/executions/groups", "groupExecutions", scope="special", replica=True)
+    async def groups(
+        self,
+        chosen: ExecutionFilter,
+        key: Annotated[
+            str, Named("by"), Meta(pattern=r"^(path|label:.+)$", max_length=256, description="`path`, or `label:NAME`.")
+        ],
+    ) -> ExecutionGroupsDocument:
+        """Count executions by status and by path or a label.
+
         Args:
-            by: ``path``, or ``label:NAME``.
+            key: ``path``, or ``label:NAME``.
         """
         ...

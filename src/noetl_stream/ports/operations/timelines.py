@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Annotated, Final, Literal, NamedTuple, get_args
+
+from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.events import Path
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.graphs import RunCountsDocument
+from noetl_stream.ports.operations.parameters import Moment, Name, Position
 
 MAX_WIDTH: Final = 2_000
 MAX_BUCKETS: Final = 1_000
@@ -30,10 +33,10 @@ the words of ``why``.
 class TimeRange(NamedTuple):
     """A part of a timeline. Times are ms since the epoch; ``None``: from the beginning, to the last event."""
 
-    since_ms: int | None = None
-    until_ms: int | None = None
-    width: int = 500
-    step: str | None = None
+    since_ms: Annotated[Moment | None, Meta(description="Where it begins; without it with the first event.")] = None
+    until_ms: Annotated[Moment | None, Meta(description="Where it ends; without it with the last event.")] = None
+    width: Annotated[int, Meta(ge=1, le=MAX_WIDTH, description="Columns.")] = 500
+    step: Annotated[Name | None, Meta(description="Only this step.")] = None
 
 
 class SpanDocument(Document, frozen=True):
@@ -93,10 +96,10 @@ class IterationRange(NamedTuple):
         status: Only iterations with this status.
     """
 
-    first: int = 0
-    end: int | None = None
-    within: Path = ()
-    status: SpanStatus | None = None
+    first: Annotated[Position, Meta(description="The index of an iteration.")] = 0
+    end: Annotated[Position | None, Meta(description="Iterations before this one; without it to the last.")] = None
+    within: Annotated[Path, Meta(description="The iteration around a loop inside a loop.")] = ()
+    status: Annotated[SpanStatus | None, Meta(description="Only iterations with this status.")] = None
 
 
 class StripCountsDocument(Document, frozen=True):

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from noetl_stream.model.roles import Role
+
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Asked = TypeVar("Asked", bound=Callable[..., Any])
 
@@ -26,35 +28,57 @@ PATH: Final = "path"
 _RECORD: Final = "__verb__"
 
 
-class Verb(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """A verb.
 
     Attributes:
         path: The whole path in the HTTP API, with parameters in braces, named as the verb's own.
+        operation: Its ``operationId``, where the gateway makes its route from this record; empty: a handler serves it.
+        role: The lowest that may ask it there.
         parameters: The names of all of its parameters, in order.
+        denied: What a token with paths may not do, in words; empty: ``scope`` says what it may.
         secrets: Whether its answer may contain secrets of executions.
         replica: Whether a replica of the database may answer, which may be behind.
+        refuses: Problems beside those that any route may have, by name.
+        adds_work: Whether it makes more for servers to fold: not while they are far behind.
+        reads: Whether it changes nothing, though it is no GET.
+        document: What HTTP answers with, where the verb returns a list or an object.
+        next: The parameter that ``next`` of its answer is for, unless that is ``cursor``.
+        description: What the OpenAPI document says beside the first line of the docstring.
+        listed_first: Parameters that the OpenAPI document has before the others.
     """
 
     name: str
     method: Method
     path: str
     parameters: tuple[str, ...]
+    operation: str = ""
+    role: Role = "viewer"
     scope: Scope = "arguments"
+    denied: str = ""
     secrets: bool = True
     replica: bool = False
+    refuses: tuple[str, ...] = ()
+    adds_work: bool = False
+    reads: bool = False
+    document: type[msgspec.Struct] | None = None
+    next: str = "cursor"
+    description: str = ""
+    listed_first: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
         """Whether it may change something."""
-        return self.method != "GET"
+        return self.method != "GET" and not self.reads
 
     def arguments(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, by parameter."""
         return {**dict(zip(self.parameters, args, strict=False)), **options}
 
 
-def verb(method: Method, path: str, **more: Any) -> Callable[[Asked], Asked]:
+def verb(
+    method: Method, path: str, operation: str = "", role: Role = "viewer", **more: Any
+) -> Callable[[Asked], Asked]:
     """Declares a verb at an address of the HTTP API: the gateway serves it there, clients ask there.
 
     Args:
@@ -69,8 +93,16 @@ def verb(method: Method, path: str, **more: Any) -> Callable[[Asked], Asked]:
     def declared(asked: Asked) -> Asked:
         code = asked.__code__
         parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        record = Verb(name=asked.__name__, method=method, path=API + path, parameters=parameters, **more)
-        if record.scope == "arguments" and not {PATH, *EXECUTIONS}.intersection(parameters):
+        record = Verb(
+            name=asked.__name__,
+            method=method,
+            path=API + path,
+            operation=operation,
+            role=role,
+            parameters=parameters,
+            **more,
+        )
+        if record.scope == "arguments" and not record.denied and not {PATH, *EXECUTIONS}.intersection(parameters):
             known = ", ".join((PATH, *EXECUTIONS))
             raise TypeError(f"{asked.__qualname__} needs a scope, since none of its parameters is {known}")
         setattr(asked, _RECORD, record)

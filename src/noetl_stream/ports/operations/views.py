@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
+
+from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.changes import KeyChangePage
-from noetl_stream.ports.operations.diffs import ExecutionDiffDocument, RowChoice
+from noetl_stream.ports.operations.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
+from noetl_stream.ports.operations.parameters import (
+    MAX_POSITION,
+    Cursor,
+    Default,
+    ExecutionId,
+    Limit,
+    StepRunId,
+    Without,
+)
 from noetl_stream.ports.operations.timelines import (
+    MAX_BUCKETS,
     IterationRange,
     IterationSummariesDocument,
     LoopStripDocument,
@@ -111,6 +123,17 @@ class ExecutionStateDocument(Document, frozen=True):
     results: list[StepResultDocument]
 
 
+SEARCHED: Final = "Events are searched as they are shown, at most 10,000 for a page. A page ends after 1 MiB."
+
+SoFar = Annotated[
+    bool,
+    Meta(
+        description="Answer with what is read of a long journal by now, and read on: `position` says how far. "
+        "Ask again while it is below that of the execution."
+    ),
+]
+
+
 class Views(Protocol):
     """Each verb is about one execution, its first argument. None answers with a whole history.
 
@@ -118,18 +141,33 @@ class Views(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such execution.
     """
 
-    @verb("GET", "/executions/{execution_id}/state")
-    async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
-        """Its state after the event at ``position``; ``None``: as it is.
+    @verb("GET", "/executions/{execution_id}/events", "listEvents", next="after", description=SEARCHED)
+    async def events(
+        self, execution_id: ExecutionId, chosen: EventFilter, limit: Annotated[Limit, Default(100)]
+    ) -> EventPage:
+        """List its journal, by position."""
+        ...
+
+    @verb("GET", "/executions/{execution_id}/state", "getState")
+    async def state(
+        self,
+        execution_id: ExecutionId,
+        position: Annotated[
+            int | None, Meta(ge=1, le=MAX_POSITION, description="After the event there; as it is without it.")
+        ],
+    ) -> ExecutionStateDocument:
+        """Get its state at a position of its journal: tokens, `ctx`, results.
+
+        ``position`` ``None``: as it is.
 
         Raises:
             NotFound: its journal is shorter.
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/graph")
-    async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
-        """The graph of its playbook with what happened at each step and arc.
+    @verb("GET", "/executions/{execution_id}/graph", "getExecutionGraph", refuses=("playbook-refused",))
+    async def graph(self, execution_id: ExecutionId, so_far: SoFar = False) -> ExecutionGraphDocument:
+        """Get the graph of its playbook, with what happened at each step and arc.
 
         Args:
             so_far: With what has been read of a long journal so far: ``position`` says how far. Reading goes on.
@@ -139,54 +177,77 @@ class Views(Protocol):
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/timeline")
-    async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
-        """What went on when: runs, iterations, attempts, waits. ``so_far``: as of :meth:`graph`.
-
-        Raises:
-            UsageError: the range is empty.
-        """
-        ...
-
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/strip")
-    async def strip(
-        self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
-    ) -> LoopStripDocument:
-        """The iterations of a loop by status, in at most this many buckets; ``chosen.status`` is not used.
-
-        Raises:
-            NotFound: it has no such loop.
-        """
-        ...
-
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations/summaries")
-    async def iterations(
-        self, execution_id: str, step_run_id: str, chosen: IterationRange, limit: int
-    ) -> IterationSummariesDocument:
-        """The iterations of a loop in a range, without their results.
-
-        Raises:
-            NotFound: it has no such loop.
-        """
-        ...
-
-    @verb("GET", "/executions/{execution_id}/ctx/changes")
-    async def changes(self, execution_id: str, key: str | None, limit: int, cursor: str | None) -> KeyChangePage:
-        """The changes of a key of ``ctx``, or of all keys, by position, with the values before and after."""
-        ...
-
-    @verb("GET", "/executions/{execution_id}/diff/{other}")
+    @verb("GET", "/executions/{execution_id}/diff/{other}", "diffExecutions")
     async def diff(
-        self, execution_id: str, other: str, rows: RowChoice, limit: int, cursor: str | None
+        self,
+        execution_id: ExecutionId,
+        other: Annotated[ExecutionId, Meta(description="The id of the other.")],
+        rows: Annotated[RowChoice, Default("different"), Meta(description="All rows, or those that differ.")],
+        limit: Annotated[int, Default(50), Meta(ge=1, le=MAX_ROWS, description="Maximum number of rows.")],
+        cursor: Cursor | None,
     ) -> ExecutionDiffDocument:
-        """It (A) and another (B) side by side: where they part first, and what differs. A page has at most 200 rows.
+        """Compare it (A) with another (B): where they part first, and what differs.
 
         Raises:
             NotFound: one of the two executions does not exist.
         """
         ...
 
-    @verb("GET", "/executions/{execution_id}/events")
-    async def events(self, execution_id: str, chosen: EventFilter, limit: int) -> EventPage:
-        """Some of its events, by position, at most ``limit`` and 1 MiB. At most 10,000 are searched for a page."""
+    @verb("GET", "/executions/{execution_id}/timeline", "getTimeline")
+    async def timeline(self, execution_id: ExecutionId, wanted: TimeRange, so_far: SoFar = False) -> TimelineDocument:
+        """Get what went on when: step runs, iterations, attempts, waits.
+
+        ``so_far``: as of :meth:`graph`.
+
+        Raises:
+            UsageError: the range is empty.
+        """
+        ...
+
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/strip", "getStrip")
+    async def strip(
+        self,
+        execution_id: ExecutionId,
+        step_run_id: StepRunId,
+        chosen: Annotated[IterationRange, Without("status")],
+        buckets: Annotated[int, Default(200), Meta(ge=1, le=MAX_BUCKETS)],
+    ) -> LoopStripDocument:
+        """Get the iterations of a loop by status, in buckets.
+
+        ``chosen.status`` is not used.
+
+        Raises:
+            NotFound: it has no such loop.
+        """
+        ...
+
+    @verb(
+        "GET",
+        "/executions/{execution_id}/steps/{step_run_id}/iterations/summaries",
+        "listIterationSummaries",
+        next="first",
+    )
+    async def iterations(
+        self,
+        execution_id: ExecutionId,
+        step_run_id: StepRunId,
+        chosen: IterationRange,
+        limit: Annotated[Limit, Default(100)],
+    ) -> IterationSummariesDocument:
+        """List the iterations of a loop in a range, without their results.
+
+        Raises:
+            NotFound: it has no such loop.
+        """
+        ...
+
+    @verb("GET", "/executions/{execution_id}/ctx/changes", "listCtxChanges", listed_first=("limit", "cursor"))
+    async def changes(
+        self,
+        execution_id: ExecutionId,
+        key: Annotated[str | None, Meta(min_length=1, max_length=1024, description="Only this key.")],
+        limit: Limit,
+        cursor: Cursor | None,
+    ) -> KeyChangePage:
+        """List the changes of its `ctx` by key, with the values before and after."""
         ...

@@ -1,0 +1,154 @@
+"""Routes of verbs, made from their records: a handler that would only pass a call through need not be written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from pydantic import Field, create_model
+
+from noetl_stream.gateway.http.bodies import NOTHING, yaml_body
+from noetl_stream.gateway.http.parameters import (
+    Explained,
+    InPath,
+    Iteration,
+    Label,
+    Moment,
+    Parameters,
+    labels_in,
+    ms_of,
+)
+from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Returned, Route
+from noetl_stream.model.events.fact_parts import Path
+from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.parameters import REQUIRED, Instant, VerbParameter, marks_of, parameters_of, plain_of
+from noetl_stream.ports.operations.verbs import Verb, is_verb, verb_of
+
+OK: Final = 200
+_METAS: Final = ("ge", "le", "pattern", "min_length", "max_length", "description")
+
+
+def routes_of(noun: str, port: type, but: Iterable[AnyRoute] = ()) -> list[AnyRoute]:
+    """The routes of all verbs of a port whose records have an operation, in order.
+
+    Args:
+        noun: The name of the port in :class:`~noetl_stream.ports.operations.Operations`.
+        but: Those that are there already.
+    """
+    there = {"", *(route.operation for route in but)}
+    return [route_of(noun, one) for one in vars(port).values() if is_verb(one) and verb_of(one).operation not in there]
+
+
+def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
+    """The route of a verb."""
+    verb, returned = verb_of(asked), get_type_hints(asked)["return"]
+    return Route(
+        method=verb.method,
+        path=verb.path,
+        operation=verb.operation,
+        role=verb.role,
+        summary=(inspect.getdoc(asked) or "").partition("\n")[0].removesuffix("."),
+        description=verb.description,
+        handler=_handler(noun, verb, parameters_of(asked)),
+        answers=_answers(verb, returned),
+        parameters=_model(verb, parameters_of(asked)),
+        body=yaml_body() if "source" in verb.parameters else NOTHING,
+        refuses=verb.refuses,
+        adds_work=verb.adds_work,
+        reads=verb.reads,
+    )
+
+
+def _answers(verb: Verb, returned: Any) -> dict[int, Answer]:
+    document = verb.document or returned
+    if document is type(None):
+        return {204: Answer("No content")}
+    has_next = verb.next != "cursor" or issubclass(document, DocumentPage)
+    return {OK: Answer("OK", document, ("Link",) if has_next else ())}
+
+
+def _model(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
+    fields: dict[str, Any] = {one.name: (_type(one, verb), _default(one)) for one in parameters}
+    if "reason" in verb.parameters:
+        fields |= {name: (field.annotation, field) for name, field in Explained.model_fields.items()}
+    first = verb.listed_first
+    ordered = sorted(fields, key=lambda name: first.index(name) if name in first else len(first))
+    return create_model(verb.operation, __base__=Parameters, **{name: fields[name] for name in ordered})
+
+
+def _type(parameter: VerbParameter, verb: Verb) -> Any:
+    hint = parameter.hint
+    if parameter.kind == "place" and parameter.default == ():
+        hint = Annotated[(Path | None, *marks_of(hint))]
+    found = _as_pydantic(hint)
+    return Annotated[found, InPath()] if f"{{{parameter.name}}}" in verb.path else found
+
+
+def _default(parameter: VerbParameter) -> Any:
+    if parameter.default is REQUIRED:
+        return ...
+    if parameter.kind == "place":
+        return parameter.default or None
+    return () if parameter.kind == "labels" else parameter.default
+
+
+def _as_pydantic(hint: Any) -> Any:
+    """A type of a verb's parameter as Pydantic reads it from a request."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        inner = Moment if Instant in args else _as_pydantic(args[0])
+        fields = [_field(mark) for mark in args[1:] if isinstance(mark, msgspec.Meta)]
+        return Annotated[(inner, *fields)] if fields else inner
+    if type(None) in args:
+        return Union[tuple(map(_as_pydantic, args))]  # noqa: UP007  # as many as there are
+    if plain_of(hint) == Path:
+        return Iteration
+    if origin is Mapping:
+        return tuple[Label, ...]
+    if origin in (Sequence, Collection):
+        return tuple[(_as_pydantic(args[0]), ...)]  # type: ignore[misc]
+    return hint
+
+
+def _field(meta: msgspec.Meta) -> Any:
+    given = {name: getattr(meta, name) for name in _METAS}
+    return Field(**{name: value for name, value in given.items() if value is not None})
+
+
+def _handler(
+    noun: str, verb: Verb, parameters: Sequence[VerbParameter]
+) -> Callable[[Call[Any, Any]], Awaitable[Returned]]:
+    verb_at = attrgetter(f"{noun}.{verb.name}")
+
+    async def handle(call: Call[Any, Any]) -> Returned:
+        answer = await verb_at(call.operations)(**_arguments(call, verb, parameters))
+        if verb.document is not None:
+            return Reply(answer) if isinstance(answer, Mapping) else verb.document(answer)
+        if verb.next != "cursor":
+            return Reply(answer, headers=call.link_to(**{verb.next: answer.next}))
+        return cast(Returned, answer)
+
+    return handle
+
+
+def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParameter]) -> dict[str, Any]:
+    of_call = {"by": call.caller.principal, "ids": call.ids, "source": call.body}
+    found = {name: value for name, value in of_call.items() if name in verb.parameters}
+    if "reason" in verb.parameters:
+        found["reason"] = call.parameters.reason
+    structs: dict[tuple[str, type], dict[str, Any]] = {}
+    for one in parameters:
+        into = found if one.struct is None else structs.setdefault((one.argument, one.struct), {})
+        into[one.field] = _value(one, getattr(call.parameters, one.name))
+    return found | {argument: struct(**fields) for (argument, struct), fields in structs.items()}
+
+
+def _value(parameter: VerbParameter, given: Any) -> Any:
+    if parameter.kind == "moment":
+        return ms_of(given)
+    if parameter.kind == "labels":
+        return labels_in(given)
+    return parameter.default if given is None and parameter.kind == "place" else given
