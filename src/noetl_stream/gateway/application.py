@@ -30,22 +30,19 @@ from noetl_stream.gateway.resources import (
 )
 from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.gateway.status_report import GatewayStatus
-from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.ports.operations.diagnosis import Diagnosis
-from noetl_stream.ports.operations.views import Views
 from noetl_stream.ports.stores.idempotency import Readiness
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = (
     *executions.routes,
-    *routes_of("views", Views),
+    *routes_of("views"),
     *interventions.routes,
     *bulk.routes,
     *ctx.routes,
     *playbooks.routes,
     *schedules.routes,
     *credentials.routes,
-    *routes_of("cluster", Cluster),
-    *routes_of("diagnosis", Diagnosis),
+    *routes_of("cluster"),
+    *routes_of("diagnosis"),
     *streams.routes,
     *logs.routes,
     *tokens.routes,

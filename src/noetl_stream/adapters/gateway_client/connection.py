@@ -24,7 +24,7 @@ from noetl_stream.errors import (
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import DocumentPage, document_of
+from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX, ProblemKind
 from noetl_stream.ports.operations.verbs import API
 
@@ -48,7 +48,6 @@ _KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 Query = Sequence[tuple[str, str]]
 Answer = TypeVar("Answer")
-Page = TypeVar("Page", bound=DocumentPage[Any])
 
 
 class _Broken(Exception):
@@ -107,10 +106,6 @@ class GatewayConnection:
 
     async def get(self, kind: type[Answer], *parts: str, query: Query = (), wait_s: float = 0.0) -> Answer:
         return await self.ask(GatewayRequest("GET", parts, query, wait_s=wait_s), kind)
-
-    async def page(self, kind: type[Page], *parts: str, limit: int, cursor: str | None, query: Query = ()) -> Page:
-        more = [("limit", str(limit)), *query, *([("cursor", cursor)] if cursor is not None else [])]
-        return await self.get(kind, *parts, query=more)
 
     async def post(
         self,

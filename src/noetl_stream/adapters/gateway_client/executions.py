@@ -7,9 +7,8 @@ from urllib.parse import quote
 
 from msgspec.structs import asdict
 
-from noetl_stream.adapters.gateway_client.connection import JSON, GatewayRequest
+from noetl_stream.adapters.gateway_client.connection import JSON, GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
-from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -22,16 +21,11 @@ from noetl_stream.model.events import (
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     ExecutionDocument,
-    ExecutionFilter,
-    ExecutionPage,
     Executions,
     RequestIds,
     RerunOptions,
     Start,
-    StepRunRange,
-    StepRunsDocument,
 )
-from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 _GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
@@ -41,10 +35,11 @@ MAX_WAIT_S: Final = 300.0
 """The longest that a gateway waits for one request."""
 
 
-class GatewayExecutions(GatewayVerbs, port=Executions):
-    """:class:`~noetl_stream.ports.operations.executions.Executions`. The token names who acts: ``by`` and the
-    ``principal`` of facts are not sent. The gateway draws ids of its own for ``ids``, the same ones each time.
-    """
+class GatewayExecutions(GatewayVerbs):
+    """:class:`~noetl_stream.ports.operations.executions.Executions`. The ``principal`` of facts is not sent."""
+
+    def __init__(self, connection: GatewayConnection) -> None:
+        super().__init__(Executions, connection)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         given = asdict(wanted)
@@ -55,32 +50,11 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
             headers["traceparent"] = wanted.traceparent
         return await self._connection.post(ExecutionDocument, "executions", body=body, key=key, headers=headers)
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        query = filter_query(chosen)
-        return await self._connection.page(ExecutionPage, "executions", limit=limit, cursor=cursor, query=query)
-
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """At most :data:`MAX_WAIT_S`."""
         wait_s = min(timeout_s, MAX_WAIT_S)
         query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
-
-    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
-        query = [(name, str(value)) for name, value in asdict(wanted).items() if value is not None]
-        return await self._connection.get(StepRunsDocument, "executions", execution_id, "steps", query=query)
-
-    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
-        query = {
-            "after": after,
-            "limit": str(limit),
-            "step": chosen.step,
-            "task": chosen.task,
-            "iteration": None if chosen.iteration is None else ".".join(map(str, chosen.iteration)),
-            "since": None if chosen.since_ms is None else iso(chosen.since_ms),
-            "grep": chosen.grep,
-        }
-        given = [(name, value) for name, value in query.items() if value is not None]
-        return await self._connection.get(LogPage, "executions", execution_id, "logs", query=given)
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         method, parts, body, media = _route(fact)
@@ -106,18 +80,6 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
             body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
         at = ("executions", execution_id, verb)
         return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=headers_of(wanted))
-
-
-def filter_query(chosen: ExecutionFilter) -> list[tuple[str, str]]:
-    """The parameters of a filter."""
-    times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
-    return [
-        *(("status", status) for status in chosen.status),
-        *([("path", chosen.path)] if chosen.path is not None else []),
-        *(("label", f"{name}={value}") for name, value in chosen.labels.items()),
-        *((name, iso(at_ms)) for name, at_ms in times if at_ms is not None),
-        *([("error", chosen.error)] if chosen.error is not None else []),
-    ]
 
 
 def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any] | None, str]:

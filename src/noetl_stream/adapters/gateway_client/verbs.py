@@ -1,75 +1,83 @@
-"""Verbs asked of a gateway at the address they carry (:mod:`noetl_stream.ports.operations.verbs`)."""
+"""Verbs asked of a gateway at the address in their record (:mod:`noetl_stream.ports.operations.verbs`)."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
-from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
+from noetl_stream.adapters.gateway_client.connection import JSON, GatewayConnection, GatewayRequest
+from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.verbs import API, is_verb, verb_of
+from noetl_stream.ports.operations.parameters import VerbParameter, parameters_of
+from noetl_stream.ports.operations.verbs import API, Verb, Verbs
 
 Item = TypeVar("Item")
 
-_NOT_SENT: Final = frozenset({"self", "by"})
-"""The token names who acts."""
+YAML: Final = "application/yaml"
 
 
 class _Items(Document, Generic[Item], frozen=True):
     items: list[Item]
 
 
-class GatewayVerbs:
-    """Base of a gateway's ports: a subclass has all verbs of its port that have an address, and those it defines."""
+class GatewayVerbs(Verbs):
+    """A port whose verbs are asked of a gateway. A subclass has those that are not one request to one address.
 
-    def __init__(self, connection: GatewayConnection) -> None:
+    The token names who acts: ``by`` is not sent. The gateway draws ids of its own for ``ids``, the same ones each time.
+    """
+
+    def __init__(self, port: type, connection: GatewayConnection) -> None:
+        super().__init__(port)
         self._connection = connection
 
-    def __init_subclass__(cls, port: type) -> None:
-        for name, verb in vars(port).items():
-            if is_verb(verb) and name not in vars(cls):
-                setattr(cls, name, _asked(verb))
-
-
-def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    record, signature = verb_of(verb), inspect.signature(verb)
-    answer = get_type_hints(verb)["return"]
-    is_list = get_origin(answer) is list
-    kind: Any = _Items[get_args(answer)] if is_list else answer  # type: ignore[misc]
-    template = record.path.removeprefix(API + "/").split("/")
-
-    async def ask(self: GatewayVerbs, *args: Any, **options: Any) -> Any:
-        bound = signature.bind(self, *args, **options)
-        bound.apply_defaults()
-        given = {name: value for name, value in bound.arguments.items() if name not in _NOT_SENT and value is not None}
-        reason, ids = given.pop("reason", ""), given.pop("ids", None)
-        headers = reason_headers(reason)
-        parts = tuple(str(given.pop(part[1:-1])) if part.startswith("{") else part for part in template)
-        answered = await self._connection.ask(
-            _request(self._connection, record.method, parts, given, headers, ids), kind
-        )
+    async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
+        asked, given = getattr(self._port, verb.name), verb.arguments(args, options)
+        answer = get_type_hints(asked)["return"]
+        is_list = get_origin(answer) is list
+        kind: Any = _Items[get_args(answer)] if is_list else answer  # type: ignore[misc]
+        answered = await self._connection.ask(self._request(verb, asked, given), kind)
         return answered.items if is_list else answered
 
-    return ask
+    def _request(self, verb: Verb, asked: Callable[..., Any], given: Mapping[str, Any]) -> GatewayRequest:
+        template = verb.path.removeprefix(API + "/").split("/")
+        parts = tuple(str(given[part[1:-1]]) if part.startswith("{") else part for part in template)
+        values = [(one, value) for one, value in values_of(asked, given) if f"{{{one.name}}}" not in template]
+        body, media, ids = given.get("source"), YAML, given.get("ids")
+        if verb.method not in ("GET", "DELETE") and body is None:
+            body = {one.name: iso(value) if one.kind == "moment" else value for one, value in values} or None
+            values, media = [], JSON
+        key = None
+        if verb.method in ("POST", "PATCH"):
+            key = self._connection.new_key() if ids is None else ids.request_id
+        query = [(one.name, text) for one, value in values for text in texts_of(one, value)]
+        headers = reason_headers(given.get("reason", ""))
+        return GatewayRequest(verb.method, parts, query, body=body, media=media, headers=headers, key=key)
+
+
+def values_of(asked: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[VerbParameter, Any]]:
+    """The parameters that ``given`` arguments have, without those that are as if not given."""
+    for one in parameters_of(asked):
+        value = given.get(one.argument)
+        if one.struct is not None and value is not None:
+            value = getattr(value, one.field)
+        if value is not None and (value or value != one.default):
+            yield one, value
+
+
+def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
+    """What a query has for a value, for each repetition."""
+    if parameter.kind == "moment":
+        return [iso(value)]
+    if parameter.kind == "labels":
+        return [f"{name}={text}" for name, text in value.items()]
+    if parameter.kind == "place":
+        return [".".join(map(str, value))] if value else []
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    return [str(value)] if isinstance(value, str | int) else [str(one) for one in value]
 
 
 def reason_headers(reason: str) -> dict[str, str]:
     """The header that says why."""
     return {"X-Reason": quote(reason)} if reason else {}
-
-
-def _request(
-    connection: GatewayConnection,
-    method: str,
-    parts: tuple[str, ...],
-    given: Mapping[str, Any],
-    headers: Mapping[str, str],
-    ids: RequestIds | None,
-) -> GatewayRequest:
-    key = (ids.request_id if ids is not None else connection.new_key()) if method in ("POST", "PATCH") else None
-    if method in ("GET", "DELETE"):
-        return GatewayRequest(method, parts, [(name, str(value)) for name, value in given.items()], headers=headers)
-    return GatewayRequest(method, parts, body=given or None, headers=headers, key=key)

@@ -19,11 +19,8 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
-from noetl_stream.ports.operations import OperationParts, Operations
-from noetl_stream.ports.operations.access import Access
+from noetl_stream.ports.operations import PORTS, OperationParts, Operations, port_of
 from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
-from noetl_stream.ports.operations.credentials import CredentialStore
-from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -39,7 +36,6 @@ from noetl_stream.ports.operations.playbooks import (
     Playbooks,
     RegisteredDocument,
 )
-from noetl_stream.ports.operations.schedules import Schedules
 from noetl_stream.ports.operations.selections import (
     MAX_GROUPS,
     BulkDocument,
@@ -51,9 +47,7 @@ from noetl_stream.ports.operations.selections import (
     ExecutionHistogramDocument,
     Selections,
 )
-from noetl_stream.ports.operations.triggers import Triggers
 from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs, verb_of
-from noetl_stream.ports.operations.views import Views
 from noetl_stream.ports.stores.catalog import NotRegistered
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.sealed_cursors import CursorSealer
@@ -96,19 +90,15 @@ class Scopes:
         scope = _Scope(paths, path_of, self._cursors)
         playbooks = ScopedPlaybooks(Playbooks, operations.playbooks, scope)
         executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
-        return OperationParts(
-            executions=executions,
-            feed=ScopedFeed(operations.feed, scope),
-            playbooks=cast(Playbooks, playbooks),
-            credentials=cast(CredentialStore, Scoped(CredentialStore, operations.credentials, scope)),
-            cluster=cast(Cluster, ScopedCluster(Cluster, operations.cluster, scope)),
-            access=cast(Access, Scoped(Access, operations.access, scope)),
-            diagnosis=cast(Diagnosis, Scoped(Diagnosis, operations.diagnosis, scope)),
-            views=cast(Views, Scoped(Views, operations.views, scope)),
-            selections=ScopedSelections(operations.selections, executions, scope),
-            schedules=cast(Schedules, Scoped(Schedules, operations.schedules, scope)),
-            triggers=cast(Triggers, Scoped(Triggers, operations.triggers, scope)),
-        )
+        parts: dict[str, Any] = {noun: Scoped(port_of(noun), getattr(operations, noun), scope) for noun in PORTS}
+        parts |= {
+            "executions": executions,
+            "feed": ScopedFeed(operations.feed, scope),
+            "playbooks": playbooks,
+            "cluster": ScopedCluster(Cluster, operations.cluster, scope),
+            "selections": ScopedSelections(operations.selections, executions, scope),
+        }
+        return OperationParts(**parts)
 
 
 class _Scope(NamedTuple):

@@ -23,23 +23,27 @@ from noetl_stream.gateway.http.parameters import (
 )
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Returned, Route
 from noetl_stream.model.events.fact_parts import Path
+from noetl_stream.ports.operations import port_of
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.parameters import REQUIRED, Instant, VerbParameter, marks_of, parameters_of, plain_of
+from noetl_stream.ports.operations.parameters import REQUIRED, VerbParameter, marks_of, parameters_of, plain_of
 from noetl_stream.ports.operations.verbs import Verb, is_verb, verb_of
 
 OK: Final = 200
 _METAS: Final = ("ge", "le", "pattern", "min_length", "max_length", "description")
 
 
-def routes_of(noun: str, port: type, but: Iterable[AnyRoute] = ()) -> list[AnyRoute]:
-    """The routes of all verbs of a port whose records have an operation, in order.
+def routes_of(noun: str, but: Iterable[AnyRoute] = ()) -> list[AnyRoute]:
+    """The routes of all verbs of a noun whose records have an operation, in order.
 
     Args:
-        noun: The name of the port in :class:`~noetl_stream.ports.operations.Operations`.
         but: Those that are there already.
     """
     there = {"", *(route.operation for route in but)}
-    return [route_of(noun, one) for one in vars(port).values() if is_verb(one) and verb_of(one).operation not in there]
+    return [
+        route_of(noun, one)
+        for one in vars(port_of(noun)).values()
+        if is_verb(one) and verb_of(one).operation not in there
+    ]
 
 
 def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
@@ -80,10 +84,13 @@ def _model(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
 
 
 def _type(parameter: VerbParameter, verb: Verb) -> Any:
-    hint = parameter.hint
-    if parameter.kind == "place" and parameter.default == ():
-        hint = Annotated[(Path | None, *marks_of(hint))]
-    found = _as_pydantic(hint)
+    hint, default = parameter.hint, parameter.default
+    if parameter.kind == "moment":
+        found = _annotated(Moment | None if default is None else Moment, marks_of(hint))
+    elif parameter.kind == "place" and default == ():
+        found = _annotated(Iteration | None, marks_of(hint))
+    else:
+        found = _as_pydantic(hint)
     return Annotated[found, InPath()] if f"{{{parameter.name}}}" in verb.path else found
 
 
@@ -99,9 +106,7 @@ def _as_pydantic(hint: Any) -> Any:
     """A type of a verb's parameter as Pydantic reads it from a request."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        inner = Moment if Instant in args else _as_pydantic(args[0])
-        fields = [_field(mark) for mark in args[1:] if isinstance(mark, msgspec.Meta)]
-        return Annotated[(inner, *fields)] if fields else inner
+        return _annotated(_as_pydantic(args[0]), args[1:])
     if type(None) in args:
         return Union[tuple(map(_as_pydantic, args))]  # noqa: UP007  # as many as there are
     if plain_of(hint) == Path:
@@ -113,9 +118,10 @@ def _as_pydantic(hint: Any) -> Any:
     return hint
 
 
-def _field(meta: msgspec.Meta) -> Any:
-    given = {name: getattr(meta, name) for name in _METAS}
-    return Field(**{name: value for name, value in given.items() if value is not None})
+def _annotated(kind: Any, marks: Iterable[Any]) -> Any:
+    given = [{name: getattr(mark, name) for name in _METAS} for mark in marks if isinstance(mark, msgspec.Meta)]
+    fields = [Field(**{name: value for name, value in one.items() if value is not None}) for one in given]
+    return Annotated[(kind, *fields)] if fields else kind
 
 
 def _handler(

@@ -48,4 +48,4 @@ async def put(call: Call[CredentialChange, CredentialRequest]) -> CredentialDocu
     return await call.operations.credentials.put(name, by=by, **dict(call.body), reason=call.parameters.reason)
 
 
-routes += routes_of("credentials", CredentialStore, routes)
+routes += routes_of("credentials", routes)

@@ -148,4 +148,4 @@ async def steps(call: Call[StepRunsOf, None]) -> Reply:
     return Reply(page, headers=call.link_to(first=page.next))
 
 
-routes += routes_of("executions", Executions, routes)
+routes += routes_of("executions", routes)

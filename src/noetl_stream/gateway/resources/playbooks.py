@@ -64,4 +64,4 @@ async def source(call: Call[VersionAt, None]) -> Reply:
     return Reply(entry.source.encode(), media=f"{YAML}; charset=utf-8")
 
 
-routes += routes_of("playbooks", Playbooks, routes)
+routes += routes_of("playbooks", routes)

@@ -11,7 +11,7 @@ from noetl_stream.gateway.http.parameters import Moment, Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.model.roles import Role
-from noetl_stream.ports.operations.access import Access, NewApiTokenDocument, NewToken
+from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken
 from noetl_stream.ports.operations.verbs import API
 
 TOKENS: Final = f"{API}/tokens"
@@ -39,4 +39,4 @@ async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
     return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})
 
 
-routes += routes_of("access", Access, routes)
+routes += routes_of("access", routes)

@@ -7,7 +7,8 @@ Two implementations: :mod:`noetl_stream.operations` works on NATS and Postgres i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -23,6 +24,34 @@ if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.selections import Selections
     from noetl_stream.ports.operations.triggers import Triggers
     from noetl_stream.ports.operations.views import Views
+
+
+PORTS: Final = {
+    "executions": "Executions",
+    "feed": "Feed",
+    "playbooks": "Playbooks",
+    "credentials": "CredentialStore",
+    "cluster": "Cluster",
+    "access": "Access",
+    "diagnosis": "Diagnosis",
+    "views": "Views",
+    "selections": "Selections",
+    "schedules": "Schedules",
+    "triggers": "Triggers",
+}
+"""The ports by noun, which is also the name of the module."""
+
+
+def port_of(noun: str) -> type:
+    """The port of a noun.
+
+    Raises:
+        AttributeError: there is no such noun.
+    """
+    if noun not in PORTS:
+        raise AttributeError(f"operations have no {noun}")
+    port: type = getattr(import_module(f"noetl_stream.ports.operations.{noun}"), PORTS[noun])
+    return port
 
 
 class Operations(Protocol):

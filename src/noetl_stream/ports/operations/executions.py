@@ -15,7 +15,7 @@ from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
-from noetl_stream.ports.operations.parameters import Cursor, ExecutionId, Labels, Limit, Moment, StepRunId
+from noetl_stream.ports.operations.parameters import Cursor, ExecutionId, Labels, Limit, StepRunId
 from noetl_stream.ports.operations.verbs import verb
 
 
@@ -78,8 +78,8 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     status: Annotated[Sequence[ExecutionStatus], Meta(description="Any of these.")] = ()
     path: Annotated[str | None, Meta(description="Of this playbook, or of playbooks below it.")] = None
     labels: Labels = {}
-    started_from_ms: Moment | None = None
-    started_before_ms: Moment | None = None
+    started_from_ms: int | None = None
+    started_before_ms: int | None = None
     error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
 
 

@@ -38,14 +38,9 @@ class Inner:
     """Marks a parameter that no request has."""
 
 
-class Instant:
-    """Marks ms since the epoch. Over HTTP they are a time in ISO 8601, and the name has no ``_ms``."""
-
-
 Position = Annotated[int, Meta(ge=0, le=MAX_POSITION)]
 Limit = Annotated[int, Default(50), Meta(ge=1, le=MAX_PAGE, description="Maximum number of items.")]
 Cursor = Annotated[str, Meta(min_length=1, max_length=4096, description="`next` of the page before.")]
-Moment = Annotated[int, Instant]
 Labels = Annotated[Mapping[str, str], Named("label"), Default({})]
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 ExecutionId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="An execution's id.")]
@@ -55,7 +50,9 @@ Prefix = Annotated[str, Default(""), Meta(max_length=256, description="What the 
 TextName = Annotated[str, Default("playbook"), Meta(max_length=256, description="What diagnostics call the text.")]
 
 Kind = Literal["plain", "moment", "labels", "place"]
-"""How a value is written: as it is, as a time, as ``name=value``, or as the numbers of an iteration."""
+"""How HTTP writes a value: as it is; ms since the epoch as a time in ISO 8601; as ``name=value``; or the numbers of an
+iteration with dots.
+"""
 
 REQUIRED: Final = inspect.Parameter.empty
 _OF_CALL: Final = frozenset({"self", "by", "ids", "reason", "source"})
@@ -109,7 +106,7 @@ def _spread(argument: str, hint: Any, default: Any) -> Iterator[VerbParameter]:
 def _parameter(argument: str, struct: type | None, field: str, hint: Any, default: Any) -> VerbParameter:
     marks, plain, name = marks_of(hint), plain_of(hint), field
     kind: Kind = "plain"
-    if Instant in marks:
+    if field.endswith("_ms"):
         kind, name = "moment", field.removesuffix("_ms")
     elif get_origin(plain) is Mapping or plain is Mapping:
         kind = "labels"

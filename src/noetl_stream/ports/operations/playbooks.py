@@ -17,7 +17,6 @@ from noetl_stream.ports.operations.parameters import (
     Inner,
     Labels,
     Limit,
-    Moment,
     PlaybookPath,
     Prefix,
     TextName,
@@ -253,7 +252,7 @@ class Playbooks(Protocol):
         self,
         path: PlaybookPath,
         since_ms: Annotated[
-            Moment | None, Meta(description="Of executions that started then or later; without it of seven days.")
+            int | None, Meta(description="Of executions that started then or later; without it of seven days.")
         ] = None,
     ) -> PlaybookStatisticsDocument:
         """Get how its executions ended and how long they and its steps took.

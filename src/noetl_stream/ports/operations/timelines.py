@@ -11,7 +11,7 @@ from noetl_stream.model.events import Path
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.graphs import RunCountsDocument
-from noetl_stream.ports.operations.parameters import Moment, Name, Position
+from noetl_stream.ports.operations.parameters import Name, Position
 
 MAX_WIDTH: Final = 2_000
 MAX_BUCKETS: Final = 1_000
@@ -33,8 +33,8 @@ the words of ``why``.
 class TimeRange(NamedTuple):
     """A part of a timeline. Times are ms since the epoch; ``None``: from the beginning, to the last event."""
 
-    since_ms: Annotated[Moment | None, Meta(description="Where it begins; without it with the first event.")] = None
-    until_ms: Annotated[Moment | None, Meta(description="Where it ends; without it with the last event.")] = None
+    since_ms: Annotated[int | None, Meta(description="Where it begins; without it with the first event.")] = None
+    until_ms: Annotated[int | None, Meta(description="Where it ends; without it with the last event.")] = None
     width: Annotated[int, Meta(ge=1, le=MAX_WIDTH, description="Columns.")] = 500
     step: Annotated[Name | None, Meta(description="Only this step.")] = None
 
