@@ -161,11 +161,6 @@ HeaderText = Annotated[str, BeforeValidator(_unquoted), Field(max_length=1024)]
 ExecutionId = Annotated[str, InPath(), Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="An execution's id.")]
 
 
-class Paged(Parameters):
-    limit: Limit = 50
-    cursor: Cursor | None = None
-
-
 class ExecutionAt(Parameters):
     execution_id: ExecutionId
 

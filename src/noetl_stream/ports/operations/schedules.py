@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol, get_args
+
+from msgspec import Meta
 
 from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.operations.parameters import Cursor, Default, Limit, PlaybookPath
 from noetl_stream.ports.operations.verbs import verb
 
 OccurrenceStatus = Literal["waiting", "started", "skipped", "completed", "failed", "cancelled"]
@@ -124,49 +127,76 @@ class Schedules(Protocol):
     Raises (any method but :meth:`page`): :class:`~noetl_stream.errors.NotFound` if no schedule is registered there.
     """
 
-    @verb("GET", "/schedules", scope="items")
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage:
-        """By path."""
+    @verb("GET", "/schedules", "listSchedules", scope="items", listed_first=("limit", "cursor"))
+    async def page(
+        self,
+        prefix: Annotated[str, Default(""), Meta(max_length=512, description="What the path begins with.")],
+        limit: Limit,
+        cursor: Cursor | None,
+    ) -> SchedulePage:
+        """List schedules by path, each with its next time."""
         ...
 
-    @verb("GET", "/schedules/{path}")
-    async def get(self, path: str) -> RegisteredScheduleDocument:
-        """A schedule as it is."""
+    @verb("GET", "/schedules/{path}", "getSchedule")
+    async def get(self, path: PlaybookPath) -> RegisteredScheduleDocument:
+        """Get a schedule: when it starts next, what runs and waits, whether it is paused and why."""
         ...
 
-    @verb("GET", "/schedules/{path}/upcoming")
-    async def upcoming(self, path: str, count: int = 10, after_ms: int | None = None) -> list[UpcomingDocument]:
-        """When it is due next, paused or not; ``after_ms`` ms since the epoch, ``None`` for now."""
+    @verb("GET", "/schedules/{path}/upcoming", "listUpcoming", document=UpcomingOccurrencesDocument)
+    async def upcoming(
+        self,
+        path: PlaybookPath,
+        count: Annotated[int, Meta(ge=1, le=1000, description="How many.")] = 10,
+        after_ms: Annotated[int | None, Meta(description="Those after this time; without it those to come.")] = None,
+    ) -> list[UpcomingDocument]:
+        """List when it is due next, paused or not."""
         ...
 
-    @verb("GET", "/schedules/{path}/history")
+    @verb("GET", "/schedules/{path}/history", "listOccurrences")
     async def history(
-        self, path: str, limit: int, cursor: str | None, status: OccurrenceStatus | None = None
+        self,
+        path: PlaybookPath,
+        limit: Limit,
+        cursor: Cursor | None,
+        status: Annotated[OccurrenceStatus | None, Meta(description="Only of this status.")] = None,
     ) -> OccurrencePage:
-        """What became of its occurrences, newest first."""
+        """List what became of its occurrences: started, or skipped with the reason.
+
+        The newest is first.
+        """
         ...
 
-    @verb("POST", "/schedules/{path}/pause")
+    @verb("POST", "/schedules/{path}/pause", "pauseSchedule", "operator", refuses=("conflict",))
     async def pause(
-        self, path: str, by: str, reason: str = "", ids: RequestIds | None = None
+        self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> RegisteredScheduleDocument:
-        """From now on it starts nothing. What runs goes on."""
+        """Pause it: it starts nothing until it is resumed.
+
+        What runs goes on.
+        """
         ...
 
-    @verb("POST", "/schedules/{path}/resume")
+    @verb("POST", "/schedules/{path}/resume", "resumeSchedule", "operator", refuses=("conflict",))
     async def resume(
-        self, path: str, by: str, reason: str = "", ids: RequestIds | None = None
+        self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> RegisteredScheduleDocument:
-        """From now on it starts again; what was due meanwhile is not made up for.
+        """Resume it from now on.
+
+        What was due meanwhile is not made up for.
 
         Raises:
             Forbidden: whoever registered it may no longer start the playbook.
         """
         ...
 
-    @verb("POST", "/schedules/{path}/trigger")
-    async def trigger(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
-        """An occurrence that is due now, whatever the timetable says, paused or not. ``overlap`` counts."""
+    @verb("POST", "/schedules/{path}/trigger", "triggerSchedule", "operator", refuses=("conflict",), adds_work=True)
+    async def trigger(
+        self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> OccurrenceDocument:
+        """Let it be due now, once, also if it is paused.
+
+        ``overlap`` counts.
+        """
         ...
 
     @verb("POST", "/schedules/{path}/backfill")
@@ -192,7 +222,14 @@ class Schedules(Protocol):
         """
         ...
 
-    @verb("DELETE", "/schedules/{path}")
-    async def delete(self, path: str, by: str, reason: str = "") -> None:
-        """Deletes it, its history and all versions of its document. What it has started goes on."""
+    @verb(
+        "DELETE",
+        "/schedules/{path}",
+        "deleteSchedule",
+        "author",
+        refuses=("conflict",),
+        description="What it has started goes on.",
+    )
+    async def delete(self, path: PlaybookPath, by: str, reason: str = "") -> None:
+        """Delete it, its history, and its document in all versions."""
         ...

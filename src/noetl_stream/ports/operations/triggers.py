@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
+
+from msgspec import Meta
 
 from noetl_stream.model.aggregates import EventSource
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.operations.parameters import MAX_POSITION, Cursor, Limit, PlaybookPath, Prefix
 from noetl_stream.ports.operations.verbs import verb
 from noetl_stream.trigger.signatures import WebhookDelivery
 
@@ -106,51 +109,71 @@ class DeliveredDocument(Document, frozen=True, kw_only=True, omit_defaults=True)
     challenge: str | None = None
 
 
+EventNumber = Annotated[int, Meta(ge=1, le=MAX_POSITION)]
+
+
 class Triggers(Protocol):
     """A trigger begins when its document is registered (:meth:`.Playbooks.register`). A path that has no trigger raises
     NotFound.
     """
 
-    @verb("GET", "/triggers", scope="items")
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> TriggerPage: ...
-
-    @verb("GET", "/triggers/{path}")
-    async def get(self, path: str) -> TriggerStateDocument: ...
-
-    @verb("POST", "/triggers/{path}/pause")
-    async def pause(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> TriggerStateDocument:
-        """Until it is resumed, events are ignored."""
+    @verb("GET", "/triggers", "listTriggers", scope="items", listed_first=("limit", "cursor"))
+    async def page(self, prefix: Prefix, limit: Limit, cursor: Cursor | None) -> TriggerPage:
+        """List triggers by path."""
         ...
 
-    @verb("POST", "/triggers/{path}/resume")
-    async def resume(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> TriggerStateDocument:
-        """From now on events start executions again.
+    @verb("GET", "/triggers/{path}", "getTrigger")
+    async def get(self, path: PlaybookPath) -> TriggerStateDocument:
+        """Get a trigger as it is now."""
+        ...
+
+    @verb("POST", "/triggers/{path}/pause", "pauseTrigger", "operator")
+    async def pause(
+        self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> TriggerStateDocument:
+        """Ignore events until the trigger is resumed."""
+        ...
+
+    @verb("POST", "/triggers/{path}/resume", "resumeTrigger", "operator")
+    async def resume(
+        self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> TriggerStateDocument:
+        """Start executions on events again.
 
         Raises:
             Forbidden: whoever registered it may no longer start the playbook.
         """
         ...
 
-    @verb("GET", "/triggers/{path}/events")
+    @verb("GET", "/triggers/{path}/events", "listTriggerEvents")
     async def history(
-        self, path: str, limit: int, cursor: str | None, status: EventStatus | None = None
-    ) -> TriggerEventPage: ...
-
-    @verb("GET", "/triggers/{path}/events/{number}")
-    async def event(self, path: str, number: int) -> TriggerEventDocument:
-        """One event, in full."""
+        self,
+        path: PlaybookPath,
+        limit: Limit,
+        cursor: Cursor | None,
+        status: Annotated[EventStatus | None, Meta(description="What became of them.")] = None,
+    ) -> TriggerEventPage:
+        """List events and what became of them, newest first."""
         ...
 
-    @verb("POST", "/triggers/{path}/events/{number}/resend")
+    @verb("GET", "/triggers/{path}/events/{number}", "getTriggerEvent")
+    async def event(self, path: PlaybookPath, number: EventNumber) -> TriggerEventDocument:
+        """Get an event in full."""
+        ...
+
+    @verb("POST", "/triggers/{path}/events/{number}/resend", "resendTriggerEvent", "operator", adds_work=True)
     async def resend(
-        self, path: str, number: int, by: str, reason: str = "", ids: RequestIds | None = None
+        self, path: PlaybookPath, number: EventNumber, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> TriggerEventDocument:
-        """Sends an event again, as a new one."""
+        """Send an event again, as a new one."""
         ...
 
-    @verb("DELETE", "/triggers/{path}")
-    async def delete(self, path: str, by: str, reason: str = "") -> None:
-        """Forgets it, with its events and all versions of its document. What it has started goes on."""
+    @verb("DELETE", "/triggers/{path}", "deleteTrigger", "author")
+    async def delete(self, path: PlaybookPath, by: str, reason: str = "") -> None:
+        """Forget a trigger and its events. What it has started goes on.
+
+        All versions of its document are deleted.
+        """
         ...
 
     @verb("POST", "/hooks/{path}")
