@@ -19,7 +19,7 @@ from noetl_stream.gateway.access.authentication import (
 )
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
-from noetl_stream.model.roles import ROLES, Role, suffices
+from noetl_stream.model.roles import ROLES, Role, includes_role
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
 from noetl_stream.ports.operations.documents import plain
@@ -260,7 +260,7 @@ async def test_a_use_that_cannot_be_noted_is_let_in(
 
 
 def test_each_role_may_what_those_before_it_may() -> None:
-    may = {role: [least for least in ROLES if suffices(role, least)] for role in ROLES}
+    may = {role: [least for least in ROLES if includes_role(role, least)] for role in ROLES}
     assert may == {
         "viewer": ["viewer"],
         "operator": ["viewer", "operator"],

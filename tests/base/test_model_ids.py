@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.outcome import shown_time, time_shown
+from noetl_stream.model.outcome import parse_shown_time, shown_time
 
 EXECUTIONS = ["", "a", "execution-1", "0193540b-0000-7000-8000-000000000000", "é"]
 
@@ -24,7 +24,7 @@ def test_the_partition_is_the_hash_of_the_id_modulo_their_number(partitions: int
 
 @pytest.mark.parametrize("unix_ms", [0, 1, 999, 1_800_000_000_000, 1_800_000_000_123, 253_402_300_799_999])
 def test_a_time_shown_to_the_millisecond_is_read_again(unix_ms: int) -> None:
-    assert time_shown(shown_time(unix_ms)) == unix_ms
+    assert parse_shown_time(shown_time(unix_ms)) == unix_ms
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_a_time_shown_to_the_millisecond_is_read_again(unix_ms: int) -> None:
 )
 def test_a_time_in_another_form_is_not_read(text: str) -> None:
     with pytest.raises(ValueError):
-        time_shown(text)
+        parse_shown_time(text)

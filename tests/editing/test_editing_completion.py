@@ -202,7 +202,7 @@ def test_every_name_that_the_examples_read_is_offered_where_it_stands(file: Path
     names = names_of(text)
     missing = []
     for one in names.occurrences:
-        is_known = one.symbol.name in names.declared(one.symbol.kind, one.symbol.step)
+        is_known = one.symbol.name in names.declared_names(one.symbol.kind, one.symbol.step)
         if is_known and not one.declares and text[one.start - 2 : one.start] not in ("['", '["', "('", '("'):
             without = text[: one.start] + text[one.end :]
             offers = complete(without, one.start, language()).offers

@@ -12,7 +12,7 @@ from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.editing.fixes import TextFix, fixes
 from noetl_stream.playbook.editing.lines import Lines
-from noetl_stream.playbook.editing.rename import changed
+from noetl_stream.playbook.editing.rename import apply_changes
 from noetl_stream.playbook.editing.tree import read_tree
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: n, path: team/n }\n"
@@ -53,7 +53,7 @@ def test_a_hint_that_can_be_taken_literally_is_a_fix(step: str, mended: str) -> 
     found = offered(text)
     assert found
     one, fix = found[0]
-    after = changed(text, [fix.change])
+    after = apply_changes(text, [fix.change])
     assert mended in after
     assert one.message not in [left.message for left in problems(after)]
 
@@ -63,14 +63,14 @@ def test_a_key_that_must_go_is_removed_with_its_lines() -> None:
     text = f"{HEAD}{executor}workflow:\n  - {{ step: a, tool: {{ kind: noop }} }}\n"
     [(_, fix)] = offered(text)
     assert not fix.is_sure
-    assert changed(text, [fix.change]) == text.replace("    profile:\n      a: 1\n", "")
+    assert apply_changes(text, [fix.change]) == text.replace("    profile:\n      a: 1\n", "")
 
 
 @pytest.mark.parametrize("file", in_gate(sorted(BROKEN.glob("*.yaml")), one_of=4), ids=lambda file: file.stem)
 def test_of_every_broken_playbook_each_fix_mends_its_problem(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     for one, fix in offered(text):
-        after = problems(changed(text, [fix.change]))
+        after = problems(apply_changes(text, [fix.change]))
         same = [left for left in after if (left.code, left.line, left.message) == (one.code, one.line, one.message)]
         before = [
             left for left in problems(text) if (left.code, left.line, left.message) == (one.code, one.line, one.message)

@@ -10,7 +10,7 @@ from marked_text import KINDS, at_mark, names_of
 from effort import in_gate
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.editing.names import Symbol
-from noetl_stream.playbook.editing.rename import RENAMED, CannotRename, changed, rename
+from noetl_stream.playbook.editing.rename import RENAMED, CannotRename, apply_changes, rename
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*(ROOT / "playbooks").glob("*.yaml"), *(ROOT / "tests/playbook/accepted").glob("*.yaml")])
@@ -40,7 +40,7 @@ workflow:
 
 def renamed(mark: str, to: str) -> str:
     text, offset = at_mark(PLAYBOOK, mark)
-    return changed(text, rename(text, names_of(text), offset, to))
+    return apply_changes(text, rename(text, names_of(text), offset, to))
 
 
 def test_a_step_is_renamed_in_arcs_and_templates() -> None:
@@ -95,7 +95,7 @@ def test_every_name_of_the_examples_can_be_renamed_and_back(file: Path) -> None:
             with pytest.raises(CannotRename):
                 rename(text, names, one.start, "quite_another")
             continue
-        after = changed(text, rename(text, names, one.start, "quite_another"))
+        after = apply_changes(text, rename(text, names, one.start, "quite_another"))
         assert [(found.code, found.line) for found in check_document(after, KINDS).diagnostics] == known, symbol
         back = names_of(after)
-        assert changed(after, rename(after, back, one.start, symbol.name)) == text
+        assert apply_changes(after, rename(after, back, one.start, symbol.name)) == text

@@ -13,7 +13,7 @@ from noetl_stream.engine.advance import advance
 from noetl_stream.engine.decide import routing
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import ExecutionRequested, Fact, StepDone, StepStarted, TaskProcessed, TaskStarted
-from noetl_stream.model.events.composite import StepRan, TokenPassed, expanded, whole_run
+from noetl_stream.model.events.composite import StepRan, TokenPassed, expand, whole_run
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
@@ -111,7 +111,7 @@ def run_all(plan: Plan, *, composite: bool) -> tuple[Execution, list[Fact]]:
         nonlocal state
         advanced = advance(plan, state, recorded, EXECUTION)
         assert advanced.taken, recorded
-        journal.extend(part for fact in (recorded.fact, *advanced.journal) for part in expanded(EXECUTION, fact))
+        journal.extend(part for fact in (recorded.fact, *advanced.journal) for part in expand(EXECUTION, fact))
         state = advanced.state
 
     feed(RecordedFact(ExecutionRequested("request", plan.digest)))
@@ -124,7 +124,7 @@ def run_all(plan: Plan, *, composite: bool) -> tuple[Execution, list[Fact]]:
         tasks = [task.name for task in step.tasks]
         facts: list[Fact] = [*ran(tasks), StepDone(step_run.step_run_id)]
         whole = whole_run(step_run.step_run_id, facts)
-        assert whole is not None and list(expanded(EXECUTION, whole)) == facts
+        assert whole is not None and list(expand(EXECUTION, whole)) == facts
         number = 0
         for fact in [whole] if composite and step.timeout_s is None else facts:
             feed(RecordedFact(fact, RunId(assignment.command_id, 1, 1, "nonce"), number, 1_000))
@@ -137,7 +137,7 @@ def run_all(plan: Plan, *, composite: bool) -> tuple[Execution, list[Fact]]:
 def test_the_general_path_leads_to_the_same_journal_and_state(playbook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = compile_playbook(HEAD + PLAYBOOKS[playbook], installed_kinds())
     quick = run_all(plan, composite=True)
-    monkeypatch.setattr(advance_module, "straight", lambda plan, state, follows: None)
+    monkeypatch.setattr(advance_module, "decide_straight", lambda plan, state, follows: None)
     assert run_all(plan, composite=True) == quick
     monkeypatch.setattr(routing, "pass_on", lambda plan, state, follows: follows)
     assert run_all(plan, composite=False) == quick

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.engine.decide.loops import PAGE_BYTES
-from noetl_stream.engine.runner.level import OpenedLevel, cut, open_level
+from noetl_stream.engine.runner.level import OpenedLevel, open_level, split_items
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Payload, Reference
@@ -62,13 +62,17 @@ def test_a_window_that_is_not_a_whole_number_from_one_is_an_error(window: Any) -
 
 def test_items_are_cut_into_pages_if_they_are_too_many_for_an_event_or_must_be() -> None:
     few = OpenedLevel(["ab"], 1)
-    assert cut(few, Limits(), paging=False) is None
-    assert cut(few, Limits(), paging=True) == cut(few, Limits(max_loop_items_bytes=3), paging=False) == [["ab"]]
-    assert cut(OpenedLevel([], 1), Limits(), paging=True) == []
+    assert split_items(few, Limits(), paging=False) is None
+    assert (
+        split_items(few, Limits(), paging=True)
+        == split_items(few, Limits(max_loop_items_bytes=3), paging=False)
+        == [["ab"]]
+    )
+    assert split_items(OpenedLevel([], 1), Limits(), paging=True) == []
 
 
 def test_more_pages_than_there_may_be_are_an_error_that_names_the_limit() -> None:
-    error = cut(OpenedLevel(["x" * PAGE_BYTES] * 3, 1), Limits(max_loop_pages=2), paging=True)
+    error = split_items(OpenedLevel(["x" * PAGE_BYTES] * 3, 1), Limits(max_loop_pages=2), paging=True)
     assert isinstance(error, ErrorInfo) and error.kind == "limit_exceeded"
     assert "in 3 pages; limits.max_loop_pages is 2" in error.message
 

@@ -20,11 +20,11 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.redaction import Redactor
 from noetl_stream.operations.differences import playbook_diff
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.playbook.compile.explain import explained
+from noetl_stream.playbook.compile.explain import explain_names
 from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.drawing.drawn_graph import graph_of
-from noetl_stream.playbook.drawing.layout import laid_out
+from noetl_stream.playbook.drawing.layout import lay_out
 from noetl_stream.playbook.drawing.text import mermaid
 from noetl_stream.playbook.editing.completion import Language, complete
 from noetl_stream.playbook.editing.names import TextNames
@@ -298,13 +298,13 @@ def of_texts(act: Callable[[str], object]) -> dict[str, Door]:
 def explain(text: str) -> None:
     source, plan = read_source(text, Problems("")), check(text, KINDS).require_plan()
     assert source is not None
-    list(explained(plan, source.root))
+    list(explain_names(plan, source.root))
     compiled_view(plan)
 
 
 def draw(text: str) -> None:
     graph = graph_of(check(text, KINDS).require_plan())
-    laid_out(graph)
+    lay_out(graph)
     mermaid(graph)
 
 

@@ -14,8 +14,8 @@ from playbook_kinds import KINDS
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable, graph_of
-from noetl_stream.playbook.drawing.layout import laid_out
+from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable_part, graph_of
+from noetl_stream.playbook.drawing.layout import lay_out
 from noetl_stream.playbook.drawing.svg import svg
 from noetl_stream.playbook.drawing.text import dot, mermaid
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -50,11 +50,11 @@ BROKEN = sorted(Path(__file__).with_name("broken").glob("*.yaml"))
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
 def test_what_can_be_read_of_a_broken_playbook_is_drawn(path: Path) -> None:
     draft = check_once(path.read_text(encoding="utf-8"), KINDS, file=path.name).draft
-    plan = None if draft is None else drawable(draft)
+    plan = None if draft is None else drawable_part(draft)
     if plan is not None:
         graph = graph_of(plan)
         assert {edge.target for edge in graph.edges} <= {node.step for node in graph.nodes}
-        assert laid_out(graph)
+        assert lay_out(graph)
 
 
 def drawn(text: str) -> Graph:
@@ -136,7 +136,7 @@ def test_no_two_steps_overlap_and_all_are_inside(seed: int) -> None:
     random = Random(seed)
     names = ["start", *(f"step_{index}" for index in range(random.randint(1, 25)))]
     lines = [f"{name} > {' '.join(random.sample(names, random.randint(0, min(3, len(names)))))}" for name in names]
-    layout = laid_out(drawn(playbook_of(*lines)))
+    layout = lay_out(drawn(playbook_of(*lines)))
     for one, other in combinations(layout.boxes, 2):
         assert (
             abs(one.x - other.x) >= (one.width + other.width) / 2

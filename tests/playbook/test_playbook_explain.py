@@ -8,7 +8,7 @@ import pytest
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.compile.explain import ExplainedName, explained
+from noetl_stream.playbook.compile.explain import ExplainedName, explain_names
 from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import read_source
@@ -89,7 +89,7 @@ workflow:
 def names_of(text: str) -> dict[str, ExplainedName]:
     source = read_source(text, Problems("p.yaml"))
     assert source is not None
-    return {one.name: one for one in explained(compile_playbook(text, KINDS), source.root)}
+    return {one.name: one for one in explain_names(compile_playbook(text, KINDS), source.root)}
 
 
 def test_steps_tasks_guards_iterations_arcs_and_timers_lead_to_their_lines() -> None:

@@ -12,7 +12,7 @@ from noetl_stream.engine.advance import UNLOADED
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import Fenced
 from noetl_stream.model.events import CtxPatched, ExecutionRequested, TimerFired
-from noetl_stream.model.events.composite import TokenPassed, expanded
+from noetl_stream.model.events.composite import TokenPassed, expand
 from noetl_stream.model.ids import digest_of, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, Request
@@ -72,7 +72,7 @@ async def test_entries_of_a_record_are_decisions_inputs_by_report_and_inputs_in_
             assert bool(given) != bool(entry.report_id)
             while position in rows and rows[position].cause is None and rows[position].report_id == row.report_id:
                 position += 1
-            for fact in (part for one in decided for part in expanded(EXECUTION, one)):
+            for fact in (part for one in decided for part in expand(EXECUTION, one)):
                 assert codec.decode_fact(rows[position].data) == fact
                 position += 1
     assert seen["step.started"] == {True}, "reported: by report, the first fact's place and how many"

@@ -11,7 +11,7 @@ from waiting_stage import before_and_after, hear, is_waiting, signal
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.stores.retention import MemoryRetention
 from noetl_stream.errors import StreamLost, Unreachable
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import JournalRecord
@@ -183,7 +183,7 @@ async def test_a_living_execution_is_written_again_before_its_messages_go(stage:
         fact for entry in entries for part in (entry.facts, entry.decisions) for fact, _ in codec.decode_facts(part)
     ]
     assert (checkpoint.execution, checkpoint.first_position) == (LIVING, 1)
-    assert [one for fact in facts for one in expanded(LIVING, fact)] == await stage.facts(LIVING)
+    assert [one for fact in facts for one in expand(LIVING, fact)] == await stage.facts(LIVING)
 
 
 async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None:
@@ -196,7 +196,7 @@ async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None
         for entry in recorded.entries(0)
         for fact in (*(given.recorded.fact for given in entry.inputs), *entry.decisions)
     ]
-    assert [one for fact in facts for one in expanded(LIVING, fact)] == await stage.facts(LIVING)
+    assert [one for fact in facts for one in expand(LIVING, fact)] == await stage.facts(LIVING)
     assert list(recorded.unfolded_sequences()) == []
 
 

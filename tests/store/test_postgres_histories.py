@@ -25,7 +25,7 @@ from noetl_stream.engine.advance import advance
 from noetl_stream.engine.replay import recorded_facts, replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import Fact
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import JournalRecord, RecordEntry, Report
@@ -144,7 +144,7 @@ async def test_the_same_inputs_lead_to_the_same_decisions(histories: list[Histor
 
 def _parts(execution_id: str, facts: Sequence[Fact]) -> Iterator[Fact]:
     """The facts that these stand for."""
-    return (part for fact in facts for part in expanded(execution_id, fact))
+    return (part for fact in facts for part in expand(execution_id, fact))
 
 
 def includes(now: bytes, then: bytes) -> bool:

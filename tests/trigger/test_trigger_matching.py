@@ -17,8 +17,8 @@ from noetl_stream.playbook.trigger.matching import (
     Rules,
     Starts,
     concerns,
-    described,
-    described_message,
+    describe_delivery,
+    describe_message,
     digits_lost_in,
     execution_event,
     match,
@@ -128,7 +128,7 @@ def test_what_cannot_be_stored_starts_nothing_and_its_reason_can_be(wanted: Rule
 @pytest.mark.parametrize("body", [b"text", "Ünal".encode(), b"\xff\xfe", b"a\0b", b""])
 def test_an_event_is_described_so_that_it_can_be_read_again(body: bytes) -> None:
     delivery = WebhookDelivery(method="POST", headers={"x-a": "b"}, query="q=1", body=body)
-    said = described(delivery)
+    said = describe_delivery(delivery)
     assert "\0" not in str(said)
     assert read_event("webhook", said) == webhook_event(delivery)
 
@@ -188,7 +188,9 @@ def test_an_event_is_described_in_a_file() -> None:
 def test_a_body_in_a_charset_that_it_says_or_with_a_byte_order_mark_is_read(body: bytes, content_type: str) -> None:
     found = delivered(body, **{"content-type": content_type})
     assert (found["json"], found["body"]) == ({"a": "€é"}, '{"a":"€é"}')
-    said = described(WebhookDelivery(method="POST", headers={"content-type": content_type}, body=body, query=""))
+    said = describe_delivery(
+        WebhookDelivery(method="POST", headers={"content-type": content_type}, body=body, query="")
+    )
     assert read_event("webhook", said) == found
 
 
@@ -227,7 +229,7 @@ def message(body: bytes, **more: Any) -> TriggerMessage:
 
 
 def read(form: StreamFormat, one: TriggerMessage) -> Mapping[str, Any]:
-    return read_event("nats", described_message(one), form)
+    return read_event("nats", describe_message(one), form)
 
 
 def test_a_message_is_an_event_with_its_place_and_its_data_as_the_trigger_says() -> None:
@@ -261,7 +263,7 @@ def test_a_message_is_an_event_with_its_place_and_its_data_as_the_trigger_says()
 def test_a_message_that_is_not_what_the_trigger_says_is_refused_with_the_reason(
     form: StreamFormat, one: TriggerMessage, reason: str
 ) -> None:
-    said = described_message(one)
+    said = describe_message(one)
     assert "\0" not in str(said)
     with pytest.raises(UsageError, match=reason):
         read_event("nats", said, form)

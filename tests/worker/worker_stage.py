@@ -23,7 +23,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
     Wait,
 )
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ClaimAnswer, Go, Progress, Report, StepCommand, Stop, WorkerPresence, path_key
 from noetl_stream.playbook.compile.compiler import compile_playbook
@@ -308,7 +308,7 @@ class Stage:
 def facts_of(report: Report) -> list[Fact]:
     """The facts it reports, composite ones as those that they stand for."""
     reported = (codec.decode_fact(bytes(event)) for event in report.events)
-    return [part for fact in reported for part in expanded(report.execution_id, fact)]
+    return [part for fact in reported for part in expand(report.execution_id, fact)]
 
 
 def name_of(fact: Fact) -> str:

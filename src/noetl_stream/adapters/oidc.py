@@ -14,7 +14,7 @@ import jwt
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
-from noetl_stream.model.paths import are_segments
+from noetl_stream.model.paths import has_valid_segments
 from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.model.urls import sayable
 from noetl_stream.ports.clock import Clock
@@ -135,7 +135,7 @@ class OidcProvider:
         claim = _claim(claims, settings.paths_claim)
         values = [value for value in (claim if isinstance(claim, list) else [claim]) if isinstance(value, str)]
         if settings.paths is None:
-            paths = [path for value in values if are_segments(path := value.strip("/"))]
+            paths = [path for value in values if has_valid_segments(path := value.strip("/"))]
         else:
             paths = [path for value in values for path in settings.paths.get(value, ())]
         if not paths:

@@ -24,7 +24,7 @@ from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import UNSETTLED, Execution, RecordedFact
-from noetl_stream.engine.straight import straight
+from noetl_stream.engine.straight import decide_straight
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
@@ -35,11 +35,13 @@ from noetl_stream.template import ReferenceNeeded
 _Inputs: TypeAlias = tuple[object, object]
 
 _BEGINS_TO_WAIT: Final = (events.TokenHeld, events.NextResting)
-"""While one is pending, what was tried does not include it: its guards were evaluated before the last facts."""
+"""While one of these facts is pending, the last retry did not include its token or branch: the guards were evaluated
+before the last facts.
+"""
 
 
 class Advanced(msgspec.Struct, frozen=True, gc=False):
-    """The result of one input.
+    """The result of advancing an execution by one input.
 
     Attributes:
         taken: Whether the input changed the state. If so, it precedes ``journal`` in the journal.
@@ -56,7 +58,7 @@ class Advanced(msgspec.Struct, frozen=True, gc=False):
 
 
 class InvalidPlan(NamedTuple):
-    """Stands in for a plan: why the requested playbook cannot run."""
+    """Stands in for a plan: the requested playbook cannot run for this reason."""
 
     reason: str
     diagnostics: list[dict[str, Any]]
@@ -80,11 +82,11 @@ def advance(
     """The state after an input, with the decisions that follow and their effects.
 
     Args:
-        plan: The compiled playbook of the execution, why the requested one cannot run, or that it is not known yet.
+        plan: The compiled playbook of the execution, or what stands in for it.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
-        shares_budget: Whether the templates of its decisions draw on what the fact before it left of its budget: the
-            facts of one report share one.
+        shares_budget: Whether the templates of its decisions draw on what the fact before it left of the budget:
+            the facts of one report share one.
     """
     runnable = plan if isinstance(plan, Plan) else None
     if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):
@@ -106,7 +108,7 @@ def advance(
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
         catching_up = recorded.fact.kind.ends_halt and (state is None or state.halted)
-        found = None if catching_up else straight(plan, after, follows)
+        found = None if catching_up else decide_straight(plan, after, follows)
         if found is None:
             found = _settle(plan, after, deque(follows), state, catching_up)
         settled, journal = found
@@ -173,14 +175,14 @@ def _has_no_consequences(before: Execution | None, state: Execution, fact: Fact)
 
 
 def _admission_inputs(state: Execution) -> _Inputs:
-    """The variable part of what the guards of admission and arcs read."""
+    """The ``ctx`` and ``steps`` that guards of admission and arcs read."""
     return state.ctx, state.steps
 
 
 def _decide_or_await(
     decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *given: object
 ) -> Sequence[Fact]:
-    """The decision, or the wait for what it needs first: a result by reference, templates evaluated (PROTOCOL §2)."""
+    """Makes a decision, or waits for what it needs first: a result by reference, evaluated templates (PROTOCOL §2)."""
     try:
         return decision(plan, state, *given)
     except ReferenceNeeded as needed:
@@ -195,7 +197,7 @@ def _too_many_decisions(state: Execution) -> Fact:
 
 
 class NotTaken(NamedTuple):
-    """Why a fact changes nothing.
+    """Why a fact changes nothing in the execution.
 
     ``redundant``: the request asks for what is already so. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
     :func:`.classify`. ``misfit``: the fact does not belong to its command; ``text`` says why.
@@ -206,7 +208,7 @@ class NotTaken(NamedTuple):
 
 
 def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
-    """Why ``evolve`` ignored a worker's fact; ``None`` for any other fact."""
+    """The reason why ``evolve`` ignored a worker's fact; ``None`` for any other fact."""
     if recorded.run is None:
         return None
     classification = classify(state, recorded)
@@ -217,7 +219,9 @@ def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken |
 
 
 RULES: Final[Rules] = {**executions.RULES, **tokens.RULES, **suspensions.RULES, **routing.RULES}
-"""Kinds not listed have no direct consequences; what follows from them is found at quiescence."""
+"""The decision rules by kind of fact. Other kinds have no direct consequences; what follows from them is found at
+quiescence.
+"""
 
 
 def decide(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:

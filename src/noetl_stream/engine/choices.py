@@ -1,4 +1,4 @@
-"""Choices: what the server evaluates in templates, within a budget, and what it has another process evaluate.
+"""Choices: the evaluation of templates by the server, within a budget, and by another process beyond it.
 
 A choice is a list of options in order, each with a guard, and with a value to render if it holds: the rules of an
 admission, the arcs of a step run, the result of the execution. All choices that follow from one fact share a budget
@@ -41,13 +41,13 @@ Read = TypeVar("Read", Guard, Template)
 T = TypeVar("T")
 
 RESULT: Final = "result"
-"""The id of the choice that renders the execution's result; the others have that of their token or step run."""
+"""The id of the choice that renders the execution's result; other choices have the id of their token or step run."""
 
 WORKLOAD: Final = "workload"
 """The id of the choice whether the workload matches its schema."""
 
 MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
-"""The most that one answer may hold, because it becomes one entry of the journal."""
+"""The most bytes of one answer, because it becomes one entry of the journal."""
 
 MAX_CHOICES: Final = 100
 """The most choices in one set of questions."""
@@ -59,11 +59,11 @@ _VIEWS_PER_OPERATION: Final = 16
 
 
 NO_SCOPE: Final = Scope({})
-"""For a choice without templates."""
+"""The scope of a choice without templates."""
 
 
 class Option(Protocol):
-    """``guard`` is ``None`` for an option that always holds; ``label`` names ``value`` in errors."""
+    """An option of a choice. ``guard`` is ``None`` if it always holds; ``label`` names ``value`` in errors."""
 
     @property
     def guard(self) -> Guard | None: ...
@@ -82,7 +82,7 @@ class Rendering(NamedTuple):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Options in order. ``first``: only the first that holds is chosen.
+    """A list of options in order. ``first``: only the first option that holds is chosen.
 
     ``waits``: a guard that reads a key of ``ctx`` that is not there does not hold yet (LANGUAGE §4).
     """
@@ -102,7 +102,7 @@ class EvaluationNeeded(Exception):
 
 
 class OptionText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An option; ``guard`` and ``value`` are indexes into :attr:`Questions.texts`."""
+    """An option of a question; ``guard`` and ``value`` are indexes into :attr:`Questions.texts`."""
 
     guard: int | None = None
     value: int | None = None
@@ -110,7 +110,7 @@ class OptionText(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A choice, with what it alone reads."""
+    """A choice with the part of the scope that it alone reads."""
 
     options: list[OptionText]
     first: bool
@@ -126,7 +126,7 @@ class WorkloadQuestion(msgspec.Struct, frozen=True):
 
 
 class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Choices of one state by id, with all that they read."""
+    """The choices of one state by id, with everything they read."""
 
     shared: PackedScope
     limits: Limits
@@ -137,7 +137,7 @@ class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the choices came to, and the reference to load before the rest of them can be made."""
+    """The evaluated choices, and the reference to load before the rest of them can be made."""
 
     chosen: dict[str, Evaluated] = {}
     reference: Reference | None = None
@@ -147,8 +147,8 @@ _questions: Final = msgspec.json.Decoder(Questions)
 _answers: Final = msgspec.json.Decoder(Answers)
 
 
-def make(choice: Choice) -> Evaluated:
-    """What the choice comes to.
+def evaluate_choice(choice: Choice) -> Evaluated:
+    """Evaluates a choice.
 
     Raises:
         ReferenceNeeded: it reads a result that must be loaded first.
@@ -179,10 +179,10 @@ def make(choice: Choice) -> Evaluated:
     return Evaluated(guards, values, waits_for=waits_for)
 
 
-def made(
+def choice_outcome(
     state: Execution, choice_id: str, choice: Callable[[], Choice], is_valid: Callable[[Chosen], bool]
 ) -> Evaluated:
-    """What another process has made of the choice, if that is still valid, or what is made of it here.
+    """The evaluation of a choice: another process's if still valid, else made here.
 
     Raises:
         ReferenceNeeded: it reads a result that must be loaded first.
@@ -193,18 +193,18 @@ def made(
         if known is not None and is_valid(known):
             return known.evaluated
     try:
-        return make(choice())
+        return evaluate_choice(choice())
     except OverBudget:
         raise EvaluationNeeded([choice_id]) from None
 
 
 def is_current(state: Execution, chosen: Chosen) -> bool:
-    """Whether nothing that guards read has changed since."""
+    """Whether ``ctx`` and ``steps``, which guards read, are those that the choice was made by."""
     return chosen.ctx is state.ctx and chosen.steps is state.steps
 
 
 def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, expression: str) -> T:
-    """What ``render`` or ``holds`` makes of a template on the server.
+    """Evaluates a template on the server; ``read`` is ``render`` or ``holds``.
 
     Raises:
         ReferenceNeeded: it reads a result that must be loaded first.
@@ -227,14 +227,14 @@ def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, exp
 
 
 def _cost_of_results(template: Guard | Template, scope: Scope) -> int:
-    """What it costs to decode the results of steps that the template reads."""
+    """The cost of decoding the results of steps that the template reads."""
     views = scope.namespaces.get("steps", {})
     read = views.values() if None in template.steps else [views.get(name) for name in template.steps]
     return sum(view.inline_bytes for view in read if isinstance(view, ResultView)) // _BYTES_DECODED_PER_OPERATION
 
 
 def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
-    """These choices of one state as questions; ``None`` without any."""
+    """The choices of one state as questions; ``None`` without any."""
     if not choices:
         return None
     texts: dict[int, int] = {}
@@ -296,7 +296,7 @@ def answer(questions: Questions) -> Answers:
         scope = Scope(shared | unpack(question.own), questions.references, questions.limits)
         options = [_option(option, templates) for option in question.options]
         try:
-            evaluated = make(Choice(options, scope, question.first, question.waits))
+            evaluated = evaluate_choice(Choice(options, scope, question.first, question.waits))
         except ReferenceNeeded as needed:
             return Answers(chosen, needed.reference)
         size = len(codec.encode(evaluated))
@@ -311,12 +311,12 @@ def answer(questions: Questions) -> Answers:
 
 
 def answer_json(questions: bytes) -> bytes:
-    """:func:`answer`, from JSON to JSON."""
+    """Evaluates questions as :func:`answer` does, from JSON to JSON."""
     return codec.encode(answer(_questions.decode(questions)))
 
 
 def decode_answers(data: bytes) -> Answers:
-    """Answers from JSON.
+    """Decodes answers from JSON.
 
     Raises:
         PayloadRefused: they cannot be read.

@@ -1,4 +1,4 @@
-"""Effects: what the server must do after a decision. A closed union, one type per effect.
+"""Effects: the server's work after a decision. A closed union, one type per effect.
 
 The engine returns them; the server collects them in the tick and acts once it is committed (PROTOCOL §2).
 """
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.decide.slots import keys_shared_by
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
-from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed
+from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed_entries
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded, aggregate_id
 from noetl_stream.model.events.composite import TokenPassed
@@ -55,8 +55,8 @@ class StopWorkers(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False):
-    """Send to an execution or aggregate through the inbox. ``position`` is the sending decision's, ``part`` tells its
-    messages apart.
+    """Send a message to an execution or aggregate through the inbox. ``position`` is the sending decision's, ``part``
+    tells its messages apart.
     """
 
     position: int
@@ -140,33 +140,37 @@ def effects_of(
 def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:
     had = before.timers if before is not None else {}
     yield from map(DropTimer, had.keys() - after.timers.keys())
-    yield from itertools.starmap(SetTimer, changed(had, after.timers))
+    yield from itertools.starmap(SetTimer, changed_entries(had, after.timers))
 
 
-def _scheduled(plan: Plan | None, state: Execution, fact: events.StepScheduled, _position: int) -> Iterator[Effect]:
+def _on_step_scheduled(
+    plan: Plan | None, state: Execution, fact: events.StepScheduled, _position: int
+) -> Iterator[Effect]:
     assignment = state.assignments.get(fact.command_id)
     if plan is not None and assignment is not None and assignment.issue == fact.issue:
         yield IssueCommand(build_command(plan, state, assignment))
 
 
-def _passed(plan: Plan | None, state: Execution, fact: TokenPassed, _position: int) -> Iterator[Effect]:
+def _on_token_passed(plan: Plan | None, state: Execution, fact: TokenPassed, _position: int) -> Iterator[Effect]:
     assignment = state.assignments.get(command_of(step_run_of(state.execution_id, fact.token_id)))
     if plan is not None and assignment is not None:
         yield IssueCommand(build_command(plan, state, assignment))
 
 
-def _cancelled(_plan: Plan | None, state: Execution, fact: events.StepCancelled, _position: int) -> Iterator[Effect]:
+def _on_step_cancelled(
+    _plan: Plan | None, state: Execution, fact: events.StepCancelled, _position: int
+) -> Iterator[Effect]:
     if fact.command_id not in state.assignments:
         yield WithdrawCommand(fact.command_id)
     yield StopWorkers(Stop(state.execution_id, [fact.command_id], fact.reason))
 
 
-def _paused(_plan: Plan | None, state: Execution, _fact: events.ExecutionPaused, _position: int) -> Iterator[Effect]:
+def _on_paused(_plan: Plan | None, state: Execution, _fact: events.ExecutionPaused, _position: int) -> Iterator[Effect]:
     if state.assignments:
         yield StopWorkers(Stop(state.execution_id, list(state.assignments), "paused", pausing=True))
 
 
-def _quarantined(
+def _on_quarantined(
     _plan: Plan | None, state: Execution, _fact: events.ExecutionQuarantined, _position: int
 ) -> Iterator[Effect]:
     for command_id, assignment in state.assignments.items():
@@ -175,21 +179,27 @@ def _quarantined(
             yield StopWorkers(Stop(state.execution_id, [command_id], QUARANTINED, assignment.run.nonce))
 
 
-def _started(plan: Plan | None, _state: Execution, _fact: events.ExecutionStarted, _position: int) -> Iterator[Effect]:
+def _on_started(
+    plan: Plan | None, _state: Execution, _fact: events.ExecutionStarted, _position: int
+) -> Iterator[Effect]:
     if plan is not None and plan.labels:
         yield AddTerms(frozenset(label_terms(plan.labels)))
 
 
-def _finished(plan: Plan | None, state: Execution, fact: events.ExecutionFinished, position: int) -> Iterator[Effect]:
+def _on_finished(
+    plan: Plan | None, state: Execution, fact: events.ExecutionFinished, position: int
+) -> Iterator[Effect]:
     if fact.outcome.error is not None:
         yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
-    yield from _message(plan, state, fact, position)
+    yield from _on_message(plan, state, fact, position)
     for part, (holder, slot) in enumerate(state.slots.items(), start=1):
         returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, holder if slot.task else "")
         yield _to_limit(returned, position, part)
 
 
-def _slot_requested(plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int) -> Iterator[Effect]:
+def _on_slot_requested(
+    plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int
+) -> Iterator[Effect]:
     run = state.runs.get(fact.step_run_id)
     asked = SlotAsked(
         key=fact.key,
@@ -210,11 +220,13 @@ def _to_limit(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> E
     return SendMessage(position, AggregateMessage(aggregate_id("limit", fact.key), fact, AGGREGATES_FORMAT), part)
 
 
-def _slot_released(_plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int) -> Iterator[Effect]:
+def _on_slot_released(
+    _plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int
+) -> Iterator[Effect]:
     yield _to_limit(SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id), position)
 
 
-def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
+def _on_message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
     message = child_message(state, fact, position)
     if message is not None:
         yield SendMessage(position, message)
@@ -232,21 +244,21 @@ def ended_message(
     return AggregateMessage(origin.aggregate_id, ended, AGGREGATES_FORMAT)
 
 
-def _child_finished(
+def _on_child_finished(
     _plan: Plan | None, state: Execution, fact: events.ChildFinished, _position: int
 ) -> Iterator[Effect]:
-    return _used(state, (fact.outcome,))
+    return _use_objects(state, (fact.outcome,))
 
 
-def _reused(_plan: Plan | None, state: Execution, fact: events.ExecutionReused, _position: int) -> Iterator[Effect]:
+def _on_reused(_plan: Plan | None, state: Execution, fact: events.ExecutionReused, _position: int) -> Iterator[Effect]:
     for entry in fact.entries:
         if isinstance(entry, events.StepReused):
-            yield from _used(state, (entry.outcome, *entry.others.values()))
+            yield from _use_objects(state, (entry.outcome, *entry.others.values()))
 
 
-def _used(state: Execution, outcomes: Iterable[Outcome | None]) -> Iterator[Effect]:
-    """Results of other executions enter the journal only here: workloads, patches and args are plain values, and
-    workers store results of their own.
+def _use_objects(state: Execution, outcomes: Iterable[Outcome | None]) -> Iterator[Effect]:
+    """Records the references of ``outcomes`` to results of other executions. These enter the journal only here:
+    workloads, patches and args are plain values, and workers store results of their own.
     """
     for outcome in outcomes:
         reference = outcome.result.reference if outcome is not None else None
@@ -263,7 +275,7 @@ _ORDERS: Final[Mapping[events.ChildOrder, _Order]] = {
 
 
 def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMessage | None:
-    """The message to a child or the parent that a decision of ``state``, at ``position``, sends, if any."""
+    """The message that a decision of ``state``, at ``position``, sends to a child or the parent, if any."""
     execution_id, parent = state.execution_id, state.parent
     if isinstance(fact, events.ChildRequested):
         call, depth = fact.call, 1 + (parent.depth if parent is not None else 0)
@@ -296,19 +308,19 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
 
 
 _RULES: Final[dict[type[events.Fact], _Rule]] = {
-    events.StepScheduled: _scheduled,
-    TokenPassed: _passed,
-    events.StepCancelled: _cancelled,
-    events.ExecutionPaused: _paused,
-    events.ExecutionQuarantined: _quarantined,
-    events.ExecutionStarted: _started,
-    events.ExecutionFinished: _finished,
-    events.ChildRequested: _message,
-    events.ChildOrdered: _message,
-    events.ChildFinished: _child_finished,
-    events.ExecutionReused: _reused,
-    events.SlotRequested: _slot_requested,
-    events.SlotReleased: _slot_released,
+    events.StepScheduled: _on_step_scheduled,
+    TokenPassed: _on_token_passed,
+    events.StepCancelled: _on_step_cancelled,
+    events.ExecutionPaused: _on_paused,
+    events.ExecutionQuarantined: _on_quarantined,
+    events.ExecutionStarted: _on_started,
+    events.ExecutionFinished: _on_finished,
+    events.ChildRequested: _on_message,
+    events.ChildOrdered: _on_message,
+    events.ChildFinished: _on_child_finished,
+    events.ExecutionReused: _on_reused,
+    events.SlotRequested: _on_slot_requested,
+    events.SlotReleased: _on_slot_released,
 }
 
 
@@ -331,12 +343,12 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         issue=assignment.issue,
         paging=assignment.paging,
         args=run.token.args,
-        workload=_read(state.workload, reads.workload),
-        ctx=_read({**run.ctx, **run.patches} if run.patches else run.ctx, reads.ctx),
-        steps=_read(run.steps, reads.steps),
+        workload=_select(state.workload, reads.workload),
+        ctx=_select({**run.ctx, **run.patches} if run.patches else run.ctx, reads.ctx),
+        steps=_select(run.steps, reads.steps),
         vars=run.vars,
         limits=state.limits,
-        schemas=_read(state.schemas, step.schemas),
+        schemas=_select(state.schemas, step.schemas),
         trace_id=state.trace_id,
         principal=state.principal,
         segment=assignment.segment,
@@ -346,11 +358,11 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         held_keys=keys_shared_by(state, run.step_run_id) if is_limited else [],
         format=AGGREGATES_FORMAT if is_limited else FORMAT,
     )
-    return command if run.loop is None else _in_loop(command, run.loop, assignment)
+    return command if run.loop is None else _place_in_loop(command, run.loop, assignment)
 
 
-def _in_loop(command: StepCommand, outermost: LoopState, assignment: Assignment) -> StepCommand:
-    """``command`` with its place in the loop, and the items of the level that its worker runs."""
+def _place_in_loop(command: StepCommand, outermost: LoopState, assignment: Assignment) -> StepCommand:
+    """Adds to ``command`` its place in the loop, and the items of the level that its worker runs."""
     chain, counts = around(outermost, assignment.path)
     local = loop_at(outermost, assignment.path)
     placed = replace(
@@ -366,7 +378,7 @@ def _in_loop(command: StepCommand, outermost: LoopState, assignment: Assignment)
 
 
 def build_continuation(state: Execution, assignment: Assignment) -> Go:
-    """Where a run of this command continues: the answer to a claim, and the start of a later segment."""
+    """The continuation of a run of this command: the answer to a claim, and the start of a later segment."""
     run = state.runs[assignment.step_run_id]
     local = loop_at(run.loop, assignment.path)
     return Go(
@@ -381,7 +393,7 @@ def build_continuation(state: Execution, assignment: Assignment) -> Go:
     )
 
 
-def _read(mapping: Mapping[str, Value], keys: frozenset[str] | None) -> dict[str, Value]:
+def _select(mapping: Mapping[str, Value], keys: frozenset[str] | None) -> dict[str, Value]:
     if keys is None:
         return dict(mapping)
     return {key: mapping[key] for key in sorted(keys) if key in mapping} if keys else {}

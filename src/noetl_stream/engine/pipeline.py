@@ -1,4 +1,4 @@
-"""Pipelines: what the policy of a task makes of its outcome, and how that moves the pipeline on (LANGUAGE §5).
+"""Pipelines: the policy's decision about the outcome of a task, and the pipeline's next task (LANGUAGE §5).
 
 Pure, like the rest of the engine. Evaluating a policy may raise :class:`~noetl_stream.template.ReferenceNeeded`; the
 shell loads the value and calls again.
@@ -39,7 +39,7 @@ def current_task(step: StepPlan, progress: Progress) -> TaskPlan:
 
 
 def visit_of(progress: Progress) -> int:
-    """Which visit of the pipeline to a task this is: the same for all its attempts, another after each jump back.
+    """The number of a pipeline's visit to a task: the same for all its attempts, another after each jump back.
 
     It counts the task runs before the visit, which the journal records, so a redelivery finds the same number.
     """
@@ -49,7 +49,7 @@ def visit_of(progress: Progress) -> int:
 def decide_task(
     step: StepPlan, progress: Progress, outcome: Outcome, scope: Scope, *, seed: str, limits: Limits, path: Path = ()
 ) -> TaskProcessed:
-    """What follows from ``outcome`` of the current task.
+    """Decides what follows from ``outcome`` of the current task.
 
     Args:
         progress: Where the pipeline stood before this run of the task.
@@ -67,9 +67,9 @@ def decide_task(
         if fact.set_shared and not path:
             share(scope.namespaces.get("ctx", {}), fact.set_shared)
     except ExpressionError as error:
-        fact = _failing(ran, "expression_error", f"the policy of task {task.label}: {error}{_aside(outcome)}")
+        fact = _fail(ran, "expression_error", f"the policy of task {task.label}: {error}{_own_error_text(outcome)}")
     if fact.rule != DEFAULT_RULE:
-        fact = _refusal(task, ran, fact, limits) or fact
+        fact = _refuse_patches(task, ran, fact, limits) or fact
     to = _next_task(step, task, fact)
     if to is not None and progress.runs + 1 >= limits.max_task_runs:
         message = f"the pipeline of step {step.name} ran {progress.runs + 1} tasks (limits.max_task_runs)"
@@ -84,7 +84,7 @@ def fail_task(task: TaskPlan, progress: Progress, outcome: Outcome, error: Error
 
 
 def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> dict[str, Any]:
-    """The shared keys after what a rule outside loops contributes: there it counts at once (LANGUAGE §6).
+    """The shared keys after the contributions of a rule outside loops: there they count at once (LANGUAGE §6).
 
     Raises:
         ExpressionError: a key holds a value the operation cannot be applied to.
@@ -93,7 +93,7 @@ def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> d
 
 
 def _judge(task: TaskPlan, ran: TaskProcessed, scope: Scope, seed: str) -> TaskProcessed:
-    """``ran`` as the task's policy decides it; its ``guards`` collect what was evaluated on the way, for people."""
+    """Applies the task's policy to ``ran``; its ``guards`` collect what was evaluated on the way, for people."""
     outcome, attempt = ran.outcome, ran.attempt
     if task.policy is None:
         return ran if outcome.status == "ok" else replace(ran, do="fail", error=_failure(task, outcome))
@@ -164,31 +164,31 @@ def _next_task(step: StepPlan, task: TaskPlan, fact: TaskProcessed) -> str | Non
     return None if task is step.tasks[-1] else step.tasks[step.task_index(task.name) + 1].name
 
 
-def _refusal(task: TaskPlan, ran: TaskProcessed, fact: TaskProcessed, limits: Limits) -> TaskProcessed | None:
+def _refuse_patches(task: TaskPlan, ran: TaskProcessed, fact: TaskProcessed, limits: Limits) -> TaskProcessed | None:
     patches = [patch for patch in (fact.set_ctx, fact.set_iter, fact.set_vars, fact.set_shared) if patch]
     if not patches:
         return None
     try:
         size = sum(len(codec.encode(patch)) for patch in patches)
     except PayloadRefused as error:
-        return _failing(ran, "expression_error", f"the patches of task {task.label}: {error.message}")
+        return _fail(ran, "expression_error", f"the patches of task {task.label}: {error.message}")
     if size <= limits.max_ctx_bytes:
         return None
     limit = f"more than limits.max_ctx_bytes ({limits.max_ctx_bytes})"
-    return _failing(ran, "limit_exceeded", f"the patches of task {task.label} are {size} bytes, {limit}")
+    return _fail(ran, "limit_exceeded", f"the patches of task {task.label} are {size} bytes, {limit}")
 
 
-def _aside(outcome: Outcome) -> str:
-    """The task's own error, so that a policy that cannot handle it does not hide it."""
+def _own_error_text(outcome: Outcome) -> str:
+    """The task's own error in words, so that a policy that cannot handle it does not hide it."""
     return f" (the task itself ended with {outcome.error.kind}: {outcome.error.message})" if outcome.error else ""
 
 
-def _failing(ran: TaskProcessed, kind: str, message: str) -> TaskProcessed:
+def _fail(ran: TaskProcessed, kind: str, message: str) -> TaskProcessed:
     return replace(ran, do="fail", error=ErrorInfo(kind, message, task=ran.task))
 
 
 def _failure(task: TaskPlan, outcome: Outcome, reason: str = "") -> ErrorInfo:
-    """The outcome's own error where it has one; else the policy's decision is the error."""
+    """The failure of a task: the outcome's own error where it has one; else the policy's decision is the error."""
     if outcome.error is not None:
         return replace(outcome.error, task=task.name)
     return ErrorInfo("policy_fail", f"task {task.label} went well, but {reason}", task=task.name)
@@ -222,7 +222,7 @@ def retry_delay_s(
 
 
 def jitter(seed: str, attempt: int) -> float:
-    """A share from 0 up to :data:`MAX_JITTER`, a function of its arguments."""
+    """The jitter of a retry: a share from 0 up to :data:`MAX_JITTER`, a function of its arguments."""
     drawn = int(derive(seed, "jitter", attempt)[:8], 16)
     return MAX_JITTER * drawn / 16**8
 
@@ -246,7 +246,7 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
 
 
 def keep_result(progress: Progress, task: str, outcome: Outcome) -> Progress:
-    """``progress`` with only its results, after a run of ``task`` that nothing has judged."""
+    """``progress`` with only its results, after a run of ``task`` whose outcome no policy has judged."""
     return Progress(previous=_previous_after(progress, task), results=results_after(progress, task, outcome))
 
 

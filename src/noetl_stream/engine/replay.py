@@ -1,4 +1,4 @@
-"""Replay: a state from its journal, by ``evolve`` alone (PROTOCOL §1 *Journal*)."""
+"""Replay: rebuilds a state from its journal, by ``evolve`` alone (PROTOCOL §1 *Journal*)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReplayedEntry(JournalRow, Protocol):
 
 
 def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | None = None) -> Execution | None:
-    """The state that these rows fold to; ``None`` without rows.
+    """The state that these journal rows fold to; ``None`` without rows.
 
     Args:
         state: The state that the preceding rows fold to.
@@ -77,7 +77,7 @@ def replay_entries(
 
 
 def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[RecordedFact]:
-    """The facts of these rows, in order.
+    """The facts of these journal rows, in order.
 
     Raises:
         NewerFormat: if the journal was written by a newer format.

@@ -36,7 +36,7 @@ class _Refused(Exception):
 
 
 class _StartingPoint(NamedTuple):
-    """Where the rerun starts: a token, and the step run that consumed it (``""`` if none has)."""
+    """The starting point of a rerun: a token, and the step run that consumed it (``""`` if none has)."""
 
     token: Token
     step_run_id: str = ""
@@ -62,7 +62,7 @@ def _pages(
     lineage = _Lineage(original.facts)
     chosen = _choose(plan, rerun, original, lineage)
     kept = lineage.without(chosen)
-    pages = list(_in_pages(kept, rerun.of, plan.limits.max_reused_bytes)) or [[]]
+    pages = list(_split_pages(kept, rerun.of, plan.limits.max_reused_bytes)) or [[]]
     token = chosen.token
     joined = lineage.enqueued[token.token_id].joined
     args = token.args if rerun.args is None else rerun.args
@@ -170,7 +170,7 @@ def _choose_failed(rerun: Rerun, original: JournalSummary, lineage: _Lineage) ->
     raise _Refused("not_failed", text)
 
 
-def _in_pages(facts: list[ReusedFact], original: str, most_bytes: int) -> Iterator[list[ReusedFact]]:
+def _split_pages(facts: list[ReusedFact], original: str, most_bytes: int) -> Iterator[list[ReusedFact]]:
     sizes = [len(codec.encode(fact)) + 1 for fact in facts]
     largest, total = max(sizes, default=0), sum(sizes)
     if largest > MOST_BYTES_OF_AN_ENTRY:
@@ -190,12 +190,12 @@ class JournalSummary:
     """A summary of one execution's journal.
 
     Attributes:
-        facts: What happened, in order. Step runs in it may not have ended.
+        facts: The reusable facts, in order. Their step runs may not have ended.
         status: ``None`` if the execution has not ended.
         failing: The fact that failed it, if any.
         workload: The workload it started with, defaults included.
         schemas: The digests of the schemas it started with, by address.
-        priority: The one it had.
+        priority: The priority it had.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -232,7 +232,7 @@ class JournalSummary:
         elif isinstance(fact, events.ExecutionStarted):
             self.workload, self.schemas, self.priority = fact.workload, fact.schemas, fact.priority
         elif before is not None:
-            self.facts += self._done(before, after, recorded)
+            self.facts += self._reusable(before, after, recorded)
 
     def _end(self, fact: events.ExecutionFailing | events.CancelRequested | events.ExecutionFinished) -> None:
         if isinstance(fact, events.ExecutionFinished):
@@ -244,7 +244,7 @@ class JournalSummary:
                 self.facts.pop()  # this routing had no handler: it failed the execution
         self._is_ending = True
 
-    def _done(self, before: Execution, after: Execution, recorded: RecordedFact) -> Iterator[ReusedFact]:
+    def _reusable(self, before: Execution, after: Execution, recorded: RecordedFact) -> Iterator[ReusedFact]:
         fact = recorded.fact
         discarded, self._discarded = self._discarded, []
         if isinstance(fact, events.TokenEnqueued):
@@ -261,20 +261,20 @@ class JournalSummary:
         elif isinstance(fact, events.TokenAbsorbed | events.CtxPatched):
             yield fact
         elif isinstance(fact, events.TaskProcessed) and recorded.run is not None:
-            yield from _patched(before, before.assignments[recorded.run.command_id].step_run_id, fact)
+            yield from _patch_facts(before, before.assignments[recorded.run.command_id].step_run_id, fact)
         elif isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone):
-            yield from _ended(before, after, fact)
+            yield from _end_facts(before, after, fact)
         elif isinstance(fact, events.ExecutionReused):
             yield from fact.entries
 
 
-def _patched(before: Execution, step_run_id: str, fact: events.TaskProcessed) -> Iterator[ReusedFact]:
+def _patch_facts(before: Execution, step_run_id: str, fact: events.TaskProcessed) -> Iterator[ReusedFact]:
     at_once = list(fact.set_shared.items()) if before.runs[step_run_id].loop is None else []
     if fact.set_ctx or at_once:
         yield events.StepPatched(step_run_id, fact.set_ctx, at_once)
 
 
-def _ended(
+def _end_facts(
     before: Execution, after: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
 ) -> Iterator[ReusedFact]:
     run = after.runs[fact.step_run_id]

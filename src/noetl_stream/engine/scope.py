@@ -1,4 +1,4 @@
-"""Expressions on the server: admission, ``loop.in``, arcs, the execution's result (LANGUAGE §2, §4, §7)."""
+"""The scope of server expressions: admission, ``loop.in``, arcs, the execution's result (LANGUAGE §2, §4, §7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PagedItem(LazyResult):
         self._index = place.index
 
     def value(self, references: References) -> Any:
-        """The item.
+        """The item of the list.
 
         Raises:
             ReferenceNeeded: its page is not in ``references``.
@@ -39,10 +39,13 @@ class PagedItem(LazyResult):
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
     """``workload, ctx, args, steps, execution_id, token`` of the current state, for the admission of the token."""
     policy = plan.steps[token.step].admit
-    read = _read_by(policy.rules) if policy is not None else ()
+    read = _steps_read_by(policy.rules) if policy is not None else ()
     cause = {"from_step": token.from_step, "cause": token.cause}
     return Scope(
-        _live(plan, state, read) | {"args": token.args, "token": cause}, state.resolved, state.limits, state.budget
+        _state_namespaces(plan, state, read) | {"args": token.args, "token": cause},
+        state.resolved,
+        state.limits,
+        state.budget,
     )
 
 
@@ -52,7 +55,7 @@ def snapshot_scope(plan: Plan, state: Execution, run: StepRun, *templates: Templ
         "workload": state.workload,
         "ctx": {**run.ctx, **run.patches} if run.patches else run.ctx,
         "args": run.token.args,
-        "steps": step_views(plan, run.steps, _read_by(templates)),
+        "steps": step_views(plan, run.steps, _steps_read_by(templates)),
         "execution_id": state.execution_id,
     }
     outermost = plan.steps[run.step].loop
@@ -114,7 +117,7 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
         error=run.error,
         loop=counts,
     )
-    seen = _live(plan, state, _read_by(plan.steps[run.step].arcs))
+    seen = _state_namespaces(plan, state, _steps_read_by(plan.steps[run.step].arcs))
     seen |= {"args": run.token.args, "vars": run.vars, "event": event}
     return Scope(seen, state.resolved, state.limits, state.budget)
 
@@ -132,7 +135,7 @@ def _loop_counts(loop: LoopState) -> dict[str, int]:
 
 def result_scope(plan: Plan, state: Execution) -> Scope:
     """The scope of ``executor.spec.result``."""
-    return Scope(_live(plan, state), state.resolved, state.limits, state.budget)
+    return Scope(_state_namespaces(plan, state), state.resolved, state.limits, state.budget)
 
 
 def expression_failure(where: str, error: ExpressionError | str) -> ErrorInfo:
@@ -141,7 +144,7 @@ def expression_failure(where: str, error: ExpressionError | str) -> ErrorInfo:
 
 
 def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) -> dict[str, Any]:
-    """Every step of the plan, or those that are read: its result, or absent until it has one."""
+    """The views of every step of the plan, or of those that are read: its result, or absent until it has one."""
     whole = None in read
     names = (
         [*plan.steps, *values] if whole else [name for name in read if name and (name in plan.steps or name in values)]
@@ -152,11 +155,11 @@ def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) ->
     return views if whole else Carried(views, plan.steps)
 
 
-def _read_by(readers: Sequence[ArcPlan | AdmitRule | Template]) -> Read:
+def _steps_read_by(readers: Sequence[ArcPlan | AdmitRule | Template]) -> Read:
     return {step for reader in readers for step in reader.steps}
 
 
-def _live(plan: Plan, state: Execution, read: Read = ALL) -> dict[str, Any]:
+def _state_namespaces(plan: Plan, state: Execution, read: Read = ALL) -> dict[str, Any]:
     live = {"workload": state.workload, "ctx": state.ctx, "execution_id": state.execution_id}
     if read:
         live["steps"] = step_views(plan, state.steps, read)

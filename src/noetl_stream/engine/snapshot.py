@@ -24,17 +24,17 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome, Payload, StepValue
 
 SNAPSHOT_FORMAT: Final = 2
-"""Raise it whenever the content or form of a state changes: snapshots of other formats are not read."""
+"""The format of snapshots. Raise it whenever the content or form of a state changes: other formats are not read."""
 
 MAX_SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
-"""A larger state is replayed from its journal."""
+"""The largest snapshot: a larger state is replayed from its journal."""
 
 VERIFIED_SHARE: Final = 100
-"""One in this many loads is also replayed and compared."""
+"""One in this many loads of a snapshot is also replayed and compared."""
 
 
 class SnapshotUnusable(NoetlError):
-    """A snapshot that is thrown away."""
+    """A snapshot cannot be used: the journal is replayed instead."""
 
 
 class StoredSnapshot(Protocol):
@@ -65,7 +65,7 @@ def encode_state(state: Execution) -> bytes:
 
 
 def decode_state(body: bytes) -> Execution:
-    """The state of these bytes.
+    """Decodes the bytes of a state.
 
     Raises:
         SnapshotUnusable: they are not those of a state.
@@ -94,7 +94,7 @@ def read_snapshot(row: StoredSnapshot) -> Execution:
 
 
 def digest_of_snapshot(execution_id: str, position: int, body: bytes) -> str:
-    """The BLAKE2b, of 128 bits in hex, of a snapshot: its place is part of what is checked."""
+    """The BLAKE2b, of 128 bits in hex, of a snapshot; its execution and position are part of what is hashed."""
     place = f"{execution_id}\x1f{position}\x1f{SNAPSHOT_FORMAT}\x1f".encode()
     return blake2b(place + body, digest_size=16).hexdigest()
 
@@ -108,11 +108,11 @@ def is_drawn(digest: str) -> bool:
 
 
 _LEFT_OUT: Final = frozenset({"budget", "resolved"})
-"""Fields that are not stored: a budget is not part of a value, and values of references are loaded again."""
+"""Fields of a state that are not stored: a budget is not part of a value, and values of references are loaded again."""
 
 
 def _form(of: type[msgspec.Struct], **changed: Any) -> type[msgspec.Struct]:
-    """The struct that is stored for ``of``: fields at their default are left out, ``changed`` have another type."""
+    """The struct that stores a state struct: fields at their default are left out, ``changed`` have another type."""
     hints = get_type_hints(of)
     fields: list[Any] = []
     for field in msgspec.structs.fields(of):
@@ -132,7 +132,9 @@ def _form(of: type[msgspec.Struct], **changed: Any) -> type[msgspec.Struct]:
 StoredLoopState: Final[Any] = _form(
     LoopState, items=int, done=str, results=list[tuple[int, Payload]], inner="dict[int, StoredLoopState]"
 )
-"""``done`` in hex: a bitmap exceeds the integers of JSON. ``results`` is the linked list, newest first."""
+"""The stored form of a loop. ``done`` in hex: a bitmap exceeds the integers of JSON. ``results`` is the linked list,
+newest first.
+"""
 
 StoredStepRun: Final[Any] = _form(
     StepRun, ctx=int, steps=int, loop="StoredLoopState | None", shared=list[tuple[Path, int, str, SharedValue]]
@@ -158,8 +160,8 @@ class StoredStepValue(msgspec.Struct):
 
 
 class StoredState(msgspec.Struct):
-    """The whole: values, outcomes, results of steps, and what ``ctx`` and ``steps`` were at any time, as places among
-    them.
+    """The stored form of an execution: values, outcomes, results of steps, and ``ctx`` and ``steps`` of all times as
+    places in these tables.
     """
 
     values: list[Any]
@@ -176,7 +178,7 @@ def _decoder() -> msgspec.json.Decoder[StoredState]:
 
 
 class _Places:
-    """A table in which each value that is given has one row. ``make`` turns it into what is written there."""
+    """A table in which each given value has one row. ``make`` turns a value into its row."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self.rows: list[Any] = []
@@ -184,7 +186,7 @@ class _Places:
         self._places: dict[int, int] = {}
 
     def __getitem__(self, given: Any) -> int:
-        """The place of ``given``, which is known by its identity: the state keeps it alive."""
+        """The place of a value, which is known by its identity: the state keeps it alive."""
         place = self._places.get(id(given))
         if place is None:
             row = self._make(given)
@@ -194,7 +196,7 @@ class _Places:
 
 
 class _Writer:
-    """Makes the stored form of a state, and the tables that it refers to."""
+    """Writes the stored form of a state, and the tables that it refers to."""
 
     def __init__(self) -> None:
         self.values = _Places(lambda value: value)
@@ -209,18 +211,18 @@ class _Writer:
             **_fields(state)
             | {
                 "workload": self._mapping(state.workload),
-                **self._seen(state),
+                **self._ctx_and_steps(state),
                 "requests": sorted(state.requests) or state.requests,  # equal states have equal bytes
                 "runs": {key: self._run(run) for key, run in state.runs.items()},
-                "evaluation": None if evaluation is None else self._asked(StoredEvaluation, evaluation),
-                "chosen": {key: self._asked(StoredChosen, one) for key, one in state.chosen.items()},
+                "evaluation": None if evaluation is None else self._stored(StoredEvaluation, evaluation),
+                "chosen": {key: self._stored(StoredChosen, one) for key, one in state.chosen.items()},
             }
         )
 
-    def _asked(self, form: Any, given: Evaluation | Chosen) -> Any:
-        return form(**_fields(given) | self._seen(given))
+    def _stored(self, form: Any, given: Evaluation | Chosen) -> Any:
+        return form(**_fields(given) | self._ctx_and_steps(given))
 
-    def _seen(self, given: Execution | StepRun | Evaluation | Chosen) -> dict[str, int]:
+    def _ctx_and_steps(self, given: Execution | StepRun | Evaluation | Chosen) -> dict[str, int]:
         return {"ctx": self.ctxs[given.ctx], "steps": self.steps[given.steps]}
 
     def _mapping(self, values: Mapping[str, Any]) -> dict[str, int]:
@@ -236,7 +238,7 @@ class _Writer:
             *contribution, link = link
             shared.append(contribution)
         loop = None if run.loop is None else self._loop(run.loop)
-        return StoredStepRun(**_fields(run) | self._seen(run) | {"loop": loop, "shared": shared})
+        return StoredStepRun(**_fields(run) | self._ctx_and_steps(run) | {"loop": loop, "shared": shared})
 
     def _loop(self, loop: LoopState) -> Any:
         results: list[Any] = []
@@ -254,7 +256,7 @@ class _Writer:
 
 
 class _Reader:
-    """Makes a state of its stored form."""
+    """Reads a state from its stored form."""
 
     def __init__(self, found: StoredState) -> None:
         self._values = found.values
@@ -272,16 +274,16 @@ class _Reader:
             **_fields(form)
             | {
                 "workload": self._mapping(form.workload),
-                **self._seen(form),
+                **self._ctx_and_steps(form),
                 "runs": {key: self._run(run) for key, run in form.runs.items()},
                 "evaluation": None
                 if evaluation is None
-                else Evaluation(**_fields(evaluation) | self._seen(evaluation)),
-                "chosen": {key: Chosen(**_fields(one) | self._seen(one)) for key, one in form.chosen.items()},
+                else Evaluation(**_fields(evaluation) | self._ctx_and_steps(evaluation)),
+                "chosen": {key: Chosen(**_fields(one) | self._ctx_and_steps(one)) for key, one in form.chosen.items()},
             }
         )
 
-    def _seen(self, form: Any) -> dict[str, Any]:
+    def _ctx_and_steps(self, form: Any) -> dict[str, Any]:
         return {"ctx": self._ctxs[form.ctx], "steps": self._steps[form.steps]}
 
     def _mapping(self, row: Mapping[str, int]) -> dict[str, Any]:
@@ -292,7 +294,7 @@ class _Reader:
         for contribution in reversed(form.shared):
             link = (*contribution, link)
         loop = None if form.loop is None else self._loop(form.loop)
-        return StepRun(**_fields(form) | self._seen(form) | {"loop": loop, "shared": link})
+        return StepRun(**_fields(form) | self._ctx_and_steps(form) | {"loop": loop, "shared": link})
 
     def _loop(self, form: Any) -> LoopState:
         link: Any = None

@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 NOT_LOADED: Final = object()
 
 EVALUATION: Final = "evaluation"
-"""What an execution looks into while its templates are evaluated by another process."""
+"""The subject that an execution looks into while another process evaluates its templates."""
 
 
 class RecordedFact(msgspec.Struct, frozen=True, gc=False):
@@ -54,7 +54,7 @@ class RecordedFact(msgspec.Struct, frozen=True, gc=False):
 
 
 LATEST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999, the last that ISO 8601 can write: anything later is due then."""
+"""The end of the year 9999, the last that ISO 8601 can write: any later time is due then."""
 
 
 def due_ms(from_ms: int, seconds: float) -> int:
@@ -94,7 +94,7 @@ class Evaluation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """What such a choice came to, and the ``ctx`` and ``steps`` that it was made by."""
+    """The result of a choice, and the ``ctx`` and ``steps`` that it was made by."""
 
     evaluated: events.Evaluated
     ctx: dict[str, Any]
@@ -323,12 +323,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ending(self) -> bool:
-        """Nothing is routed, retried or patched any more: the execution fails or is being cancelled."""
+        """Whether the execution fails or is being cancelled: nothing is routed, retried or patched any more."""
         return self.failing is not None or bool(self.cancelling)
 
     @property
     def halted(self) -> bool:
-        """Facts are folded but nothing is decided, until a pause has ended, a reference resolved, templates are
+        """Whether facts are folded but nothing is decided, until a pause has ended, a reference resolved, templates are
         evaluated (PROTOCOL §2) or the execution has its slot.
         """
         waits = self.paused_at_ms or self.awaited is not None or self.evaluation is not None
@@ -338,7 +338,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_queued(self) -> bool:
-        """Whether it waits for a slot before it begins."""
+        """Whether the execution waits for a slot before it begins."""
         slot = self.slots.get("")
         return slot is not None and not slot.granted
 
@@ -353,7 +353,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def looks_into(self) -> str | None:
-        """What it must look into before it decides anything: the key of a reference, or :data:`EVALUATION`."""
+        """The subject that the execution must look into before it decides anything: the key of a reference, or
+        :data:`EVALUATION`.
+        """
         if self.awaited is not None:
             return self.awaited.key
         return EVALUATION if self.evaluation is not None else None
@@ -375,10 +377,10 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
 
 UNSETTLED: Final = Execution("", "", "")
-"""An execution in which nothing is: compared with it, everything has changed."""
+"""An empty execution: compared with it, everything has changed."""
 
 
-def changed(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[tuple[str, Value]]:
+def changed_entries(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[tuple[str, Value]]:
     """The entries of ``after`` that ``before`` lacks or has another value of."""
     if before is after:
         return []

@@ -19,7 +19,7 @@ from noetl_stream.playbook.editing.fixes import fixes
 from noetl_stream.playbook.editing.hover import hover
 from noetl_stream.playbook.editing.names import Occurrence
 from noetl_stream.playbook.editing.outline import OutlineEntry, folds, outline
-from noetl_stream.playbook.editing.rename import CannotRename, TextChange, renamable, rename
+from noetl_stream.playbook.editing.rename import CannotRename, TextChange, renamable_at, rename
 from noetl_stream.playbook.upgrade.upgrade import upgrade
 
 _KINDS_OF_OFFERS: Final = {
@@ -137,7 +137,7 @@ def _changes(server: PlaybookServer) -> None:
     def prepare_rename(params: types.PrepareRenameParams) -> types.Range:
         document = server.document(params.text_document.uri)
         try:
-            found = renamable(document.names, document.offset(params.position))
+            found = renamable_at(document.names, document.offset(params.position))
         except CannotRename as error:
             raise AnswerRefused(error.message) from None
         return document.range(found.start, found.end)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noetl_stream.errors import Forbidden, NotFound, UsageError
 from noetl_stream.mcp.answers import ToolAnswer
 from noetl_stream.model.json import codec
-from noetl_stream.model.roles import Role, suffices
+from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
 
@@ -79,7 +79,7 @@ class AgentCall(NamedTuple):
 
     def require(self, role: Role, what: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` unless the caller has at least this role."""
-        if not suffices(self.role, role):
+        if not includes_role(self.role, role):
             raise Forbidden(f"the role {self.role} may not {what}", hint=f"this needs the role {role} or a higher one")
 
 
@@ -267,7 +267,7 @@ class Toolbox:
         return await door.perform(InnerCall(tool, arguments, refusal), work)
 
     def _refusal(self, tool: AnyAgentTool) -> Forbidden | None:
-        if not suffices(self._role, tool.role):
+        if not includes_role(self._role, tool.role):
             return Forbidden(
                 f"{tool.name} needs the role {tool.role}; you have {self._role}", hint="ask for a token with it"
             )

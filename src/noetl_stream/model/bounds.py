@@ -1,4 +1,4 @@
-"""How long the texts of a request may be: what columns, indexes, subjects and records hold (PROTOCOL §7)."""
+"""The bounds of texts in requests: what columns, indexes, subjects and records hold (PROTOCOL §7)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_CHARS: Final[Mapping[str, int]] = {
     "step": 256,
     "step_run_id": 128,
 }
-"""By the field of a request, or of the rerun in it."""
+"""The most characters of a text, by the field of a request, or of the rerun in it."""
 
 
-def too_long(fact: ClientFact | AggregateRequested) -> str:
-    """What about a request is too long, or out of its range, in words; ``""`` if nothing is."""
+def bounds_exceeded(fact: ClientFact | AggregateRequested) -> str:
+    """Why a text of a request is too long, or a number out of range, in words; ``""`` if none is."""
     if isinstance(fact, ExecutionRequested) and fact.priority is not None and fact.priority not in PRIORITIES:
         return f"its priority is {fact.priority}; the lowest is {LOWEST_PRIORITY}, the highest {HIGHEST_PRIORITY}"
     for name, value in _texts(fact):

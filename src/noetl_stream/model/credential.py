@@ -22,7 +22,7 @@ NOT_A_NAME: Final = (
 )
 
 SHORTEST_SECRET: Final = 4
-"""Shorter secrets cannot be told from ordinary text, so they cannot be redacted: they are rejected."""
+"""The shortest secret. Shorter ones cannot be distinguished from ordinary text when redacting: they are rejected."""
 
 OPEN_KEYS: Final = frozenset(
     {
@@ -31,7 +31,7 @@ OPEN_KEYS: Final = frozenset(
         *("certificate", "ca"),
     }
 )
-"""Values under these keys are addresses or names: results may show them, as a database's rows may."""
+"""Keys of a credential whose values are addresses or names: results may show them, as a database's rows may."""
 
 
 def credential_value(text: str, what: str) -> CredentialValue:
@@ -57,7 +57,7 @@ def credential_value(text: str, what: str) -> CredentialValue:
 
 
 def check_secrets(value: Any, what: str) -> None:
-    """Raises :class:`~noetl_stream.errors.PayloadRefused` if a secret in ``value`` is too short; it names ``what``."""
+    """Raises :class:`~noetl_stream.errors.PayloadRefused`, naming ``what``, if a secret in ``value`` is too short."""
     if any(len(secret) < SHORTEST_SECRET for secret in secrets_of(value)):
         wrong = f"{what} holds a secret of fewer than {SHORTEST_SECRET} characters"
         hint = "names and addresses belong under keys such as `username`, `host`, `port`"

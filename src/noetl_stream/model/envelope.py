@@ -64,12 +64,12 @@ def envelope(
     digest: str = "",
     worker: str = "",
 ) -> EventDocument:
-    """One event, made of its journal row.
+    """Builds the envelope of an event from its journal row.
 
     Args:
         data: The fact, whose fields become the envelope's ``data``; its tokens as :func:`shown_token` has them.
-        digest: Of the playbook that the execution is pinned to.
-        worker: Who reported it, where that is known.
+        digest: The digest of the playbook that the execution is pinned to.
+        worker: The name of the worker that reported the event, where it is known.
     """
     fields: dict[str, Any] = codec.decode_shown(data)
     fields.pop("name", None)
@@ -118,7 +118,7 @@ def iso(at_ms: int) -> str:
 
 
 def iso_or_none(at_ms: int | None) -> str | None:
-    """:func:`iso` of a time that may be missing."""
+    """The :func:`iso` timestamp of a time that may be missing."""
     return None if at_ms is None else iso(at_ms)
 
 

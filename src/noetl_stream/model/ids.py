@@ -33,8 +33,8 @@ def is_valid_id(text: str) -> bool:
     return ID_PATTERN.match(text) is not None
 
 
-def checked_id(text: str) -> str:
-    """``text``, if it is valid as an id in a subject.
+def check_id(text: str) -> str:
+    """Returns ``text`` if it is valid as an id in a subject.
 
     Raises:
         UsageError: it is not.
@@ -49,13 +49,13 @@ class _Process:
 
 
 def partition_count() -> int:
-    """P of the system that this process works in."""
+    """P, the number of partitions, of the system that this process works in."""
     return _Process.partitions
 
 
 def use_partitions(count: int) -> None:
-    """Sets P for this process, before anything else: its ids and subjects follow from it. The stores refuse a process
-    whose P differs from theirs.
+    """Sets P, the number of partitions, for this process, before anything else: its ids and subjects follow from it.
+    The stores refuse a process whose P differs from theirs.
     """
     _Process.partitions = count
     partition_of.cache_clear()
@@ -63,7 +63,9 @@ def use_partitions(count: int) -> None:
 
 @lru_cache(maxsize=16_384)
 def partition_of(execution_id: str, partitions: int | None = None) -> int:
-    """FNV-1a-32 of the id, modulo the number of partitions (DESIGN §1); by default :func:`partition_count`."""
+    """The partition of an execution: FNV-1a-32 of its id, modulo the number of partitions (DESIGN §1), by default
+    :func:`partition_count`.
+    """
     partitions = partitions or _Process.partitions
     # Low bits depend on low bits alone, and small integers cost half.
     mask = _MASK_32 if partitions & (partitions - 1) else partitions - 1
@@ -101,7 +103,7 @@ def uuid7(unix_ms: int, random_bits: bytes) -> str:
 
 
 def is_uuid7(text: str) -> bool:
-    """Whether ``text`` is what :func:`uuid7` makes."""
+    """Whether ``text`` has the form of :func:`uuid7`."""
     return _UUID7.match(text) is not None
 
 
@@ -111,7 +113,7 @@ def id_beside(execution_id: str, cause: str) -> str:
 
 
 def first_uuid7(unix_ms: int) -> str:
-    """What sorts before the ids of executions that started at this time or later, and after all others."""
+    """The id that sorts before those of executions started at this time or later, and after all others."""
     digits = f"{unix_ms:012x}"
     return f"{digits[:8]}-{digits[8:]}"
 
@@ -129,7 +131,7 @@ class RunId(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """A claim of higher rank takes over the step run (PROTOCOL §3 *Binding*)."""
+        """The rank of the run: a claim of higher rank takes over the step run (PROTOCOL §3 *Binding*)."""
         return (self.issue, self.num_delivered)
 
 
@@ -153,12 +155,14 @@ def step_run_of(execution_id: str, token_id: str) -> str:
 
 
 def command_of(step_run_id: str, path: Path = (), segment: int = 0) -> str:
-    """Each suspension begins a new segment of the pipeline, with its own command id (LANGUAGE §8)."""
+    """The id of a step run's command. Each suspension begins a new segment of the pipeline, with its own command id
+    (LANGUAGE §8).
+    """
     return derive(step_run_id, "command", *path, segment)
 
 
 def paging_of(step_run_id: str, path: Path = ()) -> str:
-    """The command that pages out the items of the level inside the iteration ``path``."""
+    """The id of the command that pages out the items of the level inside the iteration ``path``."""
     return derive(step_run_id, "paging", *path)
 
 
@@ -167,7 +171,7 @@ def timer_of(subject: str, purpose: str, path: Path = ()) -> str:
 
 
 def slot_of(command_id: str, path: Path) -> str:
-    """The slot that a task of this command, in this iteration, waits for. Each time it asks it is another."""
+    """The id of the slot that a task of this command, in this iteration, waits for; another for each request."""
     return derive(command_id, "slot", *path)
 
 

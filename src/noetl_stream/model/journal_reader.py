@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, LoopDone, StepDone, StepFailed, StepReused
-from noetl_stream.model.events.composite import Composite, StepRan, expanded
+from noetl_stream.model.events.composite import Composite, StepRan, expand
 
 Run = TypeVar("Run")
 Told = Mapping[type[Fact], Sequence[Callable[..., None]]]
@@ -79,7 +79,7 @@ class JournalReader(Generic[Run]):
             for tell in told:
                 tell(self, at, fact)
         elif kind in _COMPOSITE:
-            for number, part in enumerate(expanded(self.execution_id, fact)):
+            for number, part in enumerate(expand(self.execution_id, fact)):
                 self.read(Recorded(part, at.position + number, at.at_ms, at.step_run_id, at.command_id))
 
     # --- the execution ------------------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ import msgspec
 from noetl_stream.errors import UsageError
 
 VARIABLE_PREFIX: Final = "NOETL_LIMIT_"
-"""``NOETL_LIMIT_MAX_CTX_BYTES`` sets ``limits.max_ctx_bytes`` for every execution of a server."""
+"""The prefix of limit variables: ``NOETL_LIMIT_MAX_CTX_BYTES`` sets ``limits.max_ctx_bytes`` for every execution of a
+server.
+"""
 
 
 class LimitProblem(msgspec.Struct, frozen=True, gc=False):
-    """Why a playbook cannot set a limit to the value it asks for.
+    """Why a playbook cannot set a limit to a value.
 
     Attributes:
         name: The key under ``executor.spec.policy.limits``.
@@ -107,20 +109,20 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_template_call_depth: int = 40
 
     def lowered(self, wanted: Mapping[str, Any]) -> Lowered:
-        """These limits, lowered by a playbook (``executor.spec.policy.limits``).
+        """The limits lowered by a playbook (``executor.spec.policy.limits``).
 
         Args:
             wanted: Plain JSON values by the names of limits.
         """
-        problems = [problem for name, value in wanted.items() if (problem := self._refused(name, value)) is not None]
+        problems = [problem for name, value in wanted.items() if (problem := self._problem_of(name, value)) is not None]
         refused = {problem.name for problem in problems}
         kept = {name: _number(name, value) for name, value in wanted.items() if name not in refused}
         return Lowered(msgspec.structs.replace(self, **kept), tuple(problems))
 
-    def _refused(self, name: str, value: Any) -> LimitProblem | None:
+    def _problem_of(self, name: str, value: Any) -> LimitProblem | None:
         if name not in NAMES:
-            return LimitProblem(name, "unknown_key", f"unknown limit `{name}`", _known(name))
-        wrong = _wrong(name, value)
+            return LimitProblem(name, "unknown_key", f"unknown limit `{name}`", _suggestion(name))
+        wrong = _mistake_in(name, value)
         if wrong is not None:
             return LimitProblem(name, *wrong, None)
         most = getattr(self, name)
@@ -131,17 +133,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
-"""Every limit, in the order of the documentation."""
+"""The names of all limits, in the order of the documentation."""
 
 _OLDER_NAMES: Final = {"max_payload_bytes": "max_inline_bytes"}
-"""Limits of the sources by the names they have there (v10 §5.1)."""
+"""Older names of limits in the sources (v10 §5.1), with the present ones."""
 
 DEFAULT_LIMITS: Final = Limits()
 
 _MOST: Final[Any] = dict.fromkeys(NAMES, 2**62)
 
 UNBOUNDED: Final = Limits(**_MOST)
-"""For compiling what a server has already checked: only the server knows its operator's limits."""
+"""The limits for compiling a playbook that a server has checked: only the server knows its operator's limits.
+"""
 
 
 def operator_limits(texts: Mapping[str, str]) -> Limits:
@@ -157,9 +160,9 @@ def operator_limits(texts: Mapping[str, str]) -> Limits:
     for name, text in texts.items():
         variable = VARIABLE_PREFIX + name.upper()
         if name not in NAMES:
-            raise UsageError(f"{variable} sets an unknown limit: `limits.{name}`", hint=_known(name))
-        number = _read(text)
-        wrong = _wrong(name, number)
+            raise UsageError(f"{variable} sets an unknown limit: `limits.{name}`", hint=_suggestion(name))
+        number = _read_number(text)
+        wrong = _mistake_in(name, number)
         if wrong is not None:
             raise UsageError(f"{variable} is {text!r}: {wrong[1]}")
         given[name] = _number(name, number)
@@ -174,7 +177,7 @@ def _is_whole(name: str) -> bool:
     return type(getattr(DEFAULT_LIMITS, name)) is int
 
 
-def _wrong(name: str, value: Any) -> tuple[Literal["wrong_type", "invalid_value"], str] | None:
+def _mistake_in(name: str, value: Any) -> tuple[Literal["wrong_type", "invalid_value"], str] | None:
     whole = _is_whole(name)
     if type(value) is not int and (whole or type(value) is not float):
         return "wrong_type", f"`{name}` must be {'a whole number' if whole else 'a number'}"
@@ -184,7 +187,7 @@ def _wrong(name: str, value: Any) -> tuple[Literal["wrong_type", "invalid_value"
     return None
 
 
-def _read(text: str) -> int | float | str:
+def _read_number(text: str) -> int | float | str:
     for read in (int, float):
         try:
             return read(text)
@@ -193,7 +196,7 @@ def _read(text: str) -> int | float | str:
     return text
 
 
-def _known(name: str) -> str:
+def _suggestion(name: str) -> str:
     if name in _OLDER_NAMES:
         return f"write `{_OLDER_NAMES[name]}`, the limit that it became"
     from difflib import get_close_matches  # only for a mistake

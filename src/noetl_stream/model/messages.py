@@ -23,8 +23,8 @@ FORMAT = 2
 
 AGGREGATES_FORMAT: Final = 3
 """The format of messages to aggregates, and of starts by them, read by servers that know aggregates. Executions with
-limits by key have it too, and the commands and reports of steps whose tasks have limits. All else is unchanged, and
-written in :data:`FORMAT`.
+limits by key have it too, and the commands and reports of steps whose tasks have limits. Other messages are written in
+:data:`FORMAT`.
 """
 
 OLDEST_FORMAT: Final = 1
@@ -109,7 +109,7 @@ class UnreadableCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag_fie
 
 
 ReportedBody = Request | Report | UnreadableCommand | AggregateRequest
-"""What an input of EVENTS holds."""
+"""The body of an input of EVENTS."""
 
 
 class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -127,7 +127,7 @@ class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FullEntry(RecordEntry, frozen=True):
-    """An entry with its input in full: it came through no message of EVENTS, or that message may be lost.
+    """An entry with its input in full: no message of EVENTS carried it, or that message may be lost.
 
     ``source`` recorded the input, of a worker's with ``step_run_id``, its report's id and the first fact's ``number``
     in its run. ``at_ms`` is the entry's time; format 1 has 0.
@@ -193,7 +193,7 @@ class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", tag="go"):
-    """Where to continue: the answer to a claim, and part of a command of a later segment.
+    """The continuation of a command: the answer to a claim, and part of a command of a later segment.
 
     ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that have
     begun, by the iteration's path (:func:`path_key`). ``loop`` is the progress of a local loop, ``None`` before it
@@ -272,7 +272,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def references_of(command: StepCommand) -> Iterator[Reference]:
-    """The results kept by reference that its templates may read, those of its own run excepted."""
+    """The references to results that the command's templates may read, those of its own run excepted."""
     for value in command.steps.values():
         yield from _references((value.outcome, *value.results.values()))
     if command.resume is not None:
@@ -288,7 +288,7 @@ def _references(outcomes: Iterable[Outcome | None]) -> Iterator[Reference]:
 
 
 class ShownCommand(msgspec.Struct, frozen=True):
-    """A command as its worker shows it to ask something on its behalf."""
+    """A command as its worker shows it to ask a server on its behalf."""
 
     execution_id: str
     step_run_id: str
@@ -354,7 +354,7 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AggregateMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As :class:`InboxMessage`, to an aggregate, whose id is its ``execution_id``."""
+    """A message to an aggregate, whose id is its ``execution_id``; otherwise as :class:`InboxMessage`."""
 
     execution_id: str
     fact: aggregates.SentFact
@@ -408,7 +408,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How much memory a process uses of what is bounded, in bytes, by kind; ``limits`` are the bounds.
+    """The memory that a process uses of what is bounded, in bytes, by kind; ``limits`` are the bounds.
 
     ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: how many so far.
     ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it.
@@ -425,7 +425,9 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):
-    """A request for a stored credential. ``public_key``: X25519, for this request only; ``worker`` names who asks."""
+    """A request for a stored credential. ``public_key``: X25519, for this request only; ``worker`` names the asking
+    worker.
+    """
 
     command: ShownCommand
     name: str
@@ -444,7 +446,7 @@ class WebhookQuestion(msgspec.Struct, frozen=True):
 
 
 class WebhookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether a delivery is believed. Nothing says why not: it may have come from anybody.
+    """The verdict on a delivery. It never says why one is not verified: anybody may have sent it.
 
     ``event`` is what the trigger is to be told of it. ``identity`` is the same for repeated deliveries of one event;
     empty if nothing tells them apart. ``challenge`` is to be sent back; it is not an event.
@@ -479,14 +481,14 @@ class CatalogQuestion(msgspec.Struct, frozen=True):
 
 
 class HideQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request to hide a value that the worker read itself, in all that is shown of the command's execution.
+    """A request to hide a value that the worker has read itself, in all that is shown of the command's execution.
 
     Attributes:
-        name: What was read: an entry of the keychain, or a credential of the worker's own.
+        name: The name of the value: an entry of the keychain, or a credential of the worker's own.
         server_key: The public key of the server that the value is sealed to; without one, the question asks for it.
-        public_key: The worker's, for this value only.
+        public_key: The worker's key, for this value only.
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
-        worker: Who asks.
+        worker: The name of the asking worker.
     """
 
     command: ShownCommand
@@ -498,19 +500,19 @@ class HideQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 WorkerQuestion = SecretQuestion | HideQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
-"""What workers ask, each on behalf of a command that is live (PROTOCOL §7 *Capabilities*)."""
+"""The questions of workers, each on behalf of a live command (PROTOCOL §7 *Capabilities*)."""
 
 
 class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value sealed to the request's key, or why it is refused.
+    """The stored credential, sealed to the request's key, or why it is refused.
 
     Attributes:
         version: The stored version; 0 without a value.
-        public_key: The server's, for this answer only.
+        public_key: The server's key, for this answer only.
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
         refused: Why a stored value is not handed out; empty if the name is not stored.
         near: A stored name similar to the requested one.
-        is_operators: Whether the server's operator configured it; otherwise somebody stored it.
+        is_operators: Whether the server's operator configured the credential; otherwise somebody stored it.
     """
 
     version: int = 0
@@ -522,17 +524,19 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HideAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value is hidden; or ``server_key`` says what to seal it to first, or ``refused`` why it is not hidden."""
+    """The answer to a :class:`HideQuestion`: hidden; or ``server_key`` to seal the value to first, or ``refused`` with
+    why not.
+    """
 
     server_key: bytes = b""
     refused: str = ""
 
 
 def hidden_as(question: HideQuestion) -> bytes:
-    """What a value to hide is bound to: it opens only for this command and name."""
+    """The context that a value to hide is bound to: it opens only for this command and name."""
     return f"hide\0{question.command.execution_id}\0{question.command.command_id}\0{question.name}".encode()
 
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:
-    """What a sealed value is bound to: it opens only for this execution, name and version."""
+    """The context that a sealed value is bound to: it opens only for this execution, name and version."""
     return f"{question.command.execution_id}\0{question.name}\0{version}".encode()

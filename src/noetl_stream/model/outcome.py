@@ -22,7 +22,7 @@ PLAYBOOK = "playbook"
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a value too large for an event is kept.
+    """A reference to a value that is too large for an event.
 
     ``size`` counts bytes of JSON; ``checksum`` is ``sha256:<hex>`` over those bytes. ``store`` is ``nats`` for an
     object, ``journal`` for a loop result that is gathered from the journal's iteration results when read.
@@ -37,7 +37,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def execution_id(self) -> str:
-        """The execution whose result it is: every key begins with its id (PROTOCOL §3 *Object keys*)."""
+        """The execution that the result belongs to: every key begins with its id (PROTOCOL §3 *Object keys*)."""
         return self.key.partition("/" if self.store == "nats" else ".")[0]
 
 
@@ -52,7 +52,9 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True):
-    """``count`` items starting at index ``first`` of the whole list, stored as the list that ``reference`` leads to."""
+    """A page of a list: ``count`` items starting at index ``first`` of the whole list, stored as the list that
+    ``reference`` leads to.
+    """
 
     first: int
     count: int
@@ -129,13 +131,13 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MAX_WARNINGS: Final = 100
-"""How many warnings of its tasks an execution keeps; those of one kind of one task count as one."""
+"""How many warnings of its tasks an execution keeps; warnings of one kind of one task count as one."""
 
 MAX_WARNING_CHARACTERS: Final = 4_000
 
 
 class RunWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Something in an outcome that may not be what its author meant. ``kind`` is stable: ``digits_lost``."""
+    """A warning about an outcome that may not be what its author meant. ``kind`` is stable: ``digits_lost``."""
 
     kind: str
     message: str
@@ -156,29 +158,29 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
 def shown_time(unix_ms: int) -> str:
     """A time in ISO 8601, UTC, to the millisecond."""
     seconds, milliseconds = divmod(unix_ms, 1000)
-    return f"{_shown_second(seconds)}.{milliseconds:03}Z"
+    return f"{_show_second(seconds)}.{milliseconds:03}Z"
 
 
 @lru_cache(maxsize=2)
-def _shown_second(unix_s: int) -> str:
+def _show_second(unix_s: int) -> str:
     return datetime.fromtimestamp(unix_s, UTC).replace(tzinfo=None).isoformat()
 
 
 @lru_cache(maxsize=2)
-def time_shown(text: str) -> int:
-    """The milliseconds since the epoch that :func:`shown_time` shows like this.
+def parse_shown_time(text: str) -> int:
+    """Parses a :func:`shown_time` into milliseconds since the epoch.
 
     Raises:
         ValueError: it shows no time like this.
     """
-    unix_ms = _second_shown(text[:19]) * 1000 + int(text[20:23])
+    unix_ms = _parse_second(text[:19]) * 1000 + int(text[20:23])
     if shown_time(unix_ms) != text:
         raise ValueError(f"{text!r} is not a time to the millisecond")
     return unix_ms
 
 
 @lru_cache(maxsize=2)
-def _second_shown(text: str) -> int:
+def _parse_second(text: str) -> int:
     return round(datetime.fromisoformat(f"{text}Z").timestamp())
 
 
@@ -200,7 +202,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What later templates read of a step: its last task's outcome, and every task's (LANGUAGE §2 *Results*)."""
+    """The value of a step for later templates: its last task's outcome, and every task's (LANGUAGE §2 *Results*)."""
 
     outcome: Outcome
     results: dict[str, Outcome] = {}

@@ -1,4 +1,4 @@
-"""Paths of playbooks, and the parts of the catalog that a token or a grant is for."""
+"""Paths of playbooks, and the parts of the catalog that tokens and grants cover."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 MAX_PATH_CHARS: Final = 512
-"""With four bytes a character this still fits the narrowest index of a path, which takes 2,704 bytes."""
+"""The longest path. With four bytes a character it fits the narrowest index of a path, which takes 2,704 bytes."""
 
 
 def covers(paths: Sequence[str], path: str) -> bool:
     """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, not ``team/ab``.
 
-    Without ``paths`` it is: nothing is limited.
+    Without ``paths`` every path is covered.
     """
     return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
 
 
-def are_segments(path: str) -> bool:
+def has_valid_segments(path: str) -> bool:
     """Whether all segments of a path are names: none is empty, ``.`` or ``..``."""
     return all(name not in ("", ".", "..") for name in path.split("/"))

@@ -1,4 +1,4 @@
-"""Priorities of executions in a pool, and whose turn it is (LANGUAGE §15)."""
+"""Priorities of executions in a pool, and the order in which they have their turn (LANGUAGE §15)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ HIGHEST_PRIORITY: Final = 9
 PRIORITIES: Final = range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)
 
 PASSED_OVER: Final = 9
-"""How often one taker passes over a priority at which something waits before it has its turn."""
+"""How often a taker passes over a priority with waiting commands before that has its turn."""
 
 
 class PriorityTurns:
-    """Which priority one taker takes from next: the highest at which something waits, or the one that was passed over
+    """The turns of priorities at one taker: the highest at which something waits, or the one that was passed over
     :data:`PASSED_OVER` times. So a priority has its turn after at most ``PASSED_OVER + len(PRIORITIES) - 2`` others.
     """
 
@@ -26,7 +26,7 @@ class PriorityTurns:
         self._passed: dict[int, int] = {}
 
     def next(self, waiting: Collection[int]) -> int:
-        """Whose turn it is of those at which something waits, at least one."""
+        """The next priority of those at which something waits, at least one."""
         passed = self._passed
         if passed:
             due = [(passed.get(one, 0), one) for one in waiting if passed.get(one, 0) >= PASSED_OVER]
@@ -35,12 +35,12 @@ class PriorityTurns:
         return max(waiting)
 
     def took(self, priority: int, waiting: Collection[int]) -> None:
-        """Takes note that one was taken at ``priority`` while others waited at ``waiting``."""
+        """Counts a turn of ``priority`` while commands waited at ``waiting``."""
         passed = self._passed
         self._passed = {one: passed.get(one, 0) + 1 for one in waiting if one != priority}
 
     def planned(self, count: int, waiting: Mapping[int, float]) -> dict[int, int]:
-        """How many of the next ``count`` come from each priority, by how many wait there."""
+        """How many of the next ``count`` turns each priority has, by how many commands wait there."""
         trial, left, found = PriorityTurns(), dict(waiting), dict[int, int]()
         trial._passed = self._passed
         while left and count > 0:

@@ -17,16 +17,17 @@ from noetl_stream.model.json import codec
 MAX_SECRETS_HIDDEN: Final = 1_000
 HIDDEN: Final = "***"
 SHORTEST_LINE: Final = 8
-"""From this length on, each line of a multi-line secret is redacted on its own."""
+"""The length from which each line of a multi-line secret is redacted on its own."""
 SHORTEST_PIECE: Final = 8
-"""From this length on, a piece of a secret cut off by a text's end is redacted."""
+"""The length from which a piece of a secret cut off by a text's end is redacted."""
 LONGEST_PATTERN: Final = 8_192
-"""Longer secrets are searched for verbatim and line by line: compiling their pattern would take too long."""
+"""The length from which a secret is searched for verbatim, line by line: compiling its pattern would take too long.
+"""
 
 _SIGN: Final = re.compile(r"[^A-Za-z0-9]")
 
 _LONG_ROW: Final = 8
-"""A row of so many backslashes with no secret behind it is passed over at once."""
+"""How long a row of backslashes with no secret behind it must be to be skipped at once."""
 
 _IN_MARKUP: Final = {
     " ": ("+",),
@@ -48,14 +49,14 @@ _BEHIND_BACKSLASHES: Final = {
     "'": "'",
     "/": "/",
 }
-"""Escapes of characters in JSON and Python, likewise: what follows the backslashes."""
+"""Escapes of characters in JSON and Python: what follows the backslashes."""
 
 
 class HiddenText:
     """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and base64.
 
     Args:
-        verbatim: Search for it as it is and in base64 alone, which costs next to nothing to prepare.
+        verbatim: Whether to search only for the secret as it is and in base64, which costs next to nothing to prepare.
 
     Attributes:
         anchor: A part that all forms but base64 leave unchanged: a text without it needs no search.
@@ -75,7 +76,7 @@ class HiddenText:
     def may_be_in(self, text: str) -> bool:
         return self.anchor in text or any(core in text for core in self._base64)
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         for core in self._base64:
             text = text.replace(core, HIDDEN)
         return self._pattern.sub(_replacement, text) if self.anchor in text else text
@@ -97,8 +98,8 @@ class Redactor:
         self.learn_texts(texts_of(credential))
 
     def learn_texts(self, texts: Iterable[str], max_signs: float = math.inf) -> None:
-        """Redacts these from now on, likewise. From ``max_signs`` characters on that may be escaped, they are searched
-        for verbatim.
+        """Redacts ``texts`` from now on; of very many, the last learned. From ``max_signs`` characters on that may be
+        escaped, they are searched for verbatim.
         """
         signs = 0
         for text in texts:
@@ -116,7 +117,7 @@ class Redactor:
         """``text`` without secrets."""
         found = [entry for entry in list(self._hidden.items()) if entry[1].may_be_in(text)]
         for _, hidden in sorted(found, key=lambda entry: len(entry[0]), reverse=True):  # one may be a part of another
-            text = hidden.removed(text)
+            text = hidden.remove_from(text)
         return text
 
     def cut_text(self, text: str) -> str:
@@ -128,7 +129,7 @@ class Redactor:
         return text
 
     def lines_ready(self, lines: Sequence[str]) -> int:
-        """How many of these whole lines can be redacted now: a secret that goes on may begin in the others."""
+        """How many of these whole lines can be redacted now: a secret that continues may begin in the others."""
         text = "".join(f"{line}\n" for line in lines)
         begun = max((_begun_at_end(text, secret) for secret in list(self._hidden) if "\n" in secret), default=0)
         return len(lines) if not begun else text.count("\n", 0, len(text) - begun)
@@ -178,7 +179,7 @@ def _replacement(match: re.Match[str]) -> str:
 
 
 def _pattern_of(secret: str) -> str:
-    """A pattern that takes linear time. If its group 1 takes part in a match, that is no secret."""
+    """The pattern of a secret, which takes linear time. If its group 1 takes part in a match, that is no secret."""
     signs = re.sub(r"\\+", r"\\", secret)  # several backslashes count as one
     first, *others = [_escapes_of(signs, at) for at in range(len(signs))]
     rest = "".join(others)
@@ -221,7 +222,7 @@ def _any_case(text: str) -> str:
 def _base64_core(encoded: bytes, offset: int) -> str:
     """The base64 characters that ``encoded`` alone determines when ``offset`` bytes (modulo 3) precede it.
 
-    They appear in ``user:secret`` too, and in whatever else was encoded with it.
+    They appear in ``user:secret`` too, and in any other text that was encoded with the secret.
     """
     whole = base64.b64encode(b"\0" * offset + encoded).decode()
     first = -(-offset * 8 // 6)

@@ -6,11 +6,11 @@ from typing import Final, Literal
 
 Role = Literal["viewer", "operator", "author", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("viewer", "operator", "author", "admin")
-"""Each may do what those before it may. Viewers read; operators start executions and intervene; authors register
-playbooks; admins keep credentials, tokens and the audit.
+"""The roles in order: each may do what those before it may. Viewers read; operators start executions and intervene;
+authors register playbooks; admins keep credentials, tokens and the audit.
 """
 
 
-def suffices(role: Role, least: Role) -> bool:
+def includes_role(role: Role, least: Role) -> bool:
     """Whether ``role`` includes the role ``least``."""
     return ROLES.index(role) >= ROLES.index(least)

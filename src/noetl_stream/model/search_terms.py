@@ -16,28 +16,30 @@ MAX_WORDS: Final = 128
 """How many words of an error are indexed, from its beginning."""
 
 MAX_WORD_CHARS: Final = 64
-"""Longer words are indexed by their beginning."""
+"""The most characters of an indexed word; a longer one is indexed by its beginning."""
 
 MAX_LABEL_CHARS: Final = 256
-"""Longer labels are indexed by their beginning."""
+"""The most characters of an indexed label; a longer one is indexed by its beginning."""
 
 _WORD: Final = re.compile(r"\w+")
 
 
 def label_terms(labels: Mapping[str, Any]) -> set[str]:
-    """Label values as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label counts as absent."""
+    """The terms of labels, whose values count as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label
+    counts as absent.
+    """
     given = [(name, value) for name, value in labels.items() if value is not None]
     texts = [(name, value if isinstance(value, str) else codec.encode(value).decode()) for name, value in given]
     return {f"label:{name}={text}"[:MAX_LABEL_CHARS] for name, text in texts}
 
 
 def error_terms(error: Mapping[str, Any]) -> set[str]:
-    """The words of an error's kind, code, task and message."""
+    """The terms of an error: the words of its kind, code, task and message."""
     return word_terms(" ".join(str(error.get(key) or "") for key in ("kind", "code", "task", "message")))
 
 
 def word_terms(text: str) -> set[str]:
-    """A term per word: letters, digits and `_`, case-insensitive."""
+    """The terms of a text, one per word: letters, digits and `_`, case-insensitive."""
     found: dict[str, None] = {}
     for match in _WORD.finditer(text.lower()):
         found["word:" + match[0][:MAX_WORD_CHARS]] = None

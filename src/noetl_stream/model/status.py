@@ -8,7 +8,8 @@ import msgspec
 
 EndStatus = Literal["completed", "failed", "cancelled"]
 FoldedStatus = Literal["pending", "running", EndStatus]
-"""What the journal says. Of ``waiting``, ``paused`` and ``quarantined`` executions nothing runs: these are derived."""
+"""The status by the journal. ``waiting``, ``paused`` and ``quarantined``, in which nothing runs, are derived.
+"""
 
 ExecutionStatus = Literal["waiting", "paused", "quarantined", FoldedStatus]
 LIVE: Final[tuple[ExecutionStatus, ...]] = ("pending", "running", "waiting", "paused", "quarantined")
@@ -16,7 +17,7 @@ ENDED: Final[tuple[EndStatus, ...]] = ("completed", "failed", "cancelled")
 STATUSES: Final[tuple[ExecutionStatus, ...]] = (*LIVE, *ENDED)
 
 RunStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused"]
-"""Of a step run, of all runs of a step, and of an iteration."""
+"""The status of a step run, of all runs of a step, or of an iteration."""
 
 RejectionCode = Literal[
     "unknown_execution",  # no execution has that id

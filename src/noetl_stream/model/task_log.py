@@ -1,4 +1,4 @@
-"""Lines of a task's log: what it writes while it runs, and what its worker says about it."""
+"""Log lines of tasks: what a task writes while it runs, and what its worker says about it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from noetl_stream.model.events import Path
 
 LogStream: TypeAlias = Literal["stdout", "stderr", "worker"]
-"""Where a line comes from: what the task wrote, or its worker."""
+"""The source of a log line: the task's output, or its worker."""
 
 
 class LogLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A line, without its end. ``at_ms``: when the worker received it, by its own clock. ``iteration``: of a loop."""
+    """A log line without its end. ``at_ms``: when the worker received it, by its clock. ``iteration``: of a loop."""
 
     at_ms: int
     task: str
@@ -24,7 +24,7 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LogBatch(msgspec.Struct, frozen=True):
-    """Lines of one step run, as a worker publishes them together."""
+    """Log lines of one step run, as a worker publishes them together."""
 
     step: str
     step_run_id: str

@@ -1,4 +1,4 @@
-"""Traces (W3C Trace Context): whose trace an execution belongs to, and the ids of its spans.
+"""Traces (W3C Trace Context): the trace of an execution, and the ids of its spans.
 
 A span's id derives from its subject, so that every process knows it before the span has ended. Only an attempt's
 includes the nonce of its run: two runs of one command may make the same attempt.
@@ -27,7 +27,7 @@ _CALLER: Final = re.compile(r"(?!0{16})([0-9a-f]{16})-(0[01])")
 
 
 class Traceparent(msgspec.Struct, frozen=True, gc=False):
-    """What a caller's ``traceparent`` says.
+    """The content of a caller's ``traceparent``.
 
     Attributes:
         caller_span: The id of the caller's span, ``-``, and ``01`` if it is sampled, else ``00``.
@@ -41,7 +41,7 @@ class Trace(NamedTuple):
     """The trace of an execution.
 
     Attributes:
-        caller: The span of whoever started it, outside noetl-stream; empty if nobody named one.
+        caller: The span of the caller outside noetl-stream that started the execution; empty if it named none.
         is_callers_sampled: Whether that span is sampled.
     """
 
@@ -56,7 +56,7 @@ class Trace(NamedTuple):
 
 
 def read_traceparent(text: str) -> Traceparent | None:
-    """``None`` if this is not a ``traceparent``. Later versions may say more at the end."""
+    """Parses a ``traceparent``; ``None`` if ``text`` is none. Later versions may say more at the end."""
     found = _TRACEPARENT.fullmatch(text.strip())
     if found is None or (found[1] == "00" and found[5]):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import asdict
 
-from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable, graph_of
+from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable_part, graph_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.graphs import ArcDocument, GraphDocument, StepNodeDocument
@@ -20,7 +20,7 @@ def graph_document(plan: Plan) -> GraphDocument:
 
 def draft_document(draft: Plan) -> GraphDocument | None:
     """The graph of a plan with errors, as far as it can be drawn."""
-    plan = drawable(draft)
+    plan = drawable_part(draft)
     return None if plan is None else graph_document(plan)
 
 

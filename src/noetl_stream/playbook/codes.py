@@ -93,4 +93,4 @@ Code = Literal[
     "not_real",
     "not_granted",
 ]
-"""What a diagnostic is about, which stays the same. The page about diagnostics explains each."""
+"""The code of a diagnostic, which stays the same across versions. The page about diagnostics explains each."""

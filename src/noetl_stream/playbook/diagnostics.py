@@ -1,4 +1,4 @@
-"""Diagnostics: what is wrong in a playbook, where, and what to write instead (LANGUAGE §0 *The first rule*)."""
+"""Diagnostics: the problems of a playbook, their places, and how to fix them (LANGUAGE §0 *The first rule*)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:  # it needs templates, which not all who read diagnostics load
 Severity = Literal["error", "warning"]
 
 MAX_DIAGNOSTICS: Final = 100
-"""Problems listed for one file. If there are more, a last entry says so."""
+"""The most problems listed for one file. If there are more, a last entry says so."""
 
 
 OLDER_FORMS: Final = frozenset(
     ["legacy_syntax", "root_vars", "step_when", "next_shape", "policy_shape", "control_outside_policy", "misplaced_key"]
 )
-"""Codes of what an older dialect wrote, which ``playbook upgrade`` rewrites (LANGUAGE §16)."""
+"""Codes of diagnostics about forms of an older dialect, which ``playbook upgrade`` rewrites (LANGUAGE §16)."""
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
@@ -43,7 +43,7 @@ class Location(Protocol):
 
 
 class BareLocation(msgspec.Struct, frozen=True):
-    """A :class:`Location` and nothing else."""
+    """A :class:`Location` that is no node or key."""
 
     mark: Position
     pointer: str = ""
@@ -89,7 +89,9 @@ class Diagnostic(msgspec.Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__} | {"path": path}
 
     def render(self) -> str:
-        """``file:line:column: error[code]: message``, then the hint and the path, each on its own line."""
+        """The diagnostic as text: ``file:line:column: error[code]: message``, then the hint and the path, each on its
+        own line.
+        """
         text = f"{self.file}:{self.line}:{self.column}: {self.severity}[{self.code}]: {self.message}"
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{text}{hint}\n  path: {path_text(self.path)}" if self.path else f"{text}{hint}"
@@ -111,7 +113,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
 
 def path_text(path: Iterable[Firing]) -> str:
-    """A path on one line: ``start → a, b; a → end; again and again: …``."""
+    """A path of firings on one line: ``start → a, b; a → end; again and again: …``."""
     parts = {repeats: [_firing_text(one) for one in path if one.repeats is repeats] for repeats in (False, True)}
     again = f"again and again: {'; '.join(parts[True])}" if parts[True] else ""
     return "; ".join(filter(None, (*parts[False], again)))
@@ -135,7 +137,7 @@ class InvalidPlaybook(NoetlError):
 
 
 class TooManyProblems(Exception):
-    """The list is full and holds an error: checking stops."""
+    """Raised when the list of diagnostics is full and holds an error: checking stops."""
 
 
 class Problems:
@@ -160,7 +162,7 @@ class Problems:
         self._add("warning", code, message, at, hint, tuple(path))
 
     def mark_unreadable(self, pointer: str) -> None:
-        """Marks the value there as unreadable and drops later problems at it: they would only be consequences."""
+        """Marks the value at a pointer as unreadable and drops later problems at it: they would be consequences."""
         self._unreadable.add(pointer)
 
     def retract(self, code: Code, after: Position) -> None:
@@ -208,7 +210,7 @@ class Problems:
 
 
 def _with_converter(found: list[Diagnostic]) -> list[Diagnostic]:
-    """The first of an older dialect names the command that rewrites them all."""
+    """Adds the command that rewrites older forms to the hint of the first diagnostic about one."""
     first = next((index for index, one in enumerate(found) if one.code in OLDER_FORMS), None)
     if first is not None:
         hint = f"{found[first].hint or 'rewrite it'}; `noetl-stream playbook upgrade` rewrites older forms"

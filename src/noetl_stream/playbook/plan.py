@@ -25,7 +25,9 @@ OnTimeout = Literal["fail", "discard"]
 
 
 class AdmitRule(msgspec.Struct, frozen=True):
-    """``guard`` is ``None`` for ``else``. An admission has nothing to render, and so no ``value``."""
+    """A rule of an admission; ``guard`` is ``None`` for ``else``. An admission has nothing to render, and so no
+    ``value``.
+    """
 
     guard: Guard | None
     allow: bool
@@ -34,7 +36,7 @@ class AdmitRule(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> frozenset[str | None]:
-        """The steps whose results it reads; ``None`` among them for all."""
+        """The steps whose results the rule reads; ``None`` among them for all."""
         return frozenset(self.guard.steps if self.guard is not None else ())
 
 
@@ -53,7 +55,9 @@ class AdmitPlan(msgspec.Struct, frozen=True):
 
 
 class LimitPlan(msgspec.Struct, frozen=True):
-    """All with the same ``key`` share its slots: ``concurrency`` of them, given out at this ``rate`` (LANGUAGE §15)."""
+    """A limit: all with the same ``key`` share its slots, ``concurrency`` of them, granted at this ``rate`` (LANGUAGE
+    §15).
+    """
 
     key: Template
     concurrency: int | None = None
@@ -62,7 +66,7 @@ class LimitPlan(msgspec.Struct, frozen=True):
 
 
 class SharedPlan(msgspec.Struct, frozen=True):
-    """``value`` is ``None`` for ``count``."""
+    """A contribution to a shared key; ``value`` is ``None`` for ``count``."""
 
     op: SharedOperation
     value: Template | None
@@ -91,7 +95,9 @@ class PolicyPlan(msgspec.Struct, frozen=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds; ``None`` uses the tool's default. ``total`` bounds one attempt (LANGUAGE §5 *Timeouts*)."""
+    """The timeouts of a task in seconds; ``None`` uses the tool's default. ``total`` bounds one attempt (LANGUAGE §5
+    *Timeouts*).
+    """
 
     total: float | None = None
     connect: float | None = None
@@ -163,17 +169,17 @@ class ArcPlan(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> Template:
-        """What is rendered if it fires."""
+        """The template that is rendered if the arc fires."""
         return self.args
 
     @property
     def label(self) -> str:
-        """Its ``args``, for messages."""
+        """The ``args`` of the arc, for messages."""
         return f"args of the arc to {self.step}"
 
     @property
     def steps(self) -> frozenset[str | None]:
-        """The steps whose results it reads; ``None`` among them for all."""
+        """The steps whose results the arc reads; ``None`` among them for all."""
         return frozenset((*self.args.steps, *(self.guard.steps if self.guard is not None else ())))
 
 
@@ -214,13 +220,13 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     @property
     def admits_at_once(self) -> bool:
-        """Whether its tokens are admitted without a question, and a worker is to run its tasks then, without a loop."""
+        """Whether the step admits tokens without evaluation, and a worker then runs its tasks, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
         return bool(self.tasks) and self.loop is None and self.limit is None and not asks
 
     @property
     def has_limited_tasks(self) -> bool:
-        """Whether a task of its pipeline is limited by a key."""
+        """Whether a task of the step's pipeline is limited by a key."""
         return any(task.limit is not None for task in self.tasks)
 
     def task_index(self, name: str) -> int:
@@ -271,11 +277,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def has_limits(self) -> bool:
-        """Whether it is limited by a key, or one of its steps or tasks is."""
+        """Whether the playbook is limited by a key, or one of its steps or tasks is."""
         limited = any(step.limit is not None or step.has_limited_tasks for step in self.steps.values())
         return self.concurrency is not None or limited
 
     @property
     def named_schemas(self) -> frozenset[str]:
-        """The addresses of the schemas it names in the catalog."""
+        """The addresses of the schemas in the catalog that the playbook names."""
         return frozenset(address for step in self.steps.values() for address in step.schemas)

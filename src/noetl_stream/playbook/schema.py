@@ -58,7 +58,7 @@ _WORKLOAD_SCHEMA: Final[Schema] = {
     "patternProperties": {"^x-": {}},
     "additionalProperties": False,
 }
-"""Of a schema that has :data:`~noetl_stream.playbook.workload.KEYWORDS`."""
+"""The schema of a workload schema with its :data:`~noetl_stream.playbook.workload.KEYWORDS`."""
 
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 """Sections that may also hold task knobs, which are checked in the tasks (LANGUAGE §1 *Layering*)."""
@@ -73,7 +73,7 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
     *(workbook.ListedEntry, document.Metadata, layering.TimeoutParts, document.PolicyFailure),
     *(document.PolicyResults, policy.Allow, step.Emit, NamedSchema),
 )
-"""In the order of their definitions."""
+"""The sections in the order of their definitions."""
 
 
 def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
@@ -131,7 +131,7 @@ def _limit(value: float) -> Schema:
 
 
 def _entry(kinds: Kinds) -> Schema:
-    """An entry of a pipeline: a task, or a construct, recognized by its keyword."""
+    """The schema of a pipeline entry: a task, or a construct, recognized by its keyword."""
     schema: Schema = _by_kind("task_", kinds)
     for word, model in reversed(sugar.WORDS.items()):
         schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
@@ -144,7 +144,7 @@ _LABELLED: Final[Schema] = {
     "maxProperties": 1,
     "additionalProperties": {"type": "object", "required": ["kind"]},
 }
-"""A task under its label."""
+"""The schema of a labelled task."""
 
 
 def _labels(kinds: Kinds) -> Schema:
@@ -152,7 +152,7 @@ def _labels(kinds: Kinds) -> Schema:
 
 
 def _section_schema(model: type[Section]) -> Schema:
-    properties = _refused(model.rejected)
+    properties = _rejected_keys(model.rejected)
     required = []
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -179,8 +179,8 @@ def _value(model: type[Section], name: str) -> Schema:
     return TypeAdapter(annotation).json_schema()
 
 
-def _refused(words: Mapping[str, advice.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
-    """Keys of older or misplaced forms, except ``known`` ones.
+def _rejected_keys(words: Mapping[str, advice.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
+    """The schemas of keys of older or misplaced forms, except ``known`` ones.
 
     Editors that support ``errorMessage`` show what to write instead.
     """
@@ -199,14 +199,19 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
     known = {**knobs, "timeout": ref("timeout")}
     beside = {key: known[target] for key, target in kind.beside.items()}
     own = {**beside, "name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
-    spec = {**_refused(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
+    spec = {**_rejected_keys(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
     spec["result"] = section("ResultSpec")
     return {
         **needed,
         **knobs_needed,
-        f"inputs_{name}": _mapping(kind.inputs, {**_refused(advice.TASK, inputs), **inputs, **own}),
+        f"inputs_{name}": _mapping(kind.inputs, {**_rejected_keys(advice.TASK, inputs), **inputs, **own}),
         f"task_{name}": {
-            "allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind), *_once(kind.beside)]
+            "allOf": [
+                ref(f"inputs_{name}"),
+                *_required_fields(kind.inputs),
+                *_input_combinations(kind),
+                *_exclusive_keys(kind.beside),
+            ]
         },
         f"spec_{name}": {**_mapping(kind.knobs, spec), "type": ["object", "null"]},
     }
@@ -216,11 +221,11 @@ def _settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
     """The definitions of a keychain entry of this kind."""
     properties, definitions = _properties(model, f"keychain_{kind}_", None)
     entry = _mapping(model, {**properties, "name": ref("identifier"), "kind": {"const": kind}})
-    return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_needed(model)]}}
+    return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_required_fields(model)]}}
 
 
 def _by_kind(prefix: str, kinds: Collection[str]) -> Schema:
-    """A mapping whose ``kind`` selects the definition it must match."""
+    """The schema of a mapping whose ``kind`` selects the definition it must match."""
     return {
         "type": "object",
         "required": ["kind"],
@@ -245,8 +250,8 @@ def _properties(
         schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     except PydanticInvalidForJsonSchema:  # a plugin's model may have types without a JSON form
         schema = {"properties": {names[0]: {} for names in _synonyms(model).values()}}
-    fields = {spellings(model)[key]: _untitled(field) for key, field in schema.get("properties", {}).items()}
-    needed = {f"{prefix}{name}": _untitled(one) for name, one in schema.get("$defs", {}).items()}
+    fields = {spellings(model)[key]: _without_titles(field) for key, field in schema.get("properties", {}).items()}
+    needed = {f"{prefix}{name}": _without_titles(one) for name, one in schema.get("$defs", {}).items()}
     properties = {
         spelling: fields[name]
         if verbatim is None or name in verbatim
@@ -256,17 +261,19 @@ def _properties(
     return properties, needed
 
 
-def _untitled(schema: Any) -> Any:
-    """Without the titles that pydantic derives from names, since editors would show them."""
+def _without_titles(schema: Any) -> Any:
+    """Removes the titles that pydantic derives from names, since editors would show them."""
     if isinstance(schema, list):
-        return [_untitled(part) for part in schema]
+        return [_without_titles(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _untitled(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    return {
+        key: _without_titles(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)
+    }
 
 
 def _mapping(model: type[BaseModel], properties: dict[str, Schema]) -> Schema:
-    """A mapping with these properties, which allows one spelling of each field."""
+    """The schema of a mapping with these properties, which allows one spelling of each field."""
     schema: Schema = {
         "type": "object",
         "properties": properties,
@@ -283,8 +290,8 @@ def _synonyms(model: type[BaseModel]) -> dict[str, list[str]]:
     return fields
 
 
-def _needed(model: type[BaseModel]) -> list[Schema]:
-    """The required fields, under any spelling."""
+def _required_fields(model: type[BaseModel]) -> list[Schema]:
+    """The schemas that require the required fields, under any spelling."""
     return [
         {"anyOf": [{"required": [spelling]} for spelling in names]}
         for name, names in _synonyms(model).items()
@@ -292,17 +299,17 @@ def _needed(model: type[BaseModel]) -> list[Schema]:
     ]
 
 
-def _together(kind: KindSpec) -> list[Schema]:
-    """The combinations of inputs that are allowed, if the kind restricts them."""
+def _input_combinations(kind: KindSpec) -> list[Schema]:
+    """The schemas of the allowed combinations of inputs, if the kind restricts them."""
     fields = list(kind.inputs.model_fields)
     if kind.combination_error is None or len(fields) > MAX_COMBINED_INPUTS:
         return []
     sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
-    return [{"anyOf": [_given(names, fields) for names in sets if kind.combination_error(names) is None]}]
+    return [{"anyOf": [_exact_fields(names, fields) for names in sets if kind.combination_error(names) is None]}]
 
 
-def _once(beside: Mapping[str, str]) -> list[Schema]:
-    """A key of ``spec`` is there or beside ``kind``."""
+def _exclusive_keys(beside: Mapping[str, str]) -> list[Schema]:
+    """The schema by which a key of ``spec`` is either there or beside ``kind``."""
     both = [
         {"required": [key, "spec"], "properties": {"spec": {"type": "object", "required": [target]}}}
         for key, target in beside.items()
@@ -310,8 +317,8 @@ def _once(beside: Mapping[str, str]) -> list[Schema]:
     return [{"not": {"anyOf": both}}] if both else []
 
 
-def _given(names: Collection[str], fields: Collection[str]) -> Schema:
-    """These fields have a value and the others do not."""
+def _exact_fields(names: Collection[str], fields: Collection[str]) -> Schema:
+    """The schema by which these fields have a value and the others do not."""
     null: Schema = {"type": "null"}
     values = {name: {"not": null} if name in names else null for name in fields}
     return {"required": list(names), "properties": values}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 STORE_URL: Final = "https://json.schemastore.org/noetl-playbook.json"
-"""Where the store serves the file ``noetl-playbook.json``."""
+"""The address of the file ``noetl-playbook.json`` in the store."""
 
 CATALOG_ENTRY: Final[dict[str, Any]] = {
     "name": "NoETL playbook",
@@ -14,9 +14,11 @@ CATALOG_ENTRY: Final[dict[str, Any]] = {
     "fileMatch": ["*.noetl.yaml", "*.noetl.yml"],
     "url": STORE_URL,
 }
-"""Names that are for playbooks alone: folders called ``playbooks`` are Ansible's in the catalog."""
+"""The entry of the store's catalog. Its file names are for playbooks alone: folders called ``playbooks`` are Ansible's
+there.
+"""
 
 
-def stored_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema under the address that it has in the store."""
+def with_store_address(schema: dict[str, Any]) -> dict[str, Any]:
+    """Adds to the schema the address that it has in the store."""
     return {"$id": STORE_URL, **schema}

@@ -11,11 +11,11 @@ MAX_COMPARED: Final = 500
 MAX_LISTED: Final = 20
 REMEMBERED: Final = 100
 MISSPELT: Final = 0.8
-"""How alike a misspelt key and the known one are, from 0 to 1: ``knd`` and ``kind``, not ``args`` and ``arcs``."""
+"""The likeness of a misspelt key and the known one, from 0 to 1: ``knd`` and ``kind``, not ``args`` and ``arcs``."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """``did you mean `x`?`` for the closest known word, or ``None``."""
+    """The hint ``did you mean `x`?`` for the closest known word, or ``None``."""
     near = nearest(word, known)
     return f"did you mean `{near}`?" if near else None
 
@@ -28,8 +28,8 @@ def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | 
     return _nearest(word, tuple(islice(known, MAX_COMPARED)), likeness)
 
 
-def misspelt(word: str, known: Iterable[str]) -> str | None:
-    """The known word that ``word`` stands for, if they are so close that it is read in its place; or ``None``."""
+def correct_word(word: str, known: Iterable[str]) -> str | None:
+    """The known word that ``word`` misspells, if they are so close that it is read in its place; or ``None``."""
     return nearest(word, known, likeness=MISSPELT)
 
 
@@ -42,7 +42,7 @@ def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
     return folded[close[0]] if close else None
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names for a message: `` `a`, `b` ``, at most :data:`MAX_LISTED` of them."""
+def list_names(names: Iterable[str]) -> str:
+    """Lists names for a message: `` `a`, `b` ``, at most :data:`MAX_LISTED` of them."""
     shown = [f"`{name}`" for name in names]
     return ", ".join(shown[:MAX_LISTED]) + (f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else "")

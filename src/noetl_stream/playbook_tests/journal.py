@@ -9,7 +9,7 @@ import msgspec
 
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Token
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import StoredEvent
 
@@ -72,7 +72,7 @@ def seen_journal(execution_id: str, digest: str, rows: Sequence[StoredEvent]) ->
     facts = [
         SeenFact(row.step_run_id or "", part)
         for row in rows
-        for part in expanded(execution_id, codec.decode_fact(row.data))
+        for part in expand(execution_id, codec.decode_fact(row.data))
     ]
     tokens: dict[str, Token] = {}
     runs: dict[str, SeenStepRun] = {}

@@ -14,9 +14,9 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, Kinds
-from noetl_stream.playbook.model.sections import entries, mistyped, pairs
+from noetl_stream.playbook.model.sections import entries, pairs, report_wrong_type
 from noetl_stream.playbook.plan import Plan, TaskPlan
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
 from noetl_stream.playbook_tests.document import CatalogFile, Expected, PlaybookTest, Stub, Stubs, TestDocument
@@ -187,12 +187,12 @@ class _Loader:
             found = next((task for task in tasks if task.name == task_name), None)
             if found is None:
                 names = [f"{step_name}.{task.name}" for task in tasks]
-                hint = did_you_mean(name, names) or f"its tasks: {listed(names)}"
+                hint = did_you_mean(name, names) or f"its tasks: {list_names(names)}"
                 self._problems.error("unknown_task", f"step `{step_name}` has no task `{task_name}`", at, hint)
             return None if found is None else (step_name, found)
         candidates = [task for task in tasks if needs_stub(task)] or list(tasks)
         if len(candidates) != 1:
-            several = f"write one of {listed(f'{step_name}.{task.name}' for task in tasks)}" if tasks else None
+            several = f"write one of {list_names(f'{step_name}.{task.name}' for task in tasks)}" if tasks else None
             many = "several tasks" if tasks else "no tasks"
             self._problems.error("unknown_task", f"step `{step_name}` has {many}", at, several)
             return None
@@ -201,7 +201,7 @@ class _Loader:
     def _check_step(self, plan: Plan, name: str, at: Node) -> bool:
         if name in plan.steps:
             return True
-        hint = did_you_mean(name, plan.steps) or f"its steps: {listed(plan.steps)}"
+        hint = did_you_mean(name, plan.steps) or f"its steps: {list_names(plan.steps)}"
         self._problems.error("unknown_step", f"playbook {plan.path} has no step `{name}`", at, hint)
         return False
 
@@ -220,18 +220,20 @@ class _Loader:
         """A stub of ``http`` stands for a response."""
         at = stub.at.get("result") if isinstance(stub.at, MappingNode) else None
         if not isinstance(at, MappingNode):
-            mistyped(at or stub.at, "the result of `http`", "a mapping", self._problems, "{ status: 200, data: … }")
+            report_wrong_type(
+                at or stub.at, "the result of `http`", "a mapping", self._problems, "{ status: 200, data: … }"
+            )
             return
         for key in at.keys.values():
             if key.name not in _HTTP_KEYS:
-                hint = did_you_mean(key.name, _HTTP_KEYS) or f"known keys: {listed(_HTTP_KEYS)}; the body is `data`"
+                hint = did_you_mean(key.name, _HTTP_KEYS) or f"known keys: {list_names(_HTTP_KEYS)}; the body is `data`"
                 self._problems.error("unknown_key", f"unknown key `{key.name}` in a response", key, hint)
         status, headers = at.get("status"), at.get("headers")
         if status is not None and not (type(status.plain()) is int and 100 <= status.plain() <= 599):
-            mistyped(status, "`status`", "a number from 100 to 599", self._problems)
+            report_wrong_type(status, "`status`", "a number from 100 to 599", self._problems)
         for key, value in pairs(headers, "`headers`", self._problems):
             if not isinstance(value.plain(), str):
-                mistyped(value, f"`{key.name}`", "text", self._problems, "quote it")
+                report_wrong_type(value, f"`{key.name}`", "text", self._problems, "quote it")
 
     def _check_names(self, plan: Plan, expected: Expected) -> None:
         for node in (expected.path, expected.never, expected.waits_for):

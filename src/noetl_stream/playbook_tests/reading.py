@@ -12,8 +12,8 @@ from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.outcome import ERROR_KINDS, ErrorInfo
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.model.document import check_kind
-from noetl_stream.playbook.model.sections import entries, is_null, mistyped, pairs, read_section
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.model.sections import entries, is_null, pairs, read_section, report_wrong_type
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.playbook_tests import ENDING
@@ -123,7 +123,7 @@ class _Reader:
     def _real_kind(self, node: Node) -> str:
         kind = str(node.plain())
         if kind not in REAL_KINDS:
-            hint = did_you_mean(kind, REAL_KINDS) or f"give its tasks stubs; {listed(REAL_KINDS)} may run"
+            hint = did_you_mean(kind, REAL_KINDS) or f"give its tasks stubs; {list_names(REAL_KINDS)} may run"
             self._problems.error("not_real", f"tasks of kind `{kind}` do not run in a test", node, hint)
         return kind
 
@@ -189,7 +189,7 @@ class _Reader:
         value = node.plain()
         path = value if isinstance(value, list) else [value]
         if not path or not all(type(index) is int and index >= 0 for index in path):
-            mistyped(node, "`iteration`", "an index from 0, or a list of them", self._problems)
+            report_wrong_type(node, "`iteration`", "an index from 0, or a list of them", self._problems)
             return None
         return tuple(path)
 
@@ -199,9 +199,11 @@ class _Reader:
         verbs = [verb for verb in VERBS if getattr(found, verb) is not None]
         if len(verbs) > 1:
             hint = "write an entry for each"
-            problems.error("conflicting_keys", f"an entry of `when` does one thing, not {listed(verbs)}", node, hint)
+            problems.error(
+                "conflicting_keys", f"an entry of `when` does one thing, not {list_names(verbs)}", node, hint
+            )
         if not verbs and found.after is None and found.then is None:
-            hint = f"write `after` with a duration, or one of {listed(VERBS)}"
+            hint = f"write `after` with a duration, or one of {list_names(VERBS)}"
             problems.error("missing_key", "this entry of `when` does nothing", node, hint)
         for name, owner in (("payload", "signal"), ("args", "inject")):
             if getattr(found, name) is not None and owner not in verbs:
@@ -225,18 +227,18 @@ class _Reader:
         found = read_section(node, ThenSection, problems)
         if found.status is not None and found.status not in STATUSES:
             at = self._part(node, "status")
-            hint = did_you_mean(found.status, STATUSES) or f"write one of {listed(STATUSES)}"
+            hint = did_you_mean(found.status, STATUSES) or f"write one of {list_names(STATUSES)}"
             problems.error("invalid_value", f"no execution is `{found.status}` at the end of a test", at, hint)
         self._check_expected_error(found.error)
         for name in ("path", "never", "waits_for"):
             for one in entries(getattr(found, name), f"`{name}`", problems):
                 if not (isinstance(one, Scalar) and isinstance(one.value, str)):
-                    mistyped(one, "a step", "text", problems)
+                    report_wrong_type(one, "a step", "text", problems)
         pairs(found.ctx, "`ctx`", problems)
         for key, value in pairs(found.calls, "`calls`", problems):
             is_count = isinstance(value, Scalar) and type(value.value) is int and value.value >= 0
             if not is_count and not (isinstance(value, Sequence) and all(isinstance(i, Mapping) for i in value.items)):
-                mistyped(value, f"`{key.name}`", "a number, or a list of mappings", problems)
+                report_wrong_type(value, f"`{key.name}`", "a number, or a list of mappings", problems)
         status = self._part(node, "status") if found.status is not None else None
         return Expected(
             node,
@@ -266,7 +268,7 @@ class _Reader:
         if node is None or is_null(node):
             return {}
         if not isinstance(node, Mapping):
-            mistyped(node, what, "a mapping", self._problems)
+            report_wrong_type(node, what, "a mapping", self._problems)
             return {}
         plain: dict[str, Any] = node.plain()
         return plain

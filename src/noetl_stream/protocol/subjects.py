@@ -7,7 +7,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from noetl_stream.model.ids import RunId, checked_id, partition_of
+from noetl_stream.model.ids import RunId, check_id, partition_of
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 
 EVENTS: Final = "EVENTS"
@@ -145,7 +145,7 @@ def reported(execution_id: str, pool: str) -> str:
     Raises:
         UsageError: an id is not valid in a subject.
     """
-    return _input(execution_id, f"reported.{checked_id(pool)}")
+    return _input(execution_id, f"reported.{check_id(pool)}")
 
 
 def requeued(execution_id: str) -> str:
@@ -158,7 +158,7 @@ def requeued(execution_id: str) -> str:
 
 
 def _input(execution_id: str, kind: str) -> str:
-    return f"noetl.events.{partition_of(execution_id)}.{checked_id(execution_id)}.{kind}"
+    return f"noetl.events.{partition_of(execution_id)}.{check_id(execution_id)}.{kind}"
 
 
 def inputs(partition: int | str) -> list[str]:
@@ -173,7 +173,7 @@ def decided(partition: int, execution_id: str) -> str:
     Raises:
         UsageError: the id is not valid in a subject.
     """
-    return f"noetl.events.{partition}.{checked_id(execution_id)}.decided"
+    return f"noetl.events.{partition}.{check_id(execution_id)}.decided"
 
 
 def checkpoint(partition: int, execution_id: str) -> str:
@@ -182,7 +182,7 @@ def checkpoint(partition: int, execution_id: str) -> str:
     Raises:
         UsageError: the id is not valid in a subject.
     """
-    return f"noetl.events.{partition}.{checked_id(execution_id)}.checkpoint"
+    return f"noetl.events.{partition}.{check_id(execution_id)}.checkpoint"
 
 
 def playbook_key(digest: str) -> str:
@@ -212,7 +212,7 @@ def command_subject(pool: str, execution_id: str, command_id: str, priority: int
     Raises:
         UsageError: an id is not valid in a subject.
     """
-    return f"noetl.commands.{checked_id(pool)}.{priority:d}.{checked_id(execution_id)}.{checked_id(command_id)}"
+    return f"noetl.commands.{check_id(pool)}.{priority:d}.{check_id(execution_id)}.{check_id(command_id)}"
 
 
 def commands_of(pool: str, priority: int) -> str:
@@ -243,7 +243,7 @@ def command_patterns(execution_id: str, command_id: str) -> list[str]:
     Raises:
         UsageError: an id is not valid in a subject.
     """
-    command = f"{checked_id(execution_id)}.{checked_id(command_id)}"
+    command = f"{check_id(execution_id)}.{check_id(command_id)}"
     return [f"noetl.commands.*.*.{command}", f"noetl.commands.*.{command}"]
 
 
@@ -258,7 +258,7 @@ def task_logs_of(execution_id: str) -> str:
     Raises:
         UsageError: the id is not valid in a subject.
     """
-    return f"noetl.logs.*.{checked_id(execution_id)}.*"
+    return f"noetl.logs.*.{check_id(execution_id)}.*"
 
 
 _LOGS_KEY: Final = "$logs/"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.paths import are_segments, covers
+from noetl_stream.model.paths import covers, has_valid_segments
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import read_source
 
@@ -150,7 +150,7 @@ def _paths(found: tuple[str, ...], place: str) -> tuple[str, ...]:
     """Paths as of :func:`covers`; ``team/a/**`` means ``team/a``."""
     paths = tuple(path.removesuffix("/**").strip("/") for path in found)
     for path, written in zip(paths, found, strict=True):
-        if not are_segments(path) or "*" in path:
+        if not has_valid_segments(path) or "*" in path:
             raise UsageError(
                 f"{place}: {written!r} is not a path", hint="write the path of a playbook or folder: team/a"
             )

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.paths import are_segments
+from noetl_stream.model.paths import has_valid_segments
 from noetl_stream.model.roles import ROLES, Role
 
 OIDC_PREFIX: Final = "NOETL_OIDC_"
@@ -96,7 +96,7 @@ def _paths(text: str) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for entry in text.split(","):
         value, equals, path = (part.strip() for part in entry.rpartition("="))
-        if not equals or not value or not are_segments(path.strip("/")):
+        if not equals or not value or not has_valid_segments(path.strip("/")):
             raise UsageError(f"invalid entry {entry!r} in {OIDC_PREFIX}PATHS", hint="write value=path, comma-separated")
         found[value] = (*found.get(value, ()), path.strip("/"))
     return MappingProxyType(found)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import Final
 
 from noetl_stream.model.events import NAMES, Fact
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import run_of_report
 from noetl_stream.model.journal_reader import Recorded
 from noetl_stream.model.json import codec
@@ -126,7 +126,7 @@ def _events(execution_id: str, entry: StoredEntry) -> Iterator[StoredEvent]:
 def _parts(execution_id: str, facts: bytes) -> Iterator[tuple[Fact, bytes]]:
     """The facts of this array, composite ones as those that they stand for, with their bytes."""
     for fact, raw in codec.decode_facts(facts):
-        parts = expanded(execution_id, fact)
+        parts = expand(execution_id, fact)
         if len(parts) == 1:
             yield fact, bytes(raw)
         else:

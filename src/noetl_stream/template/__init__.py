@@ -1,6 +1,6 @@
 """Templates (LANGUAGE §2): compile once, render often. Pure and deterministic: no IO, clock or randomness.
 
-What needs Jinja is imported when it is first used: reading a journal does not.
+Modules that need Jinja are imported when they are first used: reading a journal does not need it.
 """
 
 from importlib import import_module

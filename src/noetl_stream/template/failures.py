@@ -12,10 +12,10 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.model.outcome import Reference
 
 SHOWN_CHARS: Final = 120
-"""Characters of an expression that an error message shows."""
+"""The most characters of an expression in an error message."""
 
 MESSAGE_CHARS: Final = 400
-"""Length of an error message, which may contain keys of the data."""
+"""The most characters of an error message, which may contain keys of the data."""
 
 _COMPARED_NAMES: Final = 500
 _COMPARED_CHARS: Final = 64
@@ -68,8 +68,8 @@ class TemplateProblem(NoetlError):
 class ExpressionError(NoetlError):
     """A template or guard that failed to evaluate (LANGUAGE §2).
 
-    ``message`` names the first undefined part, such as ``ctx.approved``, or what failed. ``expression`` is the text of
-    the template. ``missing`` is the path of the key that a mapping does not have, if that is why.
+    ``message`` names the first undefined part, such as ``ctx.approved``, or the failed operation. ``expression`` is the
+    text of the template. ``missing`` is the path of the key that a mapping lacks, if that is the reason.
     """
 
     def __init__(self, message: str, *, expression: str = "", hint: str | None = None, missing: str = "") -> None:
@@ -106,7 +106,7 @@ class ReferenceNeeded(ValueNeeded):
 
 
 class EvaluationFailure(Exception):
-    """Raised during evaluation; becomes an :class:`ExpressionError` with the expression's text."""
+    """An error during evaluation; becomes an :class:`ExpressionError` with the expression's text."""
 
     def __init__(self, message: str, *, hint: str | None = None, missing: str = "") -> None:
         super().__init__(message)
@@ -122,7 +122,7 @@ def shorten(text: str, max_chars: int = SHOWN_CHARS) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to ``name``, or ``None``. Looks at a limited number of short names, to bound the cost."""
+    """The known name closest to ``name``, or ``None``. Compares a limited number of short names, to bound the cost."""
     if len(name) > _COMPARED_CHARS:
         return None
     from difflib import get_close_matches  # only for a mistake

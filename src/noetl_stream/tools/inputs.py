@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import UsageError
-from noetl_stream.playbook.kinds.keychain import named_if_text
+from noetl_stream.playbook.kinds.keychain import check_credential_name
 from noetl_stream.settings.tools import OWN_PREFIX, ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
@@ -33,7 +33,7 @@ class OwnSettings(BaseModel):
 
 Model = TypeVar("Model", bound=BaseModel)
 AUTH_ALIASES: Final = AliasChoices("auth", "credential")
-Auth = Annotated[str | dict[str, Any], AfterValidator(named_if_text)]
+Auth = Annotated[str | dict[str, Any], AfterValidator(check_credential_name)]
 """The name of a credential, or its value as a mapping."""
 
 

@@ -28,7 +28,7 @@ from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.schema.migrate import AppliedMigration, require_schema, require_texts
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.errors import Fenced, NotReady
-from noetl_stream.model.events.composite import holding
+from noetl_stream.model.events.composite import with_composites
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import error_terms, label_terms
@@ -220,7 +220,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
     ) -> list[StoredEvent]:
-        patterns = [f'%"name":"{name}"%' for name in holding(names)]
+        patterns = [f'%"name":"{name}"%' for name in with_composites(names)]
         found: list[StoredEvent] = []
         while limit is None or len(found) < limit:
             rows = await self._database.fetch(

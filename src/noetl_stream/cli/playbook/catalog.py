@@ -208,14 +208,14 @@ def explain(playbook: str, output: str, target: Target) -> None:
     Events and messages name what a playbook does not: tasks generated from choose, while and until, rules by their
     number, iterations by their path, timers by their purpose. `-o json` adds the subjects that commands are sent to.
     """
-    from noetl_stream.playbook.compile.explain import explained
+    from noetl_stream.playbook.compile.explain import explain_names
     from noetl_stream.playbook.yaml.source import read_source
 
     (text,) = texts_of(target, [playbook])
     plan = runnable_plan(text.name, text.source)
     source = read_source(text.source, Problems(text.name))
     assert source is not None  # it compiled
-    names = [one._asdict() for one in explained(plan, source.root)]
+    names = [one._asdict() for one in explain_names(plan, source.root)]
     if output == "json":
         subjects = {step.name: command_subject(step.pool, "EXECUTION", "COMMAND") for step in plan.steps.values()}
         print_json(

@@ -25,7 +25,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.schema import playbook_schema
-from noetl_stream.playbook.schema_store import CATALOG_ENTRY, stored_schema
+from noetl_stream.playbook.schema_store import CATALOG_ENTRY, with_store_address
 
 
 @click.command("check")
@@ -105,7 +105,7 @@ def _document(form: str, extra: str) -> dict[str, Any]:
 
         return playbook_test_schema()
     found = playbook_schema(*accepted(extra))
-    return stored_schema(found) if form == "store" else found
+    return with_store_address(found) if form == "store" else found
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:

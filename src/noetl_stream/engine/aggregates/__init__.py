@@ -1,1 +1,1 @@
-"""What aggregates decide: pure, as the engine (PROTOCOL §1)."""
+"""The decisions of aggregates: pure, as the engine (PROTOCOL §1)."""

@@ -1,4 +1,4 @@
-"""The contract of a kind of aggregate: a fold of its own over what it is asked and told.
+"""The contract of a kind of aggregate: a fold of its own over its requests and notices.
 
 As in the engine, a fact that changes nothing has no consequence, and time is a part of the input. A fold names
 beforehand what it must know of the catalog and of rights (:meth:`AggregateKind.lookups`), and is given it.
@@ -19,7 +19,7 @@ State = TypeVar("State")
 
 
 class Lookup(msgspec.Struct, frozen=True, gc=False):
-    """What may be started: a playbook, the latest without ``version``, in the name of a principal."""
+    """A playbook that a fold may start, in the name of a principal; the latest version without ``version``."""
 
     path: str
     version: str | None
@@ -27,10 +27,10 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """A playbook to start.
+    """The answer to a :class:`Lookup`: a playbook to start.
 
     Attributes:
-        missing: Why there is none; the rest is empty then.
+        missing: Why there is no such playbook; the rest is empty then.
         forbidden: Why the principal may not start it.
     """
 
@@ -40,28 +40,28 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 class LimitSlots(Protocol):
-    """The slots of a limit, rows of their own, as far as they are loaded."""
+    """The loaded slots of a limit; each is a row of its own."""
 
     @property
     def has_more(self) -> bool:
-        """Whether more may wait than :meth:`waiting` gives."""
+        """Whether more slots may wait than :meth:`waiting` yields."""
         ...
 
     def of(self, holder: str) -> LimitSlot | None:
-        """The slot of this holder."""
+        """The slot of a holder."""
         ...
 
     def waiting(self) -> Iterator[LimitSlot]:
-        """The first that are waited for, in order."""
+        """The first waiting slots, in order."""
         ...
 
     def may_be_ended(self) -> Iterator[LimitSlot]:
-        """The first whose execution a newer one may replace, in order."""
+        """The first slots whose execution a newer one may replace, in order."""
         ...
 
 
 class NoSlots:
-    """For kinds other than limits."""
+    """The slots of aggregates that are no limits: none."""
 
     has_more: Final = False
 
@@ -109,14 +109,14 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
-    """What follows from an input. Returning the very state it was given means that nothing has changed.
+    """The result of folding an input. The very state that was given means that nothing has changed.
 
     Attributes:
-        state: ``None``: there is no such aggregate, or no longer.
-        messages: To executions and other aggregates, sent with the tick.
-        history: Entries that are new or say something else now.
-        answer: To a request: what its client is told, or why it is refused.
-        slots: Those of a limit that have changed, by holder; ``None``: it is given back.
+        state: ``None`` if the aggregate does not exist, or no longer.
+        messages: Messages to executions and other aggregates, sent with the tick.
+        history: New and changed entries.
+        answer: The answer to the client of a request, or why it is refused.
+        slots: The changed slots of a limit, by holder; ``None`` for a returned one.
     """
 
     state: State | None
@@ -131,7 +131,7 @@ class AggregateKind(Protocol[State]):
 
     @property
     def name(self) -> str:
-        """As in the catalog: ``Schedule``."""
+        """The name of the kind as in the catalog: ``Schedule``."""
         ...
 
     @property
@@ -141,16 +141,16 @@ class AggregateKind(Protocol[State]):
     def state_type(self) -> type[State]: ...
 
     def timers(self, state: State) -> Mapping[str, int]:
-        """When the aggregate is told the time: due times in ms, by an id of its own choice.
+        """The timers of the aggregate: due times in ms, by an id of its own choice.
 
         A ``TimerDue`` comes for each; its fold must change what is returned here.
         """
         ...
 
     def lookups(self, state: State | None, fact: AggregateFact) -> Collection[Lookup]:
-        """What folding ``fact`` may start."""
+        """The playbooks that folding ``fact`` may start."""
         ...
 
     def fold(self, state: State | None, given: Given) -> Folded[State]:
-        """What follows from ``given``, whose fact is of this kind or of none."""
+        """Folds ``given``, whose fact is of this kind or of none."""
         ...

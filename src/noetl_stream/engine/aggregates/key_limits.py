@@ -1,4 +1,4 @@
-"""A limit by key: who gets a slot, and when (LANGUAGE §15). Pure, as the engine is: no change, no consequence.
+"""The limit aggregate: which holder of a key gets a slot, and when (LANGUAGE §15). Pure: no change, no consequence.
 
 A key may have ten thousand waiting, so its state holds counts, and each slot is a row of its own: a fold sees the rows
 that its input names, and the first that wait. A grant costs the same however long the queue is.
@@ -42,19 +42,19 @@ TIMER: Final = "limit"
 
 
 class ToExecution(NamedTuple):
-    """What an execution is told."""
+    """A fact for an execution: its slot, or an order to end."""
 
     execution_id: str
     fact: events.SlotGranted | events.SlotRefused | events.CancelRequested
 
 
 class LimitFolded(NamedTuple):
-    """What follows from one input.
+    """The result of folding one input of a limit.
 
     Attributes:
-        state: ``None`` once nobody has held it, or waited, for a while.
-        slots: The rows that have changed, by holder; ``None`` for one that is gone.
-        told: What executions are told, in order.
+        state: ``None`` once no slot has been held or waited for in a while.
+        slots: The changed rows, by holder; ``None`` for a removed one.
+        told: The facts for executions, in order.
     """
 
     state: LimitState | None
@@ -85,45 +85,47 @@ class LimitKind:
 def fold_limit(
     state: LimitState | None, slots: LimitSlots, fact: LimitFact | None, at_ms: int, *, is_catching_up: bool = False
 ) -> LimitFolded:
-    """The limit after an input.
+    """Folds an input into a limit.
 
     Args:
-        fact: What it is told; ``None`` if it is woken at the time it asked for.
-        at_ms: The time of the fact; the limit's own never goes back.
-        is_catching_up: Nothing is given out: not all holders are known. All who ask wait, even with ``reject``.
+        fact: The request or notice; ``None`` if its timer is due.
+        at_ms: The time of the fact; the limit's own time never decreases.
+        is_catching_up: Grants nothing: not all holders are known. All requests wait, even with ``reject``.
     """
     if isinstance(fact, SlotAsked):
-        return _asked(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
+        return _take_request(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
     if state is None:
         return LimitFolded(None)
     if fact is None:
-        return _woken(state, slots, at_ms, is_catching_up=is_catching_up)
+        return _wake(state, slots, at_ms, is_catching_up=is_catching_up)
     slot = slots.of(fact.holder)
     if slot is None or (isinstance(fact, SlotHeld) and slot.granted_ms):
         return LimitFolded(state)
     folding = _Folding(state, slots, at_ms, is_catching_up)
     if isinstance(fact, SlotHeld):
-        folding.give(slot)
+        folding.grant_to(slot)
     else:
         folding.remove(slot)
         folding.grant(())
-    return folding.folded()
+    return folding.result()
 
 
-def _woken(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
+def _wake(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
     if not state.timer_ms or at_ms < state.timer_ms:
         return LimitFolded(state)
     if not (state.held or state.queued):
         return LimitFolded(None)
     folding = _Folding(state, slots, at_ms, is_catching_up)
     folding.grant(())
-    return folding.folded()
+    return folding.result()
 
 
-def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
+def _take_request(
+    state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *, is_catching_up: bool
+) -> LimitFolded:
     if slots.of(fact.holder) is not None:
         return LimitFolded(state)
-    limited = _limited(state, fact, at_ms)
+    limited = _with_newest_limit(state, fact, at_ms)
     folding = _Folding(limited, slots, at_ms, is_catching_up)
     warning = "" if limited is state else limited.replaced
     asked = LimitSlot(
@@ -139,11 +141,11 @@ def _asked(state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *,
         warning=warning,
     )
     folding.add(asked)
-    return folding.folded()
+    return folding.result()
 
 
-def _limited(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
-    """The state with what the newest request says of the key; the rest stays."""
+def _with_newest_limit(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
+    """The limit with the concurrency and rate of the newest request."""
     concurrency = state.concurrency if fact.concurrency is None else fact.concurrency
     rate = state.rate if fact.rate is None else fact.rate
     if (concurrency, rate) == (state.concurrency, state.rate):
@@ -159,7 +161,7 @@ def _limited(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
 
 
 class _Folding:
-    """One input of a limit, and what follows from it."""
+    """The fold of one input of a limit: the state so far, changed slots and notices."""
 
     def __init__(self, state: LimitState, slots: LimitSlots, at_ms: int, is_catching_up: bool) -> None:
         self.at_ms: Final = max(at_ms, state.at_ms)
@@ -171,7 +173,7 @@ class _Folding:
         self._told: Final[list[ToExecution]] = []
 
     def add(self, asked: LimitSlot) -> None:
-        """Adds who asks to the end of the queue, and gives out what is free."""
+        """Adds a slot to the end of the queue, and grants free slots."""
         number = asked.number
         self.state = replace(self.state, next_number=number + 1, queued=self.state.queued + 1)
         self._changed[asked.holder] = asked
@@ -180,19 +182,19 @@ class _Folding:
         if is_refused and asked.on_limit in ("reject", "discard"):
             del self._changed[asked.holder]
             self.state = replace(self.state, next_number=number, queued=self.state.queued - 1)
-            reason = f"{self._taken()}, and on_limit is {asked.on_limit}"
+            reason = f"{self._full_text()}, and on_limit is {asked.on_limit}"
             self._tell(asked, events.SlotRefused(self.state.key, reason, asked.step_run_id))
         elif is_refused and asked.on_limit == "cancel_running":
             self._end_oldest(asked)
 
     def remove(self, slot: LimitSlot) -> None:
-        """Takes back a slot, or a place in the queue."""
+        """Removes a slot that was held, or that waits in the queue."""
         held, queued = (1, 0) if slot.granted_ms else (0, 1)
         self.state = replace(self.state, held=self.state.held - held, queued=self.state.queued - queued)
         self._changed[slot.holder] = None
 
     def grant(self, last: Sequence[LimitSlot]) -> None:
-        """Gives what is free to those who wait, in order; ``last`` comes after all others."""
+        """Grants free slots to the queue, in order; ``last`` comes after all others."""
         if self._is_catching_up:
             return
         queue = self._slots.waiting() if self._slots.has_more else chain(self._slots.waiting(), last)
@@ -201,10 +203,10 @@ class _Folding:
                 continue
             if not self._has_slot or self._next_us > self.at_ms * US_PER_MS:
                 return
-            self.give(slot)
+            self.grant_to(slot)
 
-    def give(self, slot: LimitSlot) -> None:
-        """Gives it to one who waits."""
+    def grant_to(self, slot: LimitSlot) -> None:
+        """Grants a slot to a waiting holder."""
         state, rate = self.state, self.state.rate
         if rate is not None:
             free_us = max(state.free_us, self.at_ms * US_PER_MS) + _interval_us(rate)
@@ -214,9 +216,9 @@ class _Folding:
         self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
         self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
 
-    def folded(self) -> LimitFolded:
-        """The outcome. The limit is to be woken when the rate gives the next slot, when more rows are to be looked at,
-        or to be forgotten.
+    def result(self) -> LimitFolded:
+        """The result of the fold. The limit's timer is set for the next slot of the rate, the next rows of the queue,
+        or the time at which the key is forgotten.
         """
         state, timer_ms = self.state, 0
         if state.queued and self._is_catching_up:
@@ -234,12 +236,12 @@ class _Folding:
 
     @property
     def _next_us(self) -> int:
-        """When the rate gives the next slot: the bucket then lacks one less than it may."""
+        """When the rate grants the next slot: the bucket then lacks one less than it may."""
         rate = self.state.rate
         return 0 if rate is None else self.state.free_us - (rate.burst - 1) * _interval_us(rate)
 
     def _end_oldest(self, newer: LimitSlot) -> None:
-        """Has the oldest execution, holding or waiting, end, to stay within the limit."""
+        """Orders the oldest execution, holding or waiting, to end, to stay within the limit."""
         oldest = next((slot for slot in self._slots.may_be_ended() if slot.holder not in self._changed), None)
         if oldest is None:
             return
@@ -248,7 +250,7 @@ class _Folding:
         request_id = derive("limit", self.state.key, oldest.holder, newer.holder)
         self._tell(oldest, events.CancelRequested(request_id, reason=reason))
 
-    def _taken(self) -> str:
+    def _full_text(self) -> str:
         state = self.state
         ahead = f", {state.queued} wait" if state.queued else ""
         return f"key {state.key} is limited to {shown_limit(state.concurrency, state.rate)}: {state.held} held{ahead}"

@@ -1,4 +1,4 @@
-"""The kinds of aggregates there are."""
+"""The registry of the kinds of aggregates."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
     try:
         read = read_event(terms.source, event, terms.nats.format if terms.nats is not None else "json")
     except UsageError as error:
-        return Fault.because(error.message)
+        return Fault.for_reason(error.message)
     return match(Rules.of(terms), read)
 
 

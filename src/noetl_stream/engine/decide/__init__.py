@@ -1,4 +1,5 @@
-"""The facts that follow from a fact, by the state after it (DESIGN §3). One module per subject, each with its rules.
+"""The decisions: facts that follow from a fact, by the state after it (DESIGN §3). One module per subject, with its
+rules.
 
 A rule depends only on the state and the fact, never on the batch, and may raise
 :class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when nothing else does, and
@@ -15,4 +16,4 @@ from noetl_stream.model.events import Fact
 from noetl_stream.playbook.plan import Plan
 
 Rules = dict[type[Fact], Callable[[Plan, Execution, Any], Sequence[Fact]]]
-"""By kind of fact, the facts that follow from it in the state that already holds it."""
+"""Decision rules by kind of fact: the facts that follow from it in the state that already holds it."""

@@ -1,4 +1,6 @@
-"""What an execution has another process evaluate, by the state in which it was asked (PROTOCOL §2 *Template work*)."""
+"""The questions that an execution has another process evaluate, by the state in which it asked (PROTOCOL §2 *Template
+work*).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def questions_of(plan: Plan, state: Execution) -> Questions | None:
-    """The questions that the execution waits for; ``None`` if nothing is left to choose."""
+    """The questions that the execution waits for; ``None`` if no choice is left."""
     asked = state.evaluation
     if asked is None:
         return None
@@ -22,11 +24,11 @@ def questions_of(plan: Plan, state: Execution) -> Questions | None:
         schema = plan.workload_schema
         return None if schema is None else ask_of_workload(schema, workload_of(plan, state.request))
     before = replace(state, ctx=asked.ctx, steps=asked.steps)
-    choices = {choice_id: _choice(plan, before, choice_id) for choice_id in asked.choices}
+    choices = {choice_id: _choice_of(plan, before, choice_id) for choice_id in asked.choices}
     return ask({choice_id: choice for choice_id, choice in choices.items() if choice is not None}, state.limits)
 
 
-def _choice(plan: Plan, state: Execution, choice_id: str) -> Choice | None:
+def _choice_of(plan: Plan, state: Execution, choice_id: str) -> Choice | None:
     if choice_id == RESULT:
         return None if plan.result is None else result_of(plan, state, plan.result)
     if (waiting := state.tokens.get(choice_id)) is not None:

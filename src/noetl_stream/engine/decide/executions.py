@@ -1,4 +1,4 @@
-"""The execution as a whole: it starts, accepts or rejects client requests, fails and ends (LANGUAGE §5, §9)."""
+"""Decisions about whole executions: they start, accept or reject client requests, fail and end (LANGUAGE §5, §9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
-from noetl_stream.engine.evolve.ctx import patched
+from noetl_stream.engine.evolve.ctx import patch_ctx
 from noetl_stream.engine.state import Execution, due_ms
 from noetl_stream.errors import WorkloadRefused
 from noetl_stream.model import events
@@ -47,7 +47,7 @@ def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest
         if fact.expected_version not in (None, state.ctx_version):
             text = f"ctx is at version {state.ctx_version}, not {fact.expected_version}: read it again"
             return Rejection("version_mismatch", text)
-        return _refuse_size("ctx would have", patched(state.ctx, fact), "max_ctx_bytes", state.limits)
+        return _refuse_size("ctx would have", patch_ctx(state.ctx, fact), "max_ctx_bytes", state.limits)
     if isinstance(fact, events.TokenInjected):
         if plan is not None and fact.step not in plan.steps:
             return no_step(plan, fact.step)
@@ -88,7 +88,7 @@ def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
 def refuse(
     diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_playbook", code: str | None = None
 ) -> Sequence[Fact]:
-    """What follows from a request whose playbook cannot run: the execution fails with diagnostics (LANGUAGE §9)."""
+    """Fails an execution whose playbook cannot run, with diagnostics (LANGUAGE §9)."""
     return (
         events.ExecutionEvaluated(False, diagnostics),
         events.ExecutionFinished("failed", Outcome("error", error=ErrorInfo(kind, reason, code=code))),
@@ -97,7 +97,7 @@ def refuse(
 
 
 def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
-    """What follows before the playbook is at hand: the wait for it, or the end (PROTOCOL §2)."""
+    """Decides before the playbook is loaded: the execution waits for it, or ends (PROTOCOL §2)."""
     if isinstance(fact, events.ExecutionRequested):
         return () if state.rerun_of else (events.ReferenceAwaited(Reference(PLAYBOOK, state.digest, 0)),)
     if isinstance(fact, events.RerunRefused):
@@ -105,14 +105,12 @@ def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
     if isinstance(fact, events.CancelRequested):
         return (_end(state), events.PlaybookProcessed("cancelled"))
     if isinstance(fact, events.ResumeRequested):
-        return (_resumed(state),) if state.paused_at_ms else ()
+        return (_resume(state),) if state.paused_at_ms else ()
     return ()
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """What follows from a task's patch, or another change of ``ctx``: notices about its keys; failure if ``ctx`` is too
-    large.
-    """
+    """Decides after a change of ``ctx``: notices about its keys; failure if ``ctx`` is too large."""
     if state.ending:
         return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
     if state.broken is not None and not state.halted:
@@ -124,24 +122,24 @@ def on_ctx(state: Execution) -> Sequence[Fact]:
 
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
-    """Ends an execution that is ending, once every command has ended or the grace period has ended (LANGUAGE §9)."""
+    """Ends an execution that is ending, once every command or the grace period has ended (LANGUAGE §9)."""
     return () if state.assignments else (_end(state),)
 
 
 def _end(state: Execution) -> Fact:
     if state.failing is not None:
-        return finished(state, "failed", Outcome("error", error=state.failing))
+        return execution_finished(state, "failed", Outcome("error", error=state.failing))
     error = ErrorInfo("cancelled", state.cancelling)
-    return finished(state, "cancelled", Outcome("error", error=error))
+    return execution_finished(state, "cancelled", Outcome("error", error=error))
 
 
-def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
-    """The end of the execution, with what it tells people about the way there."""
+def execution_finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
+    """The end of the execution, with its discarded tokens, tolerated failures and warnings."""
     tolerated, warnings = list(state.tolerated.values()), list(state.warnings.values())
     return events.ExecutionFinished(status, outcome, state.discarded, tolerated, warnings)
 
 
-def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
+def _on_requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
     token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
     pinned = _Pinned(workload_of(plan, fact), dict(plan.schemas), _priority_of(plan, fact))
     return _start(plan, state, fact, pinned, events.TokenEnqueued(token))
@@ -153,8 +151,8 @@ def workload_of(plan: Plan, request: events.ExecutionRequested) -> dict[str, Any
     return merged
 
 
-def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
-    """A rerun starts where its original was before the chosen step run."""
+def _on_reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
+    """Starts a rerun where its original was before the chosen step run."""
     if fact.token is None or state.request is None:
         return ()
     asked = state.request.priority
@@ -162,25 +160,25 @@ def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Seque
     return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
 
 
-def _playbook_resolved(plan: Plan, state: Execution, fact: events.ReferenceResolved) -> Sequence[Fact]:
-    """A start that waited for its playbook goes on; a result by reference is read as decisions are made again."""
-    return () if state.request is None else _requested(plan, state, state.request)
+def _on_playbook_resolved(plan: Plan, state: Execution, fact: events.ReferenceResolved) -> Sequence[Fact]:
+    """Continues a start that waited for its playbook; a result by reference is read as decisions are made again."""
+    return () if state.request is None else _on_requested(plan, state, state.request)
 
 
-def _evaluation_finished(plan: Plan, state: Execution, fact: events.EvaluationFinished) -> Sequence[Fact]:
-    """A start whose workload was compared goes on; any other decision is made again."""
-    return () if state.request is None else _requested(plan, state, state.request)
+def _on_evaluation_finished(plan: Plan, state: Execution, fact: events.EvaluationFinished) -> Sequence[Fact]:
+    """Continues a start whose workload was compared; any other decision is made again."""
+    return () if state.request is None else _on_requested(plan, state, state.request)
 
 
-def _evaluation_failed(plan: Plan, state: Execution, fact: events.EvaluationFailed) -> Sequence[Fact]:
-    """A start whose workload could not be compared is refused."""
+def _on_evaluation_failed(plan: Plan, state: Execution, fact: events.EvaluationFailed) -> Sequence[Fact]:
+    """Refuses a start whose workload could not be compared."""
     if state.request is None:
         return ()
     text = f"the workload cannot be compared with its schema: {fact.reason}"
     return refuse([{"code": "limit_exceeded", "message": text}], text, "limit_exceeded")
 
 
-def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
+def _on_rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
     return _refuse_rerun(fact)
 
 
@@ -189,7 +187,7 @@ def _refuse_rerun(fact: events.RerunRefused) -> Sequence[Fact]:
 
 
 class _Pinned(NamedTuple):
-    """What an execution starts with, as ``execution.started`` pins it."""
+    """The inputs that ``execution.started`` pins."""
 
     workload: dict[str, Any]
     schemas: dict[str, str]
@@ -197,7 +195,9 @@ class _Pinned(NamedTuple):
 
 
 def _priority_of(plan: Plan, request: events.ExecutionRequested) -> int:
-    """What the request says, then the playbook; for a call, the caller's comes last (LANGUAGE §15)."""
+    """The priority of the execution: by the request, then the playbook; for a call, the caller's comes last (LANGUAGE
+    §15).
+    """
     said = (request.priority, plan.priority) if request.parent is None else (plan.priority, request.priority)
     return next((priority for priority in said if priority is not None), DEFAULT_PRIORITY)
 
@@ -279,52 +279,52 @@ def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> R
     return None
 
 
-def _ctx_patched(plan: Plan, state: Execution, fact: events.CtxPatched) -> Sequence[Fact]:
+def _on_ctx_patched(plan: Plan, state: Execution, fact: events.CtxPatched) -> Sequence[Fact]:
     return on_ctx(state)
 
 
-def _task_processed(plan: Plan, state: Execution, fact: events.TaskProcessed) -> Sequence[Fact]:
+def _on_task_processed(plan: Plan, state: Execution, fact: events.TaskProcessed) -> Sequence[Fact]:
     return on_ctx(state) if fact.set_ctx or fact.set_shared else ()
 
 
-def _injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[Fact]:
+def _on_token_injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[Fact]:
     token_id = derive(state.execution_id, "injected", fact.request_id)
     return (events.TokenEnqueued(events.Token(token_id, fact.step, "injected", fact.args)),)
 
 
-def _pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) -> Sequence[Fact]:
+def _on_pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) -> Sequence[Fact]:
     if state.paused_at_ms or state.ending:
         return ()
     return (events.ExecutionPaused(fact.reason), *_order_children(state, "pause", fact.reason))
 
 
-def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[Fact]:
+def _on_resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[Fact]:
     if not state.paused_at_ms:
         return ()
-    return (_resumed(state), *_order_children(state, "resume", fact.reason))
+    return (_resume(state), *_order_children(state, "resume", fact.reason))
 
 
-def _resumed(state: Execution) -> Fact:
+def _resume(state: Execution) -> Fact:
     return events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0))
 
 
-def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
+def _on_cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
     reason = f"the execution is being cancelled: {state.cancelling}"
     if state.quarantined:  # its workers were stopped then, and what they say is not folded
         return (*_order_children(state, "cancel", reason), _end(state))
     return _stop(state, reason)
 
 
-def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[Fact]:
+def _on_failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[Fact]:
     return _stop(state, "the execution has failed")
 
 
-def _slot_refused(plan: Plan, state: Execution, fact: events.SlotRefused) -> Sequence[Fact]:
+def _on_slot_refused(plan: Plan, state: Execution, fact: events.SlotRefused) -> Sequence[Fact]:
     return _stop(state, fact.reason)
 
 
 def _stop(state: Execution, reason: str) -> Sequence[Fact]:
-    """Stops everything that an execution has started, before it ends."""
+    """Stops every token, command and child of an execution, before it ends."""
     facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
     discards = bool(state.cancelling)
     facts += (
@@ -343,24 +343,24 @@ def _order_children(state: Execution, order: events.ChildOrder, reason: str) -> 
     return (events.ChildOrdered(child_id, order, reason) for child_id in state.children)
 
 
-def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[Fact]:
+def _on_finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[Fact]:
     return (events.PlaybookProcessed(fact.status),)
 
 
 RULES: Final[Rules] = {
-    events.ExecutionRequested: _requested,
-    events.ExecutionReused: _reused,
-    events.RerunRefused: _rerun_refused,
-    events.ReferenceResolved: _playbook_resolved,
-    events.EvaluationFinished: _evaluation_finished,
-    events.EvaluationFailed: _evaluation_failed,
-    events.CtxPatched: _ctx_patched,
-    events.TaskProcessed: _task_processed,
-    events.TokenInjected: _injected,
-    events.CancelRequested: _cancel_requested,
-    events.PauseRequested: _pause_requested,
-    events.ResumeRequested: _resume_requested,
-    events.ExecutionFailing: _failing,
-    events.SlotRefused: _slot_refused,
-    events.ExecutionFinished: _finished,
+    events.ExecutionRequested: _on_requested,
+    events.ExecutionReused: _on_reused,
+    events.RerunRefused: _on_rerun_refused,
+    events.ReferenceResolved: _on_playbook_resolved,
+    events.EvaluationFinished: _on_evaluation_finished,
+    events.EvaluationFailed: _on_evaluation_failed,
+    events.CtxPatched: _on_ctx_patched,
+    events.TaskProcessed: _on_task_processed,
+    events.TokenInjected: _on_token_injected,
+    events.CancelRequested: _on_cancel_requested,
+    events.PauseRequested: _on_pause_requested,
+    events.ResumeRequested: _on_resume_requested,
+    events.ExecutionFailing: _on_failing,
+    events.SlotRefused: _on_slot_refused,
+    events.ExecutionFinished: _on_finished,
 }

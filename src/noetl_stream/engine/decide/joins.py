@@ -19,9 +19,9 @@ from noetl_stream.playbook.plan import Plan
 
 
 def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
-    """The fate of a token that has reached a step with a join."""
+    """Decides the fate of a token that has reached a step with a join."""
     if plan.steps[token.step].join != "all" and _is_late(state, token):
-        return _absorbed(token)
+        return _absorb(token)
     return TokenJoined(token.token_id)
 
 
@@ -31,10 +31,10 @@ def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
     wanted = 1 if join == "any" else join
     if not isinstance(wanted, int):
         return ()
-    tokens = _arrived_at(state, step)
+    tokens = _tokens_at(state, step)
     if step in state.waves and (late := [token for token in tokens if _is_late(state, token)]):
-        return tuple(map(_absorbed, late))
-    return (_merged(plan, state, step, tokens[:wanted]),) if len(tokens) >= wanted else ()
+        return tuple(map(_absorb, late))
+    return (_merge(plan, state, step, tokens[:wanted]),) if len(tokens) >= wanted else ()
 
 
 def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -47,14 +47,14 @@ def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
     live |= {run.step for run in state.runs.values()}
     reached = set().union(*[plan.reaches[step] for step in live], *[plan.reaches[step] - {step} for step in joins])
     step = next((step for step in joins if step not in reached), None)
-    return () if step is None else (_merged(plan, state, step, _arrived_at(state, step)),)
+    return () if step is None else (_merge(plan, state, step, _tokens_at(state, step)),)
 
 
 def break_deadlock(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """What follows when every live token is joining or held: held tokens that could reach a join are discarded, then
-    the join with the oldest token fires. Nothing if a token with ``admit.wait`` could still reach it.
+    """Breaks a deadlock in which every live token is joining or held: held tokens that could reach a join are
+    discarded, then the join with the oldest token fires. Nothing if a token with ``admit.wait`` could still reach it.
     """
-    arrived = _arrived(state)
+    arrived = _tokens_at_joins(state)
     joins = frozenset(arrived)
     discarded = tuple(
         TokenDiscarded(waiting.token.token_id, "a join waits for this token, and nothing left can change its admission")
@@ -66,7 +66,7 @@ def break_deadlock(plan: Plan, state: Execution) -> Sequence[Fact]:
     waited = [waiting.token.step for waiting in state.tokens.values() if waiting.keeps_alive]
     for step, tokens in arrived.items():
         if not any(step in plan.reaches[other] for other in waited):
-            return (_merged(plan, state, step, tokens),)
+            return (_merge(plan, state, step, tokens),)
     return ()
 
 
@@ -89,12 +89,12 @@ def _is_late(state: Execution, token: Token) -> bool:
     return token.waves.get(token.step, 0) < state.waves.get(token.step, 0)
 
 
-def _absorbed(token: Token) -> Fact:
+def _absorb(token: Token) -> Fact:
     return TokenAbsorbed(token.token_id, f"the join of {token.step} has fired without it")
 
 
-def _arrived(state: Execution) -> dict[str, list[Token]]:
-    """By joining step, the tokens waiting there; steps and tokens in order of arrival."""
+def _tokens_at_joins(state: Execution) -> dict[str, list[Token]]:
+    """The tokens waiting at joins, by step; steps and tokens in order of arrival."""
     arrived: dict[str, list[Token]] = {}
     for waiting in state.tokens.values():
         if waiting.joining:
@@ -102,11 +102,11 @@ def _arrived(state: Execution) -> dict[str, list[Token]]:
     return arrived
 
 
-def _arrived_at(state: Execution, step: str) -> list[Token]:
+def _tokens_at(state: Execution, step: str) -> list[Token]:
     return [one.token for one in state.tokens.values() if one.joining and one.token.step == step]
 
 
-def _merged(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> TokenEnqueued:
+def _merge(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> TokenEnqueued:
     firing = state.waves.get(step, 0) + 1
     waves: dict[str, int] = {}
     for token in tokens:

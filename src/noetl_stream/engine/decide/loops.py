@@ -1,4 +1,4 @@
-"""Loops on the server: their items, which iterations may start, when they end (LANGUAGE §6)."""
+"""Decisions about loops on the server: their items, which iterations may start, when they end (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
     except OverBudget:
         return (_page_out(run, path),)
     except ExpressionError as error:
-        return (_failed(run, expression_failure("loop", error), path),)
+        return (_fail(run, expression_failure("loop", error), path),)
     if named is None and len(codec.encode(items)) > most_inline(limits):
         return (_page_out(run, path),)
     inline, source = (items, []) if named is None else ([], list(level.items.path))
@@ -64,7 +64,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
 
 
 def most_inline(limits: Limits) -> int:
-    """How many bytes of items one event may hold."""
+    """The most bytes of loop items in one event."""
     return min(limits.max_inline_bytes, limits.max_loop_items_bytes)
 
 
@@ -84,7 +84,7 @@ def loop_items(level: LoopPlan, scope: Scope) -> list[Any]:
 
 
 def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
-    """How many iterations of a level may run at once.
+    """The most iterations of a level that may run at once.
 
     Raises:
         ExpressionError: ``max_in_flight`` cannot be evaluated, or is not a whole number.
@@ -97,7 +97,7 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
 
 
 def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """The next moves of a distributed loop: fill its windows, stop, or end with exactly one routed event."""
+    """The next facts of a distributed loop: fill its windows, stop, or end with exactly one routed event."""
     loop, level = run.loop, plan.steps[run.step].loop
     if loop is None or level is None or loop.local or run.ended or state.ending:
         return ()
@@ -116,7 +116,7 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: Lo
     if loop.ended == loop.count:
         error = too_many_failures(level, loop.failed, loop.count, loop.first_error)
         if error is not None:
-            return (_failed(run, error, path),)
+            return (_fail(run, error, path),)
         counts = loop.count, loop.ok, loop.failed, loop.skipped
         return (events.LoopDone(run.step_run_id, *counts, path, loop.failed_leaves),)
     room = min(loop.max_in_flight - (loop.next_index - loop.ended), loop.count - loop.next_index)
@@ -151,18 +151,20 @@ def _begin(run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Fact:
 
 
 def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
-    """A ``fail_fast`` level with a failed iteration cancels those in flight, and fails once they have ended."""
+    """Cancels the iterations in flight of a ``fail_fast`` level with a failed one, and fails the level once they have
+    ended.
+    """
     own = [assignment for assignment in state.commands if assignment.step_run_id == run.step_run_id]
     in_flight = [assignment for assignment in own if assignment.path[: len(path)] == path]
     if not in_flight:
-        return (_failed(run, error, path),)
+        return (_fail(run, error, path),)
     running = [assignment for assignment in in_flight if not assignment.cancelling]
     reason = f"iteration {error.index} failed"
     return [events.StepCancelled(run.step_run_id, assignment.command_id, reason) for assignment in running]
 
 
-def _failed(run: StepRun, error: ErrorInfo, path: Path) -> Fact:
-    """The end of the step, or of the iteration around an inner level."""
+def _fail(run: StepRun, error: ErrorInfo, path: Path) -> Fact:
+    """The failure of the step, or of the iteration around an inner level."""
     return (
         events.LoopIterationFailed(path, error, run.step_run_id) if path else events.StepFailed(run.step_run_id, error)
     )
@@ -173,7 +175,7 @@ PAGE_BYTES: Final = 256 * 1024
 
 
 def in_pages(items: list[Any], size: int) -> Iterator[list[Any]]:
-    """The items, page by page; an empty list has no page.
+    """Splits items into pages; an empty list has no page.
 
     Args:
         size: How many bytes of JSON all items together are.

@@ -1,19 +1,27 @@
-"""Quiescence: loops advance, what waits is retried, the execution ends (LANGUAGE §4, §7, §9)."""
+"""Decisions at quiescence: loops advance, waiting tokens are retried, the execution ends (LANGUAGE §4, §7, §9)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Rendering, is_current, made
-from noetl_stream.engine.decide.executions import end_when_stopped, finished, on_ctx
+from noetl_stream.engine.choices import (
+    MAX_CHOICES,
+    RESULT,
+    Choice,
+    EvaluationNeeded,
+    Rendering,
+    choice_outcome,
+    is_current,
+)
+from noetl_stream.engine.decide.executions import end_when_stopped, execution_finished, on_ctx
 from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import route
-from noetl_stream.engine.decide.slots import give_back, watch_whole
+from noetl_stream.engine.decide.slots import release_slots, set_execution_timer
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
-from noetl_stream.engine.state import UNSETTLED, Execution, changed
+from noetl_stream.engine.state import UNSETTLED, Execution, changed_entries
 from noetl_stream.model.events import Fact, TokenDiscarded
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
@@ -22,7 +30,7 @@ from noetl_stream.template import Template
 
 
 def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The next facts of a quiescent state; empty if it is waiting for input or has ended.
+    """The next facts of a quiescent state; empty if it waits for input or has ended.
 
     Every input leaves a state for which this is empty (tested after every fact): ``advance`` finds the same facts
     without scanning the whole state each time.
@@ -39,13 +47,13 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
     """
     if state.ended:
         return ()
-    if state.slots and not state.halted and (freed := give_back(state, settled)):
+    if state.slots and not state.halted and (freed := release_slots(state, settled)):
         return freed
     if state.ending:
         return end_when_stopped(state)
     if state.halted or state.status == "pending":
         return ()
-    for _, run in changed(settled.runs, state.runs):
+    for _, run in changed_entries(settled.runs, state.runs):
         if run.ended:
             continue  # its branch rests
         if run.loop is not None and (moved := move_loop(plan, state, run)):
@@ -56,8 +64,8 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
 
 
 def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """What follows for the first held token that can now be admitted, or resting branch that can go on, in order of
-    arrival (LANGUAGE §4, §7).
+    """The facts of the first held token that can now be admitted, or resting branch that can go on, in order of arrival
+    (LANGUAGE §4, §7).
     """
     if state.ending or state.ended or state.halted:
         return ()
@@ -94,49 +102,49 @@ def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def finish(plan: Plan, state: Execution) -> Fact:
-    """The end, with the result: for a child whose parent names a return step, that step's."""
+    """The end of the execution with its result: for a child whose parent names a return step, that step's."""
     wanted = state.parent.return_step if state.parent is not None else None
     if wanted is not None:
         value = state.steps.get(wanted)
-        return _completed(state, value.outcome.result if value is not None else Payload())
+        return _complete(state, value.outcome.result if value is not None else Payload())
     if plan.result is None:  # the last step in file order among the successful step runs that fired no arc
         ends = (state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends)
-        return _completed(state, next(ends, Payload()))
+        return _complete(state, next(ends, Payload()))
     result_template = plan.result
-    evaluated = made(
+    evaluated = choice_outcome(
         state, RESULT, lambda: result_of(plan, state, result_template), lambda chosen: is_current(state, chosen)
     )
     if evaluated.error:
-        return _broken(state, expression_failure("executor.spec.result", evaluated.error))
+        return _fail(state, expression_failure("executor.spec.result", evaluated.error))
     result = codec.payload_of(evaluated.values[0])
     if len(result.value) > state.limits.max_inline_bytes:
         text = f"the result has {len(result.value)} bytes; limits.max_inline_bytes is {state.limits.max_inline_bytes}"
-        return _broken(state, ErrorInfo("result_too_large", text))
-    return _completed(state, result)
+        return _fail(state, ErrorInfo("result_too_large", text))
+    return _complete(state, result)
 
 
 def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
-    """The result of the execution: a choice without alternative."""
+    """The choice that renders the result of the execution."""
     return Choice([Rendering(None, result, str(result.source))], result_scope(plan, state))
 
 
-def _completed(state: Execution, result: Payload) -> Fact:
-    return finished(state, "completed", Outcome("ok", result))
+def _complete(state: Execution, result: Payload) -> Fact:
+    return execution_finished(state, "completed", Outcome("ok", result))
 
 
-def _broken(state: Execution, error: ErrorInfo) -> Fact:
-    return finished(state, "failed", Outcome("error", error=error))
+def _fail(state: Execution, error: ErrorInfo) -> Fact:
+    return execution_finished(state, "failed", Outcome("error", error=error))
 
 
 def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The first pending decisions of this state, empty without any: those that its facts led to, found after a halt.
+    """The first pending decisions of a state, found after a halt; empty without any.
 
     While an execution is paused or waits for a reference, facts are folded but nothing is decided (PROTOCOL §2). The
     state shows what is undecided: tokens not yet admitted, step runs not begun or not routed, suspensions.
     """
     if state.ending or state.ended or state.halted:
         return ()
-    if facts := on_ctx(state) or watch_whole(plan, state):
+    if facts := on_ctx(state) or set_execution_timer(plan, state):
         return facts
     begun = {assignment.step_run_id for assignment in state.commands}
     for run in state.runs.values():

@@ -1,12 +1,13 @@
-"""Routing: which arcs fire when a step run has ended, and whether its branch rests (LANGUAGE §7, formal specification
-§8)."""
+"""Decisions about routing: which arcs fire when a step run has ended, and whether its branch rests (LANGUAGE §7, formal
+specification §8).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.choices import NO_SCOPE, Choice, is_current, made
+from noetl_stream.engine.choices import NO_SCOPE, Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
@@ -21,7 +22,8 @@ from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, WaitPlan
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """``next.evaluated`` and a token per fired arc; ``execution.failing`` if a failure is unhandled.
+    """Routes an ended step run: ``next.evaluated`` and a token per fired arc; ``execution.failing`` if a failure is
+    unhandled.
 
     ``next.resting`` (once) with a timer if no arc fires yet; nothing for a branch that goes on resting. All guards and
     ``args`` are evaluated against the state before any token is enqueued.
@@ -39,7 +41,7 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
         # What was chosen elsewhere stays so when `ctx` changes: it is the choice at the end of the step run.
         return rests is None or any(chosen.evaluated.guards) or is_current(state, chosen)
 
-    evaluated = made(state, run.step_run_id, lambda: arcs_of(plan, state, run), is_valid)
+    evaluated = choice_outcome(state, run.step_run_id, lambda: arcs_of(plan, state, run), is_valid)
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
     for place, (index, held) in enumerate(zip(_open_arcs(step, run), evaluated.guards, strict=False)):
@@ -60,7 +62,7 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
 
 
 def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
-    """Which arcs of an ended step run fire, and with which ``args``."""
+    """The choice of the arcs of an ended step run that fire, and of their ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
     has_templates = any(arc.guard is not None or arc.args.source for arc in options)
@@ -121,7 +123,7 @@ def _token(run: StepRun, arc: ArcPlan, index: int, args: dict[str, Any]) -> Toke
     )
 
 
-def _step_ended(
+def _on_step_ended(
     plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone | StepRan
 ) -> Sequence[Fact]:
     run = state.runs.get(fact.step_run_id)
@@ -131,7 +133,9 @@ def _step_ended(
 
 
 def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[Fact]:
-    """``follows``, which an input led to; as one fact if it is a token that is admitted at once, and no other waits."""
+    """Shortens ``follows``, the decisions after an input, to one fact if they pass a token on that is admitted at once,
+    and no other waits.
+    """
     if len(follows) != 2 or state.tokens or state.resting:
         return follows
     evaluated, enqueued = follows
@@ -155,15 +159,15 @@ def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[F
     return (passed,)
 
 
-def _timed_out(plan: Plan, state: Execution, fact: events.NextTimedOut) -> Sequence[Fact]:
+def _on_next_timed_out(plan: Plan, state: Execution, fact: events.NextTimedOut) -> Sequence[Fact]:
     run = state.runs.get(fact.step_run_id)
     return () if run is None or state.ending else route(plan, state, run)
 
 
 RULES: Final[Rules] = {
-    events.StepDone: _step_ended,
-    StepRan: _step_ended,
-    events.StepFailed: _step_ended,
-    events.LoopDone: _step_ended,
-    events.NextTimedOut: _timed_out,
+    events.StepDone: _on_step_ended,
+    StepRan: _on_step_ended,
+    events.StepFailed: _on_step_ended,
+    events.LoopDone: _on_step_ended,
+    events.NextTimedOut: _on_next_timed_out,
 }

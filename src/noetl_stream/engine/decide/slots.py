@@ -1,4 +1,4 @@
-"""Slots of limits by key: what begins only with one asks for it, and gives it back at its end (LANGUAGE §15).
+"""Decisions about slots of limits by key: executions, step runs and tasks request and return them (LANGUAGE §15).
 
 A worker computes the key of a task when it reaches it; all others are computed here.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.engine.scope import expression_failure, snapshot_scope
-from noetl_stream.engine.state import Assignment, Execution, Slot, StepRun, changed, due_ms
+from noetl_stream.engine.state import Assignment, Execution, Slot, StepRun, changed_entries, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.events import Fact, Path, Wait
@@ -24,7 +24,7 @@ from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, re
 
 
 def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any]) -> Fact | None:
-    """The request of an execution that begins only with a slot; ``None`` if it begins at once.
+    """The slot request of an execution that begins only with a slot; ``None`` if it begins at once.
 
     Raises:
         ExpressionError: its key is invalid.
@@ -37,7 +37,7 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
 
 
 def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) -> Sequence[Fact] | None:
-    """The request of a step run that begins only with a slot, nothing while it waits for it; ``None`` if it may begin.
+    """The slot request of a step run that begins only with a slot, nothing while it waits; ``None`` if it may begin.
 
     Steps share what their execution or its caller holds, or they would wait for each other.
 
@@ -58,8 +58,8 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
 
 
 def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:
-    """The request of a task that a worker has reached. One that is not in the playbook, or has no limit there, asks for
-    what it gets at once.
+    """The slot request of a task that a worker has reached. A task that is not in the playbook, or has no limit there,
+    asks for a slot that is granted at once.
     """
     step_run_id, key = suspended.step_run_id, wait.key
     assert key is not None
@@ -72,7 +72,7 @@ def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait
 
 
 def _budget(limits: Limits) -> Budget:
-    """What a key may cost: the same whatever else the fact has led to."""
+    """The budget of a key: the same whatever else the fact has led to."""
     return Budget(limits.max_inline_operations)
 
 
@@ -109,14 +109,16 @@ def key_of(limit: LimitPlan, scope: Scope) -> str:
     return key
 
 
-def give_back(state: Execution, settled: Execution) -> Sequence[Fact]:
-    """The slots of step runs that have ended, and of attempts, since the ``settled`` state, which needed all it had."""
+def release_slots(state: Execution, settled: Execution) -> Sequence[Fact]:
+    """Releases the slots of step runs and attempts that have ended since the ``settled`` state, which needed all its
+    slots.
+    """
     freed = {
         holder
-        for holder, slot in changed(settled.slots, state.slots)
+        for holder, slot in changed_entries(settled.slots, state.slots)
         if slot.over or not _needs_slots(state, slot.step_run_id)
     }
-    ended = {one for one, _ in changed(state.runs, settled.runs) if not _needs_slots(state, one)}
+    ended = {one for one, _ in changed_entries(state.runs, settled.runs) if not _needs_slots(state, one)}
     if ended:
         freed |= {holder for holder, slot in state.slots.items() if slot.step_run_id in ended}
     return [_release(holder, state.slots[holder]) for holder in filter(freed.__contains__, state.slots)]
@@ -131,8 +133,10 @@ def _needs_slots(state: Execution, step_run_id: str) -> bool:
     return not step_run_id or (step_run_id in state.runs and not state.runs[step_run_id].ended)
 
 
-def watch_whole(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The timer of ``executor.spec.timeout_s`` of an execution that had to wait for its slot: it counts from there."""
+def set_execution_timer(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The timer of ``executor.spec.timeout_s`` of an execution that had to wait for its slot: its time counts from the
+    grant.
+    """
     timer_id = timer_of(state.execution_id, "execution")
     if plan.timeout_s is None or "" not in state.slots or timer_id in state.timers:
         return ()
@@ -140,7 +144,9 @@ def watch_whole(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def keys_shared_by(state: Execution, step_run_id: str, path: Path | None = None) -> list[str]:
-    """The keys whose slots the tasks of this step run share; with ``path``, a child that the task there has called."""
+    """The keys whose slots the tasks of this step run share; with ``path``, those a child shares that the task there
+    has called.
+    """
     own = (slot.key for holder in ("", step_run_id) if (slot := state.slots.get(holder)) is not None and slot.granted)
     keys = {*state.shared_keys, *own}
     if path is not None:

@@ -1,4 +1,4 @@
-"""Suspensions and timers: what resumes a command, missed deadlines and timeouts.
+"""Decisions about suspensions and timers: what resumes a command, missed deadlines and timeouts.
 
 Source: LANGUAGE §4, §5, §8; PROTOCOL §3 *Segments*.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import begin, claim
-from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, changed, due_ms
+from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, changed_entries, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, TimerSet, Wait
 from noetl_stream.model.ids import command_of, step_run_of, timer_of
@@ -65,7 +65,9 @@ def cancel_unawaited(state: Execution, settled: Execution) -> Sequence[Fact]:
 
 def _awaited(other: Execution, state: Execution) -> set[str]:
     """The children that those commands of ``state`` wait for that are not the same in the ``other`` state."""
-    commands = changed(other.assignments, state.assignments) + changed(other.suspensions, state.suspensions)
+    commands = changed_entries(other.assignments, state.assignments) + changed_entries(
+        other.suspensions, state.suspensions
+    )
     waits = (wait for _, command in commands for wait in command.waits.values())
     return {wait.child.execution_id for wait in waits if wait.child is not None}
 

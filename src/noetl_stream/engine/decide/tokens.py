@@ -1,11 +1,13 @@
-"""Tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7, formal specification §4.2)."""
+"""Decisions about tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7, formal
+specification §4.2).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from noetl_stream.engine.choices import Choice, is_current, made
+from noetl_stream.engine.choices import Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.decide.loops import open_loop
@@ -36,12 +38,13 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
 
 
 def _is_past_the_join(token: Token) -> bool:
-    """Whether a join has merged the token, or a rerun has put it where a step run was."""
+    """Whether a join has merged the token, or a rerun has placed it where a step run was."""
     return token.cause in ("join", "rerun")
 
 
 def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
-    """``token.claimed``, or ``token.held`` (once) with a timer if it may wait; nothing for a token that stays held.
+    """Admits a waiting token: ``token.claimed``, or ``token.held`` (once) with a timer if it may wait; nothing for a
+    token that stays held.
 
     A guard that cannot be evaluated fails the execution (LANGUAGE §2).
 
@@ -57,7 +60,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
         def is_valid(chosen: Chosen) -> bool:
             return is_allowed(policy, chosen.evaluated) or is_current(state, chosen)
 
-        evaluated = made(state, token.token_id, lambda: admission_of(plan, state, token, policy), is_valid)
+        evaluated = choice_outcome(state, token.token_id, lambda: admission_of(plan, state, token, policy), is_valid)
         if evaluated.error:
             failure = expression_failure(f"admission of {token.step}", evaluated.error)
             return (events.ExecutionFailing(failure, token.step, failed_token=token.token_id),)
@@ -78,7 +81,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
 def claim(
     state: Execution, token_id: str, guards: Sequence[EvaluatedGuard] = (), refused: ErrorInfo | None = None
 ) -> Fact:
-    """A new step run consumes the token; with ``refused`` it fails at once."""
+    """Claims the token for a new step run; with ``refused`` that fails at once."""
     return events.TokenClaimed(token_id, step_run_of(state.execution_id, token_id), list(guards), refused)
 
 
@@ -91,18 +94,18 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
 
 
 def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
-    """Which rule of the policy admits or refuses the token: the first that holds."""
+    """The choice of the policy rule that admits or refuses the token: the first that holds."""
     return Choice(policy.rules, admission_scope(plan, state, token), waits=policy.wait is not None)
 
 
 def is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
-    """What the rule that holds says; without one, the token is refused."""
+    """Whether the rule that holds allows the token; without such a rule, it is refused."""
     return bool(evaluated.guards) and evaluated.guards[-1] and policy.rules[len(evaluated.guards) - 1].allow
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks). One that needs a
-    slot first asks for it, and begins when it is granted.
+    """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks). A step run that
+    needs a slot first asks for it, and begins when it is granted.
     """
     if run.refused is not None:
         return (events.StepFailed(run.step_run_id, run.refused),)
@@ -116,20 +119,24 @@ def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     return (events.StepScheduled(run.step_run_id, command_of(run.step_run_id)),)
 
 
-def _enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[Fact]:
+def _on_enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[Fact]:
     if state.ending:
         return (events.TokenDiscarded(fact.token.token_id, "the execution is ending"),)
     beside = fire_if_enough(plan, state, fact.token.step) if fact.joined else ()
     return (*enter(plan, state, fact.token), *beside)
 
 
-def _joined(plan: Plan, state: Execution, fact: events.TokenJoined) -> Sequence[Fact]:
+def _on_joined(plan: Plan, state: Execution, fact: events.TokenJoined) -> Sequence[Fact]:
     waiting = state.tokens.get(fact.token_id)
     return () if waiting is None or state.ending else fire_if_enough(plan, state, waiting.token.step)
 
 
-def _claimed(plan: Plan, state: Execution, fact: events.TokenClaimed) -> Sequence[Fact]:
+def _on_claimed(plan: Plan, state: Execution, fact: events.TokenClaimed) -> Sequence[Fact]:
     return begin(plan, state, state.runs[fact.step_run_id])
 
 
-RULES: Final[Rules] = {events.TokenEnqueued: _enqueued, events.TokenJoined: _joined, events.TokenClaimed: _claimed}
+RULES: Final[Rules] = {
+    events.TokenEnqueued: _on_enqueued,
+    events.TokenJoined: _on_joined,
+    events.TokenClaimed: _on_claimed,
+}

@@ -1,4 +1,4 @@
-"""How facts change the state: total and guarded (DESIGN §3). One module per subject, each with its rules."""
+"""The evolution of the state by facts: total and guarded (DESIGN §3). One module per subject, each with its rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream.model.outcome import MAX_WARNINGS
 
 Value = TypeVar("Value")
 Rules = dict[type[Fact], Callable[[Execution, Any], Execution]]
-"""By kind of fact, the state after it; the same value if it changes nothing."""
+"""Evolution rules by kind of fact: the state after it; the same value if it changes nothing."""
 
 
 def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
@@ -36,12 +36,12 @@ def with_assignment(state: Execution, assignment: Assignment) -> Execution:
     return replace(state, assignments={**state.assignments, assignment.command_id: assignment})
 
 
-def with_warning(state: Execution, found: TaskWarning) -> Execution:
-    """``state`` with a warning counted; of all, the first :data:`MAX_WARNINGS` are kept."""
-    key = f"{found.step} {found.task} {found.warning.kind}"
+def with_warning(state: Execution, warning: TaskWarning) -> Execution:
+    """``state`` with a warning counted; of all warnings, the first :data:`MAX_WARNINGS` are kept."""
+    key = f"{warning.step} {warning.task} {warning.warning.kind}"
     before = state.warnings.get(key)
     if before is not None:
-        found = replace(before, runs=before.runs + 1)
+        warning = replace(before, runs=before.runs + 1)
     elif len(state.warnings) >= MAX_WARNINGS:
         return state
-    return replace(state, warnings={**state.warnings, key: found})
+    return replace(state, warnings={**state.warnings, key: warning})

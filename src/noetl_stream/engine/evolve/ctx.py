@@ -1,4 +1,4 @@
-"""How ``ctx`` changes: by key, by merge patch, by reducers, and which step run wrote each key last.
+"""Changes of ``ctx``: by key, by merge patch, by reducers, and which step run wrote each key last.
 
 Reducers combine what the iterations of a loop contribute to one key. Source: LANGUAGE §5, §6 ``set_shared``, §9.
 """
@@ -38,14 +38,15 @@ def _changed_since(state: Execution, key: str, run: StepRun) -> bool:
     return at > run.claimed_at and writer != run.step_run_id
 
 
-def patched(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
+def patch_ctx(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
     """``ctx`` after a client's patch: whole keys, or a JSON merge patch (RFC 7396)."""
     return merge_patch(ctx, fact.patch) if fact.merge else {**ctx, **fact.patch}
 
 
 class _Reducer(NamedTuple):
-    """``step(present, value)`` may modify ``present``, which the reducer owns. ``operand`` and ``accumulator`` name the
-    types of ``value`` and ``present``; ``empty`` makes the first ``present``, without it the first value becomes it.
+    """A reducer of contributions to one key of ``ctx``. ``step(present, value)`` may modify ``present``, which the
+    reducer owns. ``operand`` and ``accumulator`` name the types of ``value`` and ``present``; ``empty`` makes the first
+    ``present``, without it the first value becomes it.
     """
 
     operand: str
@@ -55,7 +56,7 @@ class _Reducer(NamedTuple):
 
 
 def check_shared(contribution: SharedValue) -> None:
-    """Raises :class:`ExpressionError` for a value of the wrong type for the operation."""
+    """Raises :class:`ExpressionError` for a contribution of the wrong type for the operation."""
     operand = _REDUCERS[contribution.op].operand
     if operand != "anything" and _type_of(contribution.value) != operand:
         given = _type_of(contribution.value)

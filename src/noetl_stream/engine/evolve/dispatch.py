@@ -26,7 +26,7 @@ SERVER_RULES: Final[Rules] = {
     **rerun.RULES,
     **slots.RULES,
 }
-"""What the server records: its decisions and its own inputs."""
+"""The rules for the server's own facts: its decisions and its inputs."""
 
 
 def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -> Execution | None:
@@ -58,7 +58,7 @@ def _apply(state: Execution, recorded: RecordedFact) -> Execution:
     if recorded.run is not None:
         return evolve_reported(state, recorded)
     if isinstance(fact, events.ReferenceResolved):
-        return executions.resolved(state, fact, recorded.value)
+        return executions.on_reference_resolved(state, fact, recorded.value)
     return _apply_own(state, fact)
 
 

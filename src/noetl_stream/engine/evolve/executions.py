@@ -1,4 +1,4 @@
-"""How an execution as a whole changes: it starts, takes client requests, resolves references, ends (LANGUAGE §9)."""
+"""Changes of the whole execution: it starts, takes client requests, resolves references, ends (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_warning
-from noetl_stream.engine.evolve.ctx import patched, with_ctx
-from noetl_stream.engine.evolve.suspensions import signal_received
+from noetl_stream.engine.evolve.ctx import patch_ctx, with_ctx
+from noetl_stream.engine.evolve.suspensions import on_signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.json.digits import digits_lost_text
@@ -19,11 +19,11 @@ RESOLVED_KEPT: Final = 4
 """How many resolved references a state keeps in addition to those that one decision reads together."""
 
 
-def _evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:
+def _on_evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:
     return state if state.evaluated else replace(state, evaluated=True, refused=fact.diagnostics)
 
 
-def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
+def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
     if state.status != "pending":
         return state
     return replace(
@@ -41,21 +41,21 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
     )
 
 
-def _failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
+def _on_failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
     return state if state.ending else replace(state, failing=fact.error)
 
 
-def _paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
+def _on_paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
     return state if state.paused_at_ms or state.ending else replace(state, paused_at_ms=max(state.at_ms, 1))
 
 
-def _quarantined(state: Execution, fact: events.ExecutionQuarantined) -> Execution:
+def _on_quarantined(state: Execution, fact: events.ExecutionQuarantined) -> Execution:
     if state.quarantined:
         return state
     return replace(state, quarantined=fact.reason, paused_at_ms=state.paused_at_ms or max(state.at_ms, 1))
 
 
-def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
+def _on_resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
     """Shifts waits by the length of the pause: paused time counts towards no timeout, but delays and ``until`` still
     fall due at the original time.
     """
@@ -63,17 +63,19 @@ def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
         return state
     paused_ms = fact.paused_ms
 
-    def later(since_ms: int) -> int:
+    def shift_start(since_ms: int) -> int:
         return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
 
-    def shifted(assignment: Assignment) -> Assignment:
+    def shift_waits(assignment: Assignment) -> Assignment:
         waits = assignment.waits.items()
         timeouts = {
-            path: replace(wait, since_ms=later(wait.since_ms)) for path, wait in waits if wait.timeout_s is not None
+            path: replace(wait, since_ms=shift_start(wait.since_ms))
+            for path, wait in waits
+            if wait.timeout_s is not None
         }
         return replace(assignment, waits={**assignment.waits, **timeouts}) if timeouts else assignment
 
-    def postponed(timer: Timer) -> Timer:
+    def postpone_timer(timer: Timer) -> Timer:
         if _is_no_timeout(state, timer):
             return timer
         return replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
@@ -82,10 +84,10 @@ def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
         state,
         paused_at_ms=0,
         quarantined="",
-        timers={key: postponed(timer) for key, timer in state.timers.items()},
-        runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
-        assignments={key: shifted(assignment) for key, assignment in state.assignments.items()},
-        suspensions={key: shifted(assignment) for key, assignment in state.suspensions.items()},
+        timers={key: postpone_timer(timer) for key, timer in state.timers.items()},
+        runs={key: replace(run, started_ms=shift_start(run.started_ms)) for key, run in state.runs.items()},
+        assignments={key: shift_waits(assignment) for key, assignment in state.assignments.items()},
+        suspensions={key: shift_waits(assignment) for key, assignment in state.suspensions.items()},
     )
 
 
@@ -94,11 +96,11 @@ def _is_no_timeout(state: Execution, timer: Timer) -> bool:
     return suspended is not None and suspended.waits[path_key(timer.path)].timeout_s is None
 
 
-def _ctx_noted(state: Execution, fact: events.CtxOverwrote | events.CtxPatchDiscarded) -> Execution:
+def _on_ctx_noted(state: Execution, fact: events.CtxOverwrote | events.CtxPatchDiscarded) -> Execution:
     return state if state.ctx_notice is None else replace(state, ctx_notice=None)
 
 
-def _reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
+def _on_reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
     if state.awaited is not None or state.ending:
         return state
     resolved = state.resolved
@@ -107,7 +109,7 @@ def _reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execu
     return replace(state, awaited=fact.reference, resolved=resolved)
 
 
-def resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
+def on_reference_resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
     if state.awaited is None or state.awaited.key != fact.key:
         return state
     if state.awaited.store == PLAYBOOK:
@@ -116,7 +118,7 @@ def resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Ex
     return replace(state, awaited=None, resolved=resolved, resolved_at=state.position + 1)
 
 
-def _reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
+def _on_reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
     if state.awaited is None or state.awaited.key != fact.key:
         return state
     if state.awaited.store == PLAYBOOK:
@@ -124,13 +126,13 @@ def _reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
     return replace(state, awaited=None, broken=ErrorInfo("result_lost", fact.reason))
 
 
-def _evaluation_awaited(state: Execution, fact: events.EvaluationAwaited) -> Execution:
+def _on_evaluation_awaited(state: Execution, fact: events.EvaluationAwaited) -> Execution:
     if state.evaluation is not None or state.ending:
         return state
     return replace(state, evaluation=Evaluation(state.position + 1, tuple(fact.choices), state.ctx, state.steps))
 
 
-def _evaluation_finished(state: Execution, fact: events.EvaluationFinished) -> Execution:
+def _on_evaluation_finished(state: Execution, fact: events.EvaluationFinished) -> Execution:
     asked = state.evaluation
     if asked is None or asked.position != fact.position:
         return state
@@ -139,13 +141,13 @@ def _evaluation_finished(state: Execution, fact: events.EvaluationFinished) -> E
     return replace(state, evaluation=None, chosen=chosen, awaited=fact.reference)
 
 
-def _evaluation_failed(state: Execution, fact: events.EvaluationFailed) -> Execution:
+def _on_evaluation_failed(state: Execution, fact: events.EvaluationFailed) -> Execution:
     if state.evaluation is None or state.evaluation.position != fact.position:
         return state
     return replace(state, evaluation=None, broken=ErrorInfo("limit_exceeded", fact.reason))
 
 
-def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
+def _on_finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
     return replace(
         state,
         status=fact.status,
@@ -168,7 +170,7 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
     )
 
 
-def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
+def _on_processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
     return state if state.processed or not state.ended else replace(state, processed=True)
 
 
@@ -186,46 +188,46 @@ def take_once(state: Execution, fact: events.ClientRequest) -> Execution:
     return replace(after, requests=state.requests | {fact.request_id})
 
 
-def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
+def _on_ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
     if state.ending:
         return state
-    return with_ctx(state, patched(state.ctx, fact), fact.patch, "")
+    return with_ctx(state, patch_ctx(state.ctx, fact), fact.patch, "")
 
 
-def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
+def _on_cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
     if state.ending and not state.quarantined:
         return state
     return replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
 
 
-def _noted(state: Execution, fact: events.ClientRequest) -> Execution:
-    """Changes nothing itself; the decision that follows does."""
+def _record_request(state: Execution, fact: events.ClientRequest) -> Execution:
+    """Records a request that changes nothing itself; the decision that follows does."""
     return state if state.ending and not state.quarantined else replace(state)
 
 
 CLIENT_RULES: Final[Rules] = {
-    events.CtxPatched: _ctx_patched,
-    events.TokenInjected: _noted,
-    events.SignalReceived: signal_received,
-    events.CancelRequested: _cancel_requested,
-    events.PauseRequested: _noted,
-    events.ResumeRequested: _noted,
+    events.CtxPatched: _on_ctx_patched,
+    events.TokenInjected: _record_request,
+    events.SignalReceived: on_signal_received,
+    events.CancelRequested: _on_cancel_requested,
+    events.PauseRequested: _record_request,
+    events.ResumeRequested: _record_request,
 }
 
 RULES: Final[Rules] = {
-    events.ExecutionEvaluated: _evaluated,
-    events.ExecutionStarted: _started,
-    events.ExecutionFailing: _failing,
-    events.ExecutionPaused: _paused,
-    events.ExecutionQuarantined: _quarantined,
-    events.ExecutionResumed: _resumed,
-    events.CtxOverwrote: _ctx_noted,
-    events.CtxPatchDiscarded: _ctx_noted,
-    events.ReferenceAwaited: _reference_awaited,
-    events.ReferenceLost: _reference_lost,
-    events.EvaluationAwaited: _evaluation_awaited,
-    events.EvaluationFinished: _evaluation_finished,
-    events.EvaluationFailed: _evaluation_failed,
-    events.ExecutionFinished: _finished,
-    events.PlaybookProcessed: _processed,
+    events.ExecutionEvaluated: _on_evaluated,
+    events.ExecutionStarted: _on_started,
+    events.ExecutionFailing: _on_failing,
+    events.ExecutionPaused: _on_paused,
+    events.ExecutionQuarantined: _on_quarantined,
+    events.ExecutionResumed: _on_resumed,
+    events.CtxOverwrote: _on_ctx_noted,
+    events.CtxPatchDiscarded: _on_ctx_noted,
+    events.ReferenceAwaited: _on_reference_awaited,
+    events.ReferenceLost: _on_reference_lost,
+    events.EvaluationAwaited: _on_evaluation_awaited,
+    events.EvaluationFinished: _on_evaluation_finished,
+    events.EvaluationFailed: _on_evaluation_failed,
+    events.ExecutionFinished: _on_finished,
+    events.PlaybookProcessed: _on_processed,
 }

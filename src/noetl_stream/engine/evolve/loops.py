@@ -1,4 +1,4 @@
-"""How loops change, at any level: by the server's facts, as commands are issued, as iterations end (LANGUAGE §6)."""
+"""Changes of loops, at any level: by the server's facts, as commands are issued, as iterations end (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.model.outcome import EMPTY, ErrorInfo, Payload, Reference
 
 
 def items_of(value: Any) -> list[Any] | None:
-    """What a loop over this value iterates; ``None`` if it cannot be iterated (LANGUAGE §6)."""
+    """The items of a loop over ``value``; ``None`` if it cannot be iterated (LANGUAGE §6)."""
     if isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
     return value if isinstance(value, list) else None
@@ -66,7 +66,7 @@ def end_iteration(
     *,
     unattended: int = 0,
 ) -> Execution:
-    """The state after the iteration ``path`` of a running level; ``unattended`` is the step run's from now on."""
+    """Ends the iteration ``path`` of a running level; ``unattended`` is the step run's from now on."""
     loop, index = loop_at(run.loop, path[:-1]), path[-1]
     assert loop is not None
     failed_leaves = 0
@@ -97,12 +97,12 @@ def loop_result(loop: LoopState, execution_id: str, step_run_id: str) -> Payload
     if loop.spilled:
         key = f"{execution_id}.{step_run_id}"
         return Payload(reference=Reference("journal", key, loop.results_bytes, schema_hint=f"array of {loop.count}"))
-    found: list[bytes] = [bytes(EMPTY)] * loop.count
+    results: list[bytes] = [bytes(EMPTY)] * loop.count
     link = loop.results
     while link is not None:
         index, payload, link = link
-        found[index] = bytes(payload.value)
-    return Payload(msgspec.Raw(b"[" + b",".join(found) + b"]"))
+        results[index] = bytes(payload.value)
+    return Payload(msgspec.Raw(b"[" + b",".join(results) + b"]"))
 
 
 def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
@@ -124,7 +124,7 @@ def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
 
 
 def start_level(run: StepRun, path: Path, level: LoopState | None, *, local: bool) -> StepRun | None:
-    """The step run once the iteration ``path`` has begun, with the ``level`` inside it; ``None`` if it began before.
+    """Starts a level inside the iteration ``path`` of a step run; ``None`` if it began before.
 
     A level whose items a worker has paged out is in the state already, and begins with them.
     """
@@ -143,7 +143,7 @@ def start_level(run: StepRun, path: Path, level: LoopState | None, *, local: boo
     return replace(run, loop=with_loop(run.loop, path[:-1], around))
 
 
-def _started(state: Execution, fact: events.LoopStarted) -> Execution:
+def _on_loop_started(state: Execution, fact: events.LoopStarted) -> Execution:
     """Starts a distributed level with its items, or with the pages a worker has paged out."""
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
@@ -154,7 +154,7 @@ def _started(state: Execution, fact: events.LoopStarted) -> Execution:
     return state if begun is None else with_run(state, begun)
 
 
-def _paged(state: Execution, fact: events.LoopPaged) -> Execution:
+def _on_loop_paged(state: Execution, fact: events.LoopPaged) -> Execution:
     """Appends the next items of a long list, in a journal of an earlier version."""
     run = state.runs.get(fact.step_run_id)
     loop = loop_at(run.loop, fact.path) if run is not None else None
@@ -164,7 +164,7 @@ def _paged(state: Execution, fact: events.LoopPaged) -> Execution:
     return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
 
 
-def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
+def _on_iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
     """Fails the iteration around an inner loop that could not start or has failed."""
     run = state.runs.get(fact.step_run_id)
     around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
@@ -175,7 +175,7 @@ def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Exe
 
 
 RULES: Final[Rules] = {
-    events.LoopStarted: _started,
-    events.LoopPaged: _paged,
-    events.LoopIterationFailed: _iteration_failed,
+    events.LoopStarted: _on_loop_started,
+    events.LoopPaged: _on_loop_paged,
+    events.LoopIterationFailed: _on_iteration_failed,
 }

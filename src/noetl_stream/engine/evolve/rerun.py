@@ -1,4 +1,4 @@
-"""How a rerun takes over the facts of its original (LANGUAGE §9 *Rerun*)."""
+"""Changes by a rerun: how it takes over the facts of its original (LANGUAGE §9 *Rerun*)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, tokens, with_run, without
-from noetl_stream.engine.evolve.ctx import patched, reduce_all
+from noetl_stream.engine.evolve.ctx import patch_ctx, reduce_all
 from noetl_stream.engine.evolve.step_runs import tolerate
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model import events
@@ -17,7 +17,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.template import ExpressionError
 
 
-def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
+def _on_reused(state: Execution, fact: events.ExecutionReused) -> Execution:
     """Applies the next page of reused facts; after the last one the execution can start."""
     if state.request is None or fact.page != state.reused_pages:
         return state
@@ -31,28 +31,28 @@ def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
     )
 
 
-def refused(state: Execution, fact: events.RerunRefused) -> Execution:
+def _on_refused(state: Execution, fact: events.RerunRefused) -> Execution:
     return state if state.request is None else replace(state, request=None, awaited=None)
 
 
-def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
-    return _set(state, patched(state.ctx, fact), fact.patch)
+def _on_ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
+    return _set_ctx(state, patch_ctx(state.ctx, fact), fact.patch)
 
 
-def _step_patched(state: Execution, fact: events.StepPatched) -> Execution:
+def _on_step_patched(state: Execution, fact: events.StepPatched) -> Execution:
     keys = {*fact.set_ctx, *(key for key, _ in fact.shared)}
     try:
-        return _set(state, reduce_all({**state.ctx, **fact.set_ctx}, fact.shared), keys)
+        return _set_ctx(state, reduce_all({**state.ctx, **fact.set_ctx}, fact.shared), keys)
     except ExpressionError as error:
         return replace(state, broken=ErrorInfo("expression_error", str(error)))
 
 
-def _set(state: Execution, ctx: dict[str, Any], keys: Iterable[str]) -> Execution:
+def _set_ctx(state: Execution, ctx: dict[str, Any], keys: Iterable[str]) -> Execution:
     at = state.position + 1
     return replace(state, ctx=ctx, ctx_version=at, writers={**state.writers, **dict.fromkeys(keys, ("", at))})
 
 
-def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
+def _on_step_reused(state: Execution, fact: events.StepReused) -> Execution:
     run, counts = state.runs[fact.step_run_id], fact.loop
     loop = None
     if counts is not None:
@@ -75,14 +75,14 @@ def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
 
 
 _ENTRIES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
-    events.TokenEnqueued: tokens.enqueued,
-    events.TokenClaimed: tokens.claimed,
-    events.TokenAbsorbed: tokens.absorbed,
-    events.TokenDiscarded: tokens.discarded,
-    events.CtxPatched: _ctx_patched,
-    events.StepPatched: _step_patched,
-    events.StepReused: _step_reused,
-    events.NextEvaluated: tokens.next_evaluated,
+    events.TokenEnqueued: tokens.on_enqueued,
+    events.TokenClaimed: tokens.on_claimed,
+    events.TokenAbsorbed: tokens.on_absorbed,
+    events.TokenDiscarded: tokens.on_discarded,
+    events.CtxPatched: _on_ctx_patched,
+    events.StepPatched: _on_step_patched,
+    events.StepReused: _on_step_reused,
+    events.NextEvaluated: tokens.on_next_evaluated,
 }
 
-RULES: Final[Rules] = {events.ExecutionReused: reused, events.RerunRefused: refused}
+RULES: Final[Rules] = {events.ExecutionReused: _on_reused, events.RerunRefused: _on_refused}

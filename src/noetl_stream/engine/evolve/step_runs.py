@@ -1,4 +1,4 @@
-"""How step runs change the state: their commands are issued, bound to a run and dropped; they end (PROTOCOL §2, §3).
+"""Changes of step runs: their commands are issued, bound to a run and dropped; they end (PROTOCOL §2, §3).
 
 The run lease says which run of a command the fold accepts, and which of its events comes next.
 """
@@ -24,7 +24,7 @@ from noetl_stream.template import ExpressionError
 
 
 def end_slots(state: Execution, step_run_id: str, path: Path) -> Execution:
-    """The tasks in this iteration, and in those inside it, no longer need the slots of their limits."""
+    """Marks the slots of tasks in this iteration, and in those inside it, as no longer needed."""
     over = {slot_id: replace(slot, over=True) for slot_id, slot in state.slots_in(step_run_id, path) if not slot.over}
     return replace(state, slots={**state.slots, **over}) if over else state
 
@@ -103,7 +103,7 @@ def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
     return replace(state, tolerated={**state.tolerated, step: together})
 
 
-def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
+def _on_loop_done(state: Execution, fact: events.LoopDone) -> Execution:
     """Ends a loop: an inner one ends the iteration around it, the outermost one the step."""
     if not fact.path:
         return end_step(state, fact)
@@ -116,7 +116,9 @@ def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
 
 
 def step_value(progress: Progress | None) -> StepValue:
-    """What later templates read of a completed pipeline: the outcome of the last task, and of every named task."""
+    """The value of a completed pipeline that later templates read: the outcome of the last task, and of every named
+    task.
+    """
     if progress is None or progress.previous is None:
         return StepValue(Outcome("ok"))
     return StepValue(progress.results[progress.previous], progress.results)
@@ -134,16 +136,16 @@ def contribute(state: Execution, contributions: Iterable[tuple[str, events.Share
 
 def contributions_of(run: StepRun) -> list[tuple[str, events.SharedValue]]:
     """The contributions of the iterations in index order, so that timing does not change the result (LANGUAGE §6)."""
-    found = []
+    contributions = []
     link = run.shared
     while link is not None:
         path, position, key, value, link = link
-        found.append((path, position, key, value))
-    found.sort(key=lambda one: one[:2])
-    return [(key, value) for _, _, key, value in found]
+        contributions.append((path, position, key, value))
+    contributions.sort(key=lambda contribution: contribution[:2])
+    return [(key, value) for _, _, key, value in contributions]
 
 
-def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
+def _on_scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     present = state.assignments.get(fact.command_id)
     if present is not None:
         if fact.issue <= present.issue:
@@ -163,7 +165,7 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     return with_assignment(state, assignment)
 
 
-def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
+def _on_cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
     assignment = state.assignments.get(fact.command_id)
     if assignment is None:
         suspended = state.suspensions.get(fact.command_id)
@@ -181,7 +183,7 @@ Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]
 
 
 def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
-    """How a worker's event relates to the state.
+    """Classifies a worker's event by its relation to the state.
 
     ``next``: the fold takes it. ``duplicate``: already taken. ``gap``: earlier events are missing. ``stale``: the
     command is bound to another run. ``unknown``: the command has ended, was cancelled, or this issue of it was never
@@ -210,9 +212,9 @@ def bind(assignment: Assignment, recorded: RecordedFact) -> Assignment:
 
 
 RULES: Final[Rules] = {
-    events.StepScheduled: _scheduled,
-    events.StepCancelled: _cancelled,
+    events.StepScheduled: _on_scheduled,
+    events.StepCancelled: _on_cancelled,
     events.StepDone: end_step,
     events.StepFailed: end_step,
-    events.LoopDone: _loop_done,
+    events.LoopDone: _on_loop_done,
 }

@@ -1,4 +1,4 @@
-"""How suspensions, timers, signals and children change the state (LANGUAGE §8, PROTOCOL §3 *Segments*)."""
+"""Changes of suspensions, timers, signals and children (LANGUAGE §8, PROTOCOL §3 *Segments*)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 
 
 def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:
-    """Suspends a command with its waiting pipelines; what some of them wait for may already have arrived."""
+    """Suspends a command with its waiting pipelines; the answers of some waits may already have arrived."""
     if state.ending or assignment.cancelling:
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
-    waits = {path_key(wait.path): _noted(wait, assignment, state.at_ms) for wait in fact.waits}
+    waits = {path_key(wait.path): _with_start(wait, assignment, state.at_ms) for wait in fact.waits}
     suspended = replace(assignment, waits=waits, answers={}, paused=fact.paused, run=None, next_number=0, taken=0)
     state = replace(
         state,
@@ -44,7 +44,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
     return state
 
 
-def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
+def _with_start(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
     """The wait with its start time; for a wait recorded before, as the state has it now."""
     known = assignment.waits.get(path_key(wait.path)) if wait.since_ms else None
     if known is not None:
@@ -56,7 +56,7 @@ def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
     return replace(wait, child=child, since_ms=at_ms, slot_id=slot_id)
 
 
-def resumed(state: Execution, fact: events.StepResumed) -> Execution:
+def _on_resumed(state: Execution, fact: events.StepResumed) -> Execution:
     """Hands the pipelines to the next segment, which reports what is still awaited when it suspends again."""
     suspended = state.suspensions.get(fact.suspended)
     if suspended is None or state.ending:
@@ -71,14 +71,14 @@ def resumed(state: Execution, fact: events.StepResumed) -> Execution:
     )
 
 
-def timer_set(state: Execution, fact: events.TimerSet) -> Execution:
+def _on_timer_set(state: Execution, fact: events.TimerSet) -> Execution:
     if fact.timer_id in state.timers or (state.ending and fact.purpose != "grace"):
         return state
     timer = Timer(fact.purpose, fact.due_ms, fact.subject, fact.path)
     return replace(state, timers={**state.timers, fact.timer_id: timer})
 
 
-def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
+def _on_timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     timer = state.timers.get(fact.timer_id)
     if timer is None or state.halted:
         return state  # a timer that fires during a halt stays set: it is due again afterwards
@@ -90,11 +90,11 @@ def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
         # Everything of this command that is due by now: one by one, each would cost a segment.
         other = state.timers.get(timer_of(timer.subject, "wait", wait.path))
         if wait.path == timer.path or (other is not None and other.due_ms <= state.at_ms):
-            state = _answer(state, timer.subject, key, _time_over(wait))
+            state = _answer(state, timer.subject, key, _timeout_outcome(wait))
     return state
 
 
-def _time_over(wait: Wait) -> Outcome | None:
+def _timeout_outcome(wait: Wait) -> Outcome | None:
     if wait.delay_s is not None:
         return None
     if wait.signal is None and wait.child is None:
@@ -104,8 +104,8 @@ def _time_over(wait: Wait) -> Outcome | None:
     return Outcome("error", error=ErrorInfo("timeout", message, retryable=True))
 
 
-def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
-    """The oldest wait for this signal takes it; otherwise it is queued (LANGUAGE §8)."""
+def on_signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
+    """Gives a signal to the oldest wait for it; otherwise queues it (LANGUAGE §8)."""
     waiting = [
         (wait.since_ms, command_id, key)
         for command_id, suspended in state.suspensions.items()
@@ -119,13 +119,13 @@ def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
     return replace(state, signals={**state.signals, fact.signal: queued})
 
 
-def child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
+def _on_child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
     if fact.execution_id in state.children or fact.command_id not in state.suspensions:
         return state
     return replace(state, children={**state.children, fact.execution_id: fact.step_run_id})
 
 
-def child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
+def _on_child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
     """Gives the child's outcome to its wait; if a worker runs the command now, stores it until the next suspension."""
     if fact.execution_id not in state.children:
         return state
@@ -137,8 +137,8 @@ def child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
     return replace(state, orphaned={**state.orphaned, fact.execution_id: fact.outcome})
 
 
-def slot_given(state: Execution, slot_id: str, slot: Slot) -> Execution:
-    """The pipeline that waits for this slot may go on; if a worker runs its command now, at the next suspension."""
+def answer_slot_wait(state: Execution, slot_id: str, slot: Slot) -> Execution:
+    """Resumes the pipeline that waits for this slot; if a worker runs its command now, at the next suspension."""
     key = path_key(slot.path)
     for command_id, suspended in state.suspensions.items():
         if key in suspended.waits and suspended.waits[key].slot_id == slot_id:
@@ -161,7 +161,7 @@ def _ok(value: Any) -> Outcome:
     return Outcome("ok", codec.payload_of(value))
 
 
-def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
+def _on_child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
     if fact.execution_id not in state.children:
         return state
     if fact.order != "cancel":
@@ -170,10 +170,10 @@ def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
 
 
 RULES: Final[Rules] = {
-    events.StepResumed: resumed,
-    events.TimerSet: timer_set,
-    events.TimerFired: timer_fired,
-    events.ChildRequested: child_requested,
-    events.ChildOrdered: child_ordered,
-    events.ChildFinished: child_finished,
+    events.StepResumed: _on_resumed,
+    events.TimerSet: _on_timer_set,
+    events.TimerFired: _on_timer_fired,
+    events.ChildRequested: _on_child_requested,
+    events.ChildOrdered: _on_child_ordered,
+    events.ChildFinished: _on_child_finished,
 }

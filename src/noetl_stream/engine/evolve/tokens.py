@@ -1,4 +1,4 @@
-"""How tokens change the state: they arrive, wait, are consumed; and how step runs are routed, or rest at ``next``."""
+"""Changes of tokens: they arrive, wait, are consumed; and of step runs as they are routed, or rest at ``next``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.model.outcome import Payload
 
 
-def enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
+def on_enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
     token = fact.token
     if token.token_id in state.tokens or any(joined not in state.tokens for joined in fact.joined):
         return state
@@ -26,14 +26,14 @@ def enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
     return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token, state.position + 1)})
 
 
-def joined(state: Execution, fact: events.TokenJoined) -> Execution:
+def on_joined(state: Execution, fact: events.TokenJoined) -> Execution:
     waiting = state.tokens.get(fact.token_id)
     if waiting is None or waiting.joining:
         return state
     return replace(state, tokens={**state.tokens, fact.token_id: replace(waiting, joining=True)})
 
 
-def held(state: Execution, fact: events.TokenHeld) -> Execution:
+def on_held(state: Execution, fact: events.TokenHeld) -> Execution:
     waiting = state.tokens.get(fact.token_id)
     if waiting is None or waiting.held:
         return state
@@ -41,7 +41,7 @@ def held(state: Execution, fact: events.TokenHeld) -> Execution:
     return replace(state, tokens={**state.tokens, fact.token_id: held})
 
 
-def claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
+def on_claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     waiting = state.tokens.get(fact.token_id)
     if waiting is None or state.ending:
         return state
@@ -55,17 +55,17 @@ def claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     )
 
 
-def discarded(state: Execution, fact: events.TokenDiscarded) -> Execution:
+def on_discarded(state: Execution, fact: events.TokenDiscarded) -> Execution:
     if fact.token_id not in state.tokens:
         return state
     return replace(_consume(state, fact.token_id), discarded=state.discarded + 1)
 
 
-def absorbed(state: Execution, fact: events.TokenAbsorbed) -> Execution:
+def on_absorbed(state: Execution, fact: events.TokenAbsorbed) -> Execution:
     return _consume(state, fact.token_id) if fact.token_id in state.tokens else state
 
 
-def next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
+def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None:
         return state
@@ -79,14 +79,14 @@ def next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
 
 
-def passed(state: Execution, fact: TokenPassed) -> Execution:
-    """As the facts it stands for, one after the other."""
+def on_passed(state: Execution, fact: TokenPassed) -> Execution:
+    """Applies the facts that a token passed on stands for, one after the other."""
     if fact.step_run_id not in state.runs or state.ending:
         return state
-    return entered(state, fact.token, without(state.runs, fact.step_run_id), claimed_at=state.position + 3)
+    return enter_step(state, fact.token, without(state.runs, fact.step_run_id), claimed_at=state.position + 3)
 
 
-def entered(state: Execution, token: Token, others: dict[str, StepRun], claimed_at: int) -> Execution:
+def enter_step(state: Execution, token: Token, others: dict[str, StepRun], claimed_at: int) -> Execution:
     """The state after a new token was claimed at this position, and a command of its step run was scheduled.
 
     Args:
@@ -103,7 +103,7 @@ def entered(state: Execution, token: Token, others: dict[str, StepRun], claimed_
     )
 
 
-def next_resting(state: Execution, fact: events.NextResting) -> Execution:
+def on_next_resting(state: Execution, fact: events.NextResting) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended != fact.event or fact.step_run_id in state.resting:
         return state
@@ -111,7 +111,7 @@ def next_resting(state: Execution, fact: events.NextResting) -> Execution:
     return replace(state, resting={**state.resting, fact.step_run_id: branch})
 
 
-def next_timed_out(state: Execution, fact: events.NextTimedOut) -> Execution:
+def on_next_timed_out(state: Execution, fact: events.NextTimedOut) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or fact.step_run_id not in state.resting:
         return state
@@ -128,14 +128,14 @@ def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) ->
 
 
 RULES: Final[Rules] = {
-    events.TokenEnqueued: enqueued,
-    events.TokenJoined: joined,
-    events.TokenAbsorbed: absorbed,
-    events.TokenHeld: held,
-    events.TokenClaimed: claimed,
-    events.TokenDiscarded: discarded,
-    events.NextEvaluated: next_evaluated,
-    TokenPassed: passed,
-    events.NextResting: next_resting,
-    events.NextTimedOut: next_timed_out,
+    events.TokenEnqueued: on_enqueued,
+    events.TokenJoined: on_joined,
+    events.TokenAbsorbed: on_absorbed,
+    events.TokenHeld: on_held,
+    events.TokenClaimed: on_claimed,
+    events.TokenDiscarded: on_discarded,
+    events.NextEvaluated: on_next_evaluated,
+    TokenPassed: on_passed,
+    events.NextResting: on_next_resting,
+    events.NextTimedOut: on_next_timed_out,
 }

@@ -40,10 +40,10 @@ from noetl_stream.template import ExpressionError
 
 
 class WorkerRule(NamedTuple):
-    """How one kind of worker fact is handled.
+    """The handling of one kind of worker fact.
 
     Attributes:
-        apply: The state after it.
+        apply: The state after the fact.
         form: What is wrong with the fact itself, whatever the command; ``""`` if nothing.
         fits: Whether the fact can belong to this command.
     """
@@ -64,7 +64,7 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     if rule is None or classify(state, recorded) != "next":
         return state
     assignment = state.assignments[run.command_id]
-    if not _is_of(state, assignment, recorded, rule):
+    if not _belongs(state, assignment, recorded, rule):
         return state
     return rule.apply(state, bind(assignment, recorded), fact)
 
@@ -77,7 +77,7 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
     if rule is None:
         return malformed(fact)
     assignment = state.assignments[run_id.command_id]
-    if _is_of(state, assignment, recorded, rule):
+    if _belongs(state, assignment, recorded, rule):
         return ""
     if not _names(assignment.step_run_id, recorded):
         return f"{fact.event_name()} names a step run other than its command's"
@@ -95,7 +95,7 @@ def malformed(fact: events.Fact) -> str:
     return f"{fact.event_name()} {reason}" if reason else ""
 
 
-def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
+def _belongs(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
     run = state.runs.get(assignment.step_run_id)
     if run is None:
         return True  # the step run has ended; the fact changes nothing
@@ -108,7 +108,7 @@ def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rul
 
 
 def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fact) -> bool:
-    """Whether the results it refers to are the execution's own, or were given to its command as an answer.
+    """Whether the results that a fact refers to are the execution's own, or were given to its command as an answer.
 
     Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
     """
@@ -142,23 +142,23 @@ def _names(step_run_id: str, recorded: RecordedFact) -> bool:
     return named in (None, step_run_id) and recorded.step_run_id in ("", step_run_id)
 
 
-def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
+def _on_progress(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
     return with_assignment(state, assignment)
 
 
-def _claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed) -> Execution:
+def _on_claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed) -> Execution:
     return drop_assignment(state, assignment) if assignment.cancelling else with_assignment(state, assignment)
 
 
-def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
+def _on_began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
     state = with_assignment(state, assignment)
     run = state.runs[assignment.step_run_id]
     return state if run.started_ms else with_run(state, replace(run, started_ms=state.at_ms))
 
 
-def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopStarted) -> Execution:
+def _on_loop_started(state: Execution, assignment: Assignment, fact: events.LoopStarted) -> Execution:
     """Begins a level of a local loop: the outermost level's items are in the command, an inner level brings its own."""
-    state = _began(state, assignment, fact)
+    state = _on_began(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     around = loop_at(run.loop, fact.path[:-1])
     if not fact.path or around is None or loop_at(run.loop, fact.path) is not None:
@@ -167,20 +167,20 @@ def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopSta
     return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, level)))
 
 
-def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
-    """The command has paged the items out; the level may begin."""
+def _on_paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
+    """Stores the pages of items that the command has paged out; the level may begin."""
     if not assignment.paging:
         return with_assignment(state, assignment)
     if assignment.cancelling:
         return drop_assignment(state, assignment)
-    state = _began(state, assignment, fact)
+    state = _on_began(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     level = LoopState([], fact.count, False, fact.max_in_flight, pages=tuple(fact.pages), begun=False)
     run = replace(run, loop=with_loop(run.loop, assignment.path, level), unattended=0)
     return replace(with_run(state, run), assignments=without(state.assignments, assignment.command_id))
 
 
-def _processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
+def _on_task_processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
     key = path_key(fact.path)
     if state.slots:
         state = end_slots(state, assignment.step_run_id, fact.path)
@@ -201,13 +201,15 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
         state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
     if fact.set_ctx:
         state = with_ctx(state, {**state.ctx, **fact.set_ctx}, fact.set_ctx, run.step_run_id)
-    return _shared(state, state.runs[run.step_run_id], fact) if fact.set_shared else state
+    return _apply_shared(state, state.runs[run.step_run_id], fact) if fact.set_shared else state
 
 
-def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
-    """Contributions outside a loop apply at once, those of a loop when it ends, in index order (LANGUAGE §6)."""
+def _apply_shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
+    """Applies contributions to shared keys: outside a loop at once, those of a loop when it ends, in index order
+    (LANGUAGE §6).
+    """
     if run.loop is None:
-        state = with_run(state, replace(run, patches={**run.patches, **_seen(run, fact)}))
+        state = with_run(state, replace(run, patches={**run.patches, **_own_shared(run, fact)}))
         return contribute(state, fact.set_shared.items())
     link = run.shared
     for key, value in fact.set_shared.items():
@@ -220,7 +222,7 @@ def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execu
     return replace(state, broken=ErrorInfo("limit_exceeded", text, task=fact.task))
 
 
-def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
+def _own_shared(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
     """The contributed keys as the pipeline itself sees them."""
     try:
         return share({**run.ctx, **run.patches}, fact.set_shared)
@@ -228,18 +230,18 @@ def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
         return {}  # the fold applies the same values and reports the error
 
 
-def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
+def _on_iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
     payload = step_value(assignment.progress.get(path_key(fact.path))).outcome.result
-    return _iteration_ended(state, assignment, fact.path, "ok", payload)
+    return _end_iteration(state, assignment, fact.path, "ok", payload)
 
 
-def _iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
+def _on_iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
     skipped = bool(assignment.cancelling) and fact.error.kind == "cancelled"
     error = replace(fact.error, index=fact.path[-1] if fact.path else None)
-    return _iteration_ended(state, assignment, fact.path, "skipped" if skipped else "failed", Payload(), error)
+    return _end_iteration(state, assignment, fact.path, "skipped" if skipped else "failed", Payload(), error)
 
 
-def _iteration_ended(
+def _end_iteration(
     state: Execution,
     assignment: Assignment,
     path: events.Path,
@@ -255,27 +257,27 @@ def _iteration_ended(
     if assignment.path == path:
         state = replace(state, assignments=without(state.assignments, assignment.command_id))
     else:
-        progress, answers = _outside(assignment.progress, path), _outside(assignment.answers, path)
+        progress, answers = _without_iteration(assignment.progress, path), _without_iteration(assignment.answers, path)
         state = with_assignment(state, replace(assignment, progress=progress, answers=answers))
     return end_iteration(state, run, path, ending, payload, error)
 
 
-def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
+def _without_iteration(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
     """``passes`` without those of the iteration ``path`` and of the level inside it."""
     key = path_key(path)
     return without(passes, key, *(one for one in passes if one.startswith(f"{key}.")))
 
 
-def _loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) -> Execution:
+def _on_loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) -> Execution:
     if not fact.path:
-        return _ended(state, assignment, fact)
+        return _on_step_ended(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     level = loop_at(run.loop, fact.path)
     result = loop_result(level, state.execution_id, run.step_run_id) if level is not None else Payload()
-    return _iteration_ended(state, assignment, fact.path, "ok", result)
+    return _end_iteration(state, assignment, fact.path, "ok", result)
 
 
-def _ended(
+def _on_step_ended(
     state: Execution, assignment: Assignment, fact: events.StepDone | events.StepFailed | events.LoopDone
 ) -> Execution:
     progress = assignment.progress.get("") if isinstance(fact, events.StepDone | events.StepFailed) else None
@@ -283,8 +285,8 @@ def _ended(
     return end_step(state, fact, progress)
 
 
-def _ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
-    """As the facts it stands for, one after the other."""
+def _on_step_ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
+    """Applies the facts that a composite fact stands for, one after the other."""
     run = state.runs[assignment.step_run_id]
     progress = assignment.progress.get("") or Progress()
     for task in fact.tasks:
@@ -389,12 +391,12 @@ def _is_local(assignment: Assignment, run: StepRun) -> bool:
     return level is not None and level.local
 
 
-def _at_pipeline(path: Path, assignment: Assignment, run: StepRun) -> bool:
+def _is_pipeline_path(path: Path, assignment: Assignment, run: StepRun) -> bool:
     """Whether tasks run at ``path``: the command's own iteration, or one of the local loop in it."""
-    return _inside(path, assignment, run) if _is_local(assignment, run) else path == assignment.path
+    return _is_inside(path, assignment, run) if _is_local(assignment, run) else path == assignment.path
 
 
-def _inside(path: Path, assignment: Assignment, run: StepRun) -> bool:
+def _is_inside(path: Path, assignment: Assignment, run: StepRun) -> bool:
     """Whether ``path`` is an iteration of the command's local loop, at any running level."""
     depth = len(assignment.path)
     around = loop_at(run.loop, path[:-1]) if len(path) > depth and path[:depth] == assignment.path else None
@@ -402,12 +404,12 @@ def _inside(path: Path, assignment: Assignment, run: StepRun) -> bool:
 
 
 def _fits_task(fact: Any, assignment: Assignment, run: StepRun) -> bool:
-    return _at_pipeline(fact.path, assignment, run)
+    return _is_pipeline_path(fact.path, assignment, run)
 
 
 def _fits_iteration(fact: Any, assignment: Assignment, run: StepRun) -> bool:
     own = bool(fact.path) and fact.path == assignment.path
-    return own or (_is_local(assignment, run) and _inside(fact.path, assignment, run))
+    return own or (_is_local(assignment, run) and _is_inside(fact.path, assignment, run))
 
 
 def _fits_step(_fact: Any, assignment: Assignment, _run: StepRun) -> bool:
@@ -419,16 +421,18 @@ def _fits_loopless_step(_fact: Any, assignment: Assignment, run: StepRun) -> boo
 
 
 def _fits_new_level(fact: events.LoopStarted, assignment: Assignment, run: StepRun) -> bool:
-    """Items of the command's own level are in the command; a level inside it brings its own."""
+    """Whether the fact can begin a new level: items of the command's own level are in the command; a level inside it
+    brings its own.
+    """
     if fact.path == assignment.path:
         return _is_local(assignment, run)
-    return _inside(fact.path, assignment, run) and (bool(fact.pages) or len(fact.items) == fact.count)
+    return _is_inside(fact.path, assignment, run) and (bool(fact.pages) or len(fact.items) == fact.count)
 
 
 def _fits_running_level(fact: events.LoopDone, assignment: Assignment, run: StepRun) -> bool:
     if fact.path == assignment.path:
         return _is_local(assignment, run)
-    return _inside(fact.path, assignment, run) and loop_at(run.loop, fact.path) is not None
+    return _is_inside(fact.path, assignment, run) and loop_at(run.loop, fact.path) is not None
 
 
 def _fits_paging(fact: events.LoopPagedOut, assignment: Assignment, _run: StepRun) -> bool:
@@ -436,23 +440,23 @@ def _fits_paging(fact: events.LoopPagedOut, assignment: Assignment, _run: StepRu
 
 
 def _fits_waits(fact: events.StepSuspended, assignment: Assignment, run: StepRun) -> bool:
-    return all(_at_pipeline(wait.path, assignment, run) for wait in fact.waits)
+    return all(_is_pipeline_path(wait.path, assignment, run) for wait in fact.waits)
 
 
 RULES: Final[dict[type[events.Fact], WorkerRule]] = {
-    events.StepClaimed: WorkerRule(_claimed, _any_form, _fits_anywhere),
-    events.StepStarted: WorkerRule(_began, _any_form, _fits_anywhere),
-    events.TaskStarted: WorkerRule(_noted, _path_form, _fits_task),
-    events.LoopStarted: WorkerRule(_loop_started, _items_form, _fits_new_level),
-    events.LoopPagedOut: WorkerRule(_paged_out, _items_form, _fits_paging),
-    events.LoopIterationStarted: WorkerRule(_began, _path_form, _fits_iteration),
-    events.TaskProcessed: WorkerRule(_processed, _result_form, _fits_task),
+    events.StepClaimed: WorkerRule(_on_claimed, _any_form, _fits_anywhere),
+    events.StepStarted: WorkerRule(_on_began, _any_form, _fits_anywhere),
+    events.TaskStarted: WorkerRule(_on_progress, _path_form, _fits_task),
+    events.LoopStarted: WorkerRule(_on_loop_started, _items_form, _fits_new_level),
+    events.LoopPagedOut: WorkerRule(_on_paged_out, _items_form, _fits_paging),
+    events.LoopIterationStarted: WorkerRule(_on_began, _path_form, _fits_iteration),
+    events.TaskProcessed: WorkerRule(_on_task_processed, _result_form, _fits_task),
     events.StepSuspended: WorkerRule(suspend, _waits_form, _fits_waits),
-    events.LoopIterationDone: WorkerRule(_iteration_done, _path_form, _fits_iteration),
-    events.LoopIterationFailed: WorkerRule(_iteration_failed, _path_form, _fits_iteration),
-    events.StepDone: WorkerRule(_ended, _any_form, _fits_loopless_step),
-    StepRan: WorkerRule(_ran, _ran_form, _fits_loopless_step),
-    events.StepFailed: WorkerRule(_ended, _any_form, _fits_step),
-    events.LoopDone: WorkerRule(_loop_done, _path_form, _fits_running_level),
+    events.LoopIterationDone: WorkerRule(_on_iteration_done, _path_form, _fits_iteration),
+    events.LoopIterationFailed: WorkerRule(_on_iteration_failed, _path_form, _fits_iteration),
+    events.StepDone: WorkerRule(_on_step_ended, _any_form, _fits_loopless_step),
+    StepRan: WorkerRule(_on_step_ran, _ran_form, _fits_loopless_step),
+    events.StepFailed: WorkerRule(_on_step_ended, _any_form, _fits_step),
+    events.LoopDone: WorkerRule(_on_loop_done, _path_form, _fits_running_level),
 }
-"""What a worker may report; a report with anything else is rejected."""
+"""The rules for facts that a worker may report; a report with anything else is rejected."""

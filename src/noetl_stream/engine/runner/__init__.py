@@ -1,1 +1,1 @@
-"""The runner of a command: everything that decides about it, for whoever drives it (DESIGN §5)."""
+"""The runner of a command: decides everything about it, for whoever drives it (DESIGN §5)."""

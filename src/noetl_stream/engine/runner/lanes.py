@@ -22,7 +22,9 @@ class IllegalInput(Exception):
 
 
 class _Lane:
-    """``around`` is the lane that forked it, ``inside`` are those it forked, ``action`` is what it waits for."""
+    """A generator of the runner with its place among others. ``around`` is the lane that forked it, ``inside`` are
+    those it forked, ``action`` is what it waits for.
+    """
 
     __slots__ = ("action", "around", "inside", "is_closed", "work")
 
@@ -35,7 +37,7 @@ class _Lane:
 
 
 class Lanes:
-    """One lane, and all that fork from it. Ready lanes run last in, first out.
+    """The first lane of a run, and all lanes that fork from it. Ready lanes run last in, first out.
 
     Attributes:
         over: Whether the first lane has ended.
@@ -49,7 +51,7 @@ class Lanes:
         self._outputs: list[Output] = []
 
     def begin(self, work: Work[None]) -> list[Output]:
-        """Runs the first lane and those it forks until all of them wait; what they report and need, in order.
+        """Runs the first lane and those it forks until all of them wait; returns their reports and actions, in order.
 
         Raises:
             IllegalInput: it was opened before.
@@ -59,7 +61,7 @@ class Lanes:
         return self._run(_Lane(work), None)
 
     def complete(self, action_id: int, result: Any) -> list[Output]:
-        """Continues the lane that waits for this action; what is reported and needed until all lanes wait again.
+        """Continues the lane that waits for this action; returns reports and actions until all lanes wait again.
 
         Raises:
             IllegalInput: no lane waits for it, or not for something like that.
@@ -79,7 +81,7 @@ class Lanes:
         return self._run(lane, result)
 
     def report(self, *facts: Fact) -> None:
-        """Adds an output of the lane whose turn it is."""
+        """Adds a report of the lane whose turn it is."""
         self._outputs.append(ReportFacts(facts))
 
     def _run(self, lane: _Lane, given: Any) -> list[Output]:
@@ -125,7 +127,7 @@ class Lanes:
             self._ready.append((around, unwanted))
 
     def _close(self, lane: _Lane) -> Iterator[int]:
-        """Ends a lane and those inside it early; the ids of the actions that were under way for them."""
+        """Closes a lane and those inside it early; yields the ids of their actions under way."""
         lane.is_closed = True
         lane.work.close()
         if lane.action is not None:

@@ -1,4 +1,4 @@
-"""A level of a local loop: what it runs over, and its progress (LANGUAGE §6)."""
+"""A level of a local loop: its items and its progress (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class OpenedLevel(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
 
     def at(self, index: int) -> Any:
-        """The item, or its :class:`~noetl_stream.model.outcome.ItemPosition` if it is in a page."""
+        """The item at ``index``, or its :class:`~noetl_stream.model.outcome.ItemPosition` if it is in a page."""
         return place_of(self.pages, index) if self.pages else self.items[index]
 
 
 def open_level(
     level: LoopPlan, scope: Scope, limits: Limits, before: LoopProgress | None = None
 ) -> OpenedLevel | ErrorInfo:
-    """``in`` and ``max_in_flight``, or why the level cannot open.
+    """Evaluates ``in`` and ``max_in_flight`` of a level, or says why it cannot open.
 
     Args:
         before: The progress of a level that has begun: ``in`` is evaluated once.
@@ -55,8 +55,8 @@ def open_level(
         return expression_failure("loop", error)
 
 
-def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]] | ErrorInfo | None:
-    """The items page by page, if they must be paged out; or why they cannot be.
+def split_items(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]] | ErrorInfo | None:
+    """Splits the items into pages, if they must be paged out; or says why they cannot be.
 
     Args:
         paging: Whether they must be in any case, not only if they are too many for an event.
@@ -72,7 +72,9 @@ def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]]
 
 
 class Halted(NamedTuple):
-    """It cannot continue in this run: it waits for these, or the execution pauses (then possibly for nothing)."""
+    """A pipeline that cannot continue in this run: it waits for these, or the execution pauses (then possibly for
+    nothing).
+    """
 
     waits: list[Wait]
 
@@ -116,8 +118,8 @@ class Level:
         """The error of a level that has ended with more failures than it tolerates."""
         return too_many_failures(self.plan, self.failed, self.opened.total, self.first_error)
 
-    def left(self) -> Iterator[int]:
-        """The iterations that have not ended, in order."""
+    def remaining(self) -> Iterator[int]:
+        """The indexes of iterations that have not ended, in order."""
         above = frozenset(self.before.above)
         return (index for index in range(self.before.low, self.opened.total) if index not in above)
 
@@ -128,7 +130,7 @@ class Level:
             level.failed_leaves += 1
             level = level.inside
 
-    def take(self, index: int, result: Result) -> None:
+    def count_result(self, index: int, result: Result) -> None:
         """Counts the result of the iteration ``index``."""
         if result is None:
             self.ok += 1

@@ -1,4 +1,4 @@
-"""What a command runner hands out: facts to report, and actions that its driver carries out."""
+"""The outputs of a command runner: facts to report, and actions that its driver carries out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Accepted: TypeAlias = tuple[type, ...]
 
 
 class ReportFacts(msgspec.Struct, frozen=True):
-    """This has happened, in this order. Facts of one report reach the journal together or not at all."""
+    """Report these facts, in this order. Facts of one report reach the journal together or not at all."""
 
     facts: tuple[Fact, ...]
 
@@ -54,7 +54,7 @@ class LoadPage(msgspec.Struct, frozen=True):
 
 
 class StorePage(msgspec.Struct, frozen=True):
-    """Store these items of a loop."""
+    """Store these items of a loop as a page."""
 
     accepts: ClassVar[Accepted] = (Reference,)
     id: int
@@ -62,13 +62,13 @@ class StorePage(msgspec.Struct, frozen=True):
 
 
 class Worked(NamedTuple):
-    """What templates came to."""
+    """The result of work in templates."""
 
     value: Any
 
 
 class Evaluate(msgspec.Struct, frozen=True):
-    """Do this work in templates where it holds up nothing else. It is bounded by the limits of a rendering."""
+    """Evaluate templates where it blocks nothing else. The work is bounded by the limits of a rendering."""
 
     accepts: ClassVar[Accepted] = (Worked, list)
     id: int
@@ -76,7 +76,7 @@ class Evaluate(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """Wait; 0 s only lets others have their turn."""
+    """Wait before the next action; 0 s only lets other lanes have their turn."""
 
     accepts: ClassVar[Accepted] = (type(None),)
     id: int

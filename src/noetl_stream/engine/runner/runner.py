@@ -58,7 +58,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.decide.slots import key_of
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
 from noetl_stream.engine.runner.lanes import Lanes, Work
-from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
+from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, open_level, split_items
 from noetl_stream.engine.runner.outputs import (
     Evaluate,
     LoadPage,
@@ -83,13 +83,13 @@ from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, 
 from noetl_stream.template.runtime.scope import References
 
 MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
-"""The most that one command's waits may take together, args of called playbooks included: it is one event."""
+"""The most bytes of all waits of one command, args of called playbooks included: they are one event."""
 
 T = TypeVar("T")
 
 
 def end_of(command: StepCommand, path: Path, error: ErrorInfo | None = None) -> Fact:
-    """The fact that ends the iteration ``path``, or outside loops the step: that it went well, or its error."""
+    """The fact that ends the iteration ``path``, or outside loops the step: success, or its error."""
     if path:
         return events.LoopIterationDone(path) if error is None else events.LoopIterationFailed(path, error)
     return events.StepDone(command.step_run_id) if error is None else events.StepFailed(command.step_run_id, error)
@@ -99,10 +99,10 @@ class CommandRunner:
     """One run of one command.
 
     Args:
-        go: Where to continue: the answer to a claim, or what the command of a later segment carries.
+        go: The continuation: the answer to a claim, or what the command of a later segment carries.
         kinds: The available tool kinds, for what policies see of their outcomes.
-        worker: Who runs it, as events show it.
-        references: Where templates read results that are kept by reference; a :class:`LoadReference` fills it.
+        worker: The name of the worker, as events show it.
+        references: The loaded results that are kept by reference; a :class:`LoadReference` fills it.
 
     Attributes:
         scope: What the templates of its tasks see at the moment; a driver renders their inputs with it.
@@ -128,7 +128,7 @@ class CommandRunner:
         self._report = self._lanes.report
 
     def begin(self) -> list[Output]:
-        """Starts the run; what is to be reported and done first.
+        """Starts the run; returns the first reports and actions.
 
         Raises:
             IllegalInput: the run has begun.
@@ -136,7 +136,7 @@ class CommandRunner:
         return self._lanes.begin(self._run())
 
     def complete(self, action_id: int, result: Any) -> list[Output]:
-        """Takes the result of an action; what is to be reported and done now.
+        """Takes the result of an action; returns the next reports and actions.
 
         Raises:
             IllegalInput: no such action is under way, or it does not accept this.
@@ -144,7 +144,7 @@ class CommandRunner:
         return self._lanes.complete(action_id, result)
 
     def pause(self) -> None:
-        """Begins no further iteration of a local loop; everything else runs to its end."""
+        """Begins no further iteration of a local loop; iterations under way run to their end."""
         self._is_pausing = True
 
     @property
@@ -163,7 +163,7 @@ class CommandRunner:
             self._report(events.StepStarted(self._worker))
         around = OUTSIDE
         if command.path:
-            found = yield from self._around()
+            found = yield from self._enclosing_iteration()
             if isinstance(found, ErrorInfo):
                 self._report(end_of(command, command.path, found))
                 return
@@ -175,8 +175,8 @@ class CommandRunner:
         if isinstance(result, Halted):
             self._report(events.StepSuspended(result.waits, self._is_pausing and command.items is not None))
 
-    def _around(self) -> Work[Iteration | ErrorInfo]:
-        """The iteration of distributed loops that the command is about."""
+    def _enclosing_iteration(self) -> Work[Iteration | ErrorInfo]:
+        """The iteration of distributed loops that the command runs in."""
         chain = list(self._command.chain)
         for depth, place in self._command.places.items():
             chain[depth] = item = yield from self._item(place)
@@ -187,7 +187,7 @@ class CommandRunner:
         return Iteration(path, iteration_names(loop, path, chain, self._command.counts))
 
     def _page_out(self, around: Iteration) -> Work[None]:
-        """The command does not run the level: it evaluates its items and stores them."""
+        """Evaluates the items of the command's level and stores them, without running the level."""
         path = self._command.path
         opened = yield from self._open(level_at(self._step, len(path)), around)
         if isinstance(opened, ErrorInfo):
@@ -198,7 +198,7 @@ class CommandRunner:
     # --- the levels of a local loop (LANGUAGE §6) ---------------------------------------------------------------------
 
     def _local_loop(self, around: Iteration) -> Work[Result]:
-        """The loop over the command's items, from the beginning or from where another run or segment stopped."""
+        """Runs the loop over the command's items, from the beginning or from where another run or segment stopped."""
         command, before = self._command, self._go.loop or LoopProgress()
         assert command.items is not None
         plan = level_at(self._step, len(command.path))
@@ -214,10 +214,10 @@ class CommandRunner:
         return (yield from self._level(Level(plan, around, opened, before)))
 
     def _level(self, level: Level) -> Work[Result]:
-        """Runs what is left of the level and reports its end."""
+        """Runs the remaining iterations of the level and reports its end."""
         around, opened = level.around, level.opened
         if level.broken_by is None:
-            left, most = level.left(), min(opened.at_once, opened.total)
+            left, most = level.remaining(), min(opened.at_once, opened.total)
             if most <= 1:
                 yield from self._take_turns(level, left)
             elif unwanted := (yield [self._take_turns(level, left) for _ in range(most)]):
@@ -236,7 +236,7 @@ class CommandRunner:
         return None
 
     def _take_turns(self, level: Level, left: Iterator[int]) -> Work[bool]:
-        """One iteration after another until none is left, or one has to wait: it stays in flight.
+        """Runs one iteration after another until none is left, or one has to wait: it stays in flight.
 
         Returns:
             Whether a failure has ended the level, and so all that runs beside it.
@@ -246,7 +246,7 @@ class CommandRunner:
                 level.is_halted = True
                 continue
             result = yield from self._iterate(level, index)
-            level.take(index, result)
+            level.count_result(index, result)
             if level.broken_by is not None:
                 return True
             if isinstance(result, Halted):
@@ -261,7 +261,7 @@ class CommandRunner:
         return self._is_resumed and (key in go.progress or key in go.answers or key in go.waits)
 
     def _iterate(self, level: Level, index: int) -> Work[Result]:
-        """One iteration: a pass of the pipeline, or a level of its own."""
+        """Runs one iteration: a pass of the pipeline, or a level of its own."""
         plan, path = level.plan, (*level.around.path, index)
         item = level.opened.at(index)
         if isinstance(item, ItemPosition):
@@ -298,7 +298,7 @@ class CommandRunner:
     def _open(
         self, level: LoopPlan, around: Iteration, before: LoopProgress | None = None
     ) -> Work[OpenedLevel | ErrorInfo]:
-        """What a level runs over; ``before`` is its progress if it has begun.
+        """Opens a level, with its items; ``before`` is its progress if it has begun.
 
         Too many items for an event, and those a command asks for, are stored page by page.
         """
@@ -307,7 +307,7 @@ class CommandRunner:
         opened = yield from self._read(lambda seen: open_level(level, seen, limits, before), scope, "loop")
         if isinstance(opened, ErrorInfo) or before is not None:
             return opened
-        cut_up = cut(opened, limits, paging=self._command.paging)
+        cut_up = split_items(opened, limits, paging=self._command.paging)
         if cut_up is None or isinstance(cut_up, ErrorInfo):
             return cut_up or opened
         pages: list[Page] = []
@@ -321,7 +321,7 @@ class CommandRunner:
     # --- one pass of the pipeline (LANGUAGE §5, §8) -------------------------------------------------------------------
 
     def _pass(self, iteration: Iteration) -> Work[Result]:
-        """The pipeline in ``iteration``, from its progress until it ends or has to wait.
+        """Runs the pipeline in ``iteration``, from its progress until it ends or has to wait.
 
         In loops that run in order ``vars`` pass from each iteration to the next; others cannot set any.
         """
@@ -343,7 +343,7 @@ class CommandRunner:
                     wait = Wait(path, task.name, key=key_found)
                     if self._may_wait(wait):
                         return Halted([wait])
-                    answer = _too_much(task)
+                    answer = _waits_too_large(task)
             if answer is None:
                 self._report(events.TaskStarted(task.name, progress.attempt, path))
             outcome: Outcome | Wait = yield RunTask(self._new_id(), task, progress, iteration, answer)
@@ -351,7 +351,7 @@ class CommandRunner:
             if isinstance(outcome, Wait):
                 if self._may_wait(outcome):
                     return Halted([outcome])
-                is_answered, answer = True, _too_much(task)
+                is_answered, answer = True, _waits_too_large(task)
                 continue
             if task.policy is None:
                 limits = self._command.limits
@@ -388,7 +388,7 @@ class CommandRunner:
     def _decide(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome
     ) -> Work[events.TaskProcessed]:
-        """What the policy of the task makes of its outcome."""
+        """The decision of the task's policy about its outcome."""
         path, limits = iteration.path, self._command.limits
         scope = self.scope.for_policy(task, progress, iteration, outcome)
         seed = f"{self._command.command_id}{path}"
@@ -401,7 +401,7 @@ class CommandRunner:
         return fail_task(task, progress, outcome, fact, path) if isinstance(fact, ErrorInfo) else fact
 
     def _may_wait(self, wait: Wait) -> bool:
-        """Whether what this command waits for still fits one event; if so, this is part of it."""
+        """Whether the command's waits, with ``wait``, still fit one event; if so, this adds it."""
         size = len(codec.encode(wait))
         if self._waits_bytes + size > MAX_WAITS_BYTES:
             return False
@@ -413,15 +413,15 @@ class CommandRunner:
     def _read(
         self, read: Callable[[Scope], T], scope: Scope, reader: str, task: str | None = None
     ) -> Work[T | ErrorInfo]:
-        """What ``read`` makes of the scope once the results it reads by reference are loaded, or the error of
-        ``reader``. What costs more than the budget of the scope is done by the driver.
+        """Applies ``read`` to the scope once the references it reads are loaded; returns its result, or the error of
+        ``reader``. The driver does work that costs more than the budget of the scope.
         """
         while True:
             if scope.budget is None:
-                found = yield Evaluate(self._new_id(), partial(_worked, read, scope))
+                found = yield Evaluate(self._new_id(), partial(_work, read, scope))
             else:
                 try:
-                    found = _worked(read, scope)
+                    found = _work(read, scope)
                 except OverBudget:
                     scope = replace(scope, budget=None)
                     continue
@@ -439,15 +439,15 @@ class CommandRunner:
         return ErrorInfo(page.kind, f"loop: {page.message}") if isinstance(page, ErrorInfo) else page[place.index]
 
 
-def _worked(read: Callable[[Scope], Any], scope: Scope) -> Worked | list[Reference]:
-    """What templates come to, or the references that must be loaded first."""
+def _work(read: Callable[[Scope], Any], scope: Scope) -> Worked | list[Reference]:
+    """Runs work in templates: its result, or the references that must be loaded first."""
     try:
         return Worked(read(scope))
     except ReferenceNeeded as needed:
         return [one.reference for one in needed.all if isinstance(one, ReferenceNeeded)]
 
 
-def _too_much(task: TaskPlan) -> Outcome:
+def _waits_too_large(task: TaskPlan) -> Outcome:
     limit = f"what this command waits for is together larger than {MAX_WAITS_BYTES} bytes"
     hint = "hand smaller args to the playbook, or let fewer iterations of the loop run at once"
     return Outcome("error", error=ErrorInfo("limit_exceeded", f"task {task.name}: {limit}; {hint}"))

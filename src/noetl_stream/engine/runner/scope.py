@@ -1,4 +1,4 @@
-"""What the templates of a pipeline see (LANGUAGE §2, §5)."""
+"""The scope of templates in a pipeline (LANGUAGE §2, §5)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from noetl_stream.template import ABSENT, Budget, ResultView, Scope
 from noetl_stream.template.runtime.scope import Carried, References, outcome_view, result_of
 
 NOTHING_SEEN: Final = Scope({})
-"""The scope of what reads nothing: constant inputs, the default policy."""
+"""The scope of templates that read nothing: constant inputs, the default policy."""
 
 NO_SECRETS: Final[Mapping[str, Any]] = {}
 
 
 class Iteration:
-    """Which pass of the pipeline this is: ``()`` and no names outside loops.
+    """A pass of the pipeline: ``()`` and no names outside loops.
 
     ``names`` are the read-only names under ``iter``: the iterator, ``index``, ``count``, and in an inner loop
     ``parent``, the same of the iteration around it.
@@ -39,16 +39,16 @@ class Iteration:
 
 
 OUTSIDE: Final = Iteration()
-"""Where a pipeline without loop runs, and the outermost level of a loop."""
+"""The iteration around a pipeline without loop, and around the outermost level of a loop."""
 
 
 def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Iteration = OUTSIDE) -> Iteration:
-    """The pass for the item at ``index`` of a level, in the iteration ``around`` it."""
+    """The iteration for the item at ``index`` of a level, in the iteration ``around`` it."""
     return Iteration((*around.path, index), level_names(level, index, item, count, around.names))
 
 
 class Namespaces(dict[str, Any]):
-    """What the templates of a pipeline read, by namespace; ``made`` makes others when they are first read.
+    """The namespaces that templates of a pipeline read; ``made`` makes others when they are first read.
 
     Args:
         made: The value of a namespace. Raises :class:`KeyError` if there is none.
@@ -66,7 +66,9 @@ class Namespaces(dict[str, Any]):
 
 
 class RunScope:
-    """The namespaces of one step run. What cannot change during the run is made once, when it is first needed."""
+    """The namespaces of one step run. A namespace that cannot change during the run is made once, when it is first
+    needed.
+    """
 
     def __init__(self, plan: Plan, command: StepCommand, kinds: Kinds, references: References) -> None:
         self.ctx: dict[str, Any] = command.ctx
@@ -79,15 +81,15 @@ class RunScope:
         self._fixed: dict[str, Any] | None = None
 
     def patch_ctx(self, patches: Mapping[str, Any]) -> None:
-        """The step run has set these keys of ``ctx``; it sees them from here on."""
+        """Sets keys of ``ctx`` that the step run has patched; it sees them from here on."""
         self.ctx = {**self.ctx, **patches}
 
     def share(self, contributions: Mapping[str, SharedValue]) -> None:
-        """A rule outside loops has contributed to these keys of ``ctx``: it sees that from here on."""
+        """Adds contributions of a rule outside loops to keys of ``ctx``: the step run sees them from here on."""
         self.patch_ctx(share(self.ctx, contributions))
 
     def iter_of(self, progress: Progress, iteration: Iteration) -> dict[str, Any]:
-        """``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
+        """The namespace ``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
         return {**progress.iter, **iteration.names} if iteration.names else progress.iter
 
     def opened(self, progress: Progress) -> list[str]:
@@ -103,18 +105,18 @@ class RunScope:
     def for_inputs(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, keychain: Mapping[str, Any] = NO_SECRETS
     ) -> Scope:
-        """What the inputs of ``task`` see before this run of it."""
+        """The scope of the inputs of ``task`` before this run of it."""
         namespaces = self._namespaces(task, progress, iteration)
         namespaces["keychain"] = keychain
         return self._scope(namespaces)
 
     def for_policy(self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome) -> Scope:
-        """What the policy of ``task`` sees: the state before any rule, the task's own result and ``outcome``."""
+        """The scope of the policy of ``task``: the state before any rule, the task's own result and ``outcome``."""
         return self._scope(self._namespaces(task, progress, iteration, outcome))
 
     def for_level(self, around: Iteration) -> Scope:
-        """What ``in`` and ``max_in_flight`` of a level inside the iteration ``around`` see."""
-        return self._scope({**self._always(), "ctx": self.ctx, "iter": around.names})
+        """The scope of ``in`` and ``max_in_flight`` of a level inside the iteration ``around``."""
+        return self._scope({**self._fixed_namespaces(), "ctx": self.ctx, "iter": around.names})
 
     def _scope(self, namespaces: Mapping[str, Any]) -> Scope:
         limits = self._command.limits
@@ -124,17 +126,17 @@ class RunScope:
         self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome | None = None
     ) -> Namespaces:
         known = {
-            **self._always(),
+            **self._fixed_namespaces(),
             "ctx": self.ctx,
             "vars": progress.vars,
             "iter": self.iter_of(progress, iteration),
             "_task": task.name,
             "_attempt": progress.attempt,
         }
-        return Namespaces(known, partial(self._of_outcomes, task, progress, outcome))
+        return Namespaces(known, partial(self._outcome_namespace, task, progress, outcome))
 
-    def _of_outcomes(self, task: TaskPlan, progress: Progress, outcome: Outcome | None, namespace: str) -> Any:
-        """The namespaces that views of outcomes make up: those before this run of the task, and with ``outcome``."""
+    def _outcome_namespace(self, task: TaskPlan, progress: Progress, outcome: Outcome | None, namespace: str) -> Any:
+        """The namespaces made of views of outcomes: before this run of the task, and with ``outcome``."""
         if namespace == "results":
             ended = progress.results if outcome is None else results_after(progress, task.name, outcome)
             return self._result_views(ended)
@@ -144,7 +146,7 @@ class RunScope:
             return outcome_view(outcome, self._helper(task))
         raise KeyError(namespace)
 
-    def _always(self) -> dict[str, Any]:
+    def _fixed_namespaces(self) -> dict[str, Any]:
         if self._fixed is None:
             command = self._command
             is_whole = self._step.reads.workload is None

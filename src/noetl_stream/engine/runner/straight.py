@@ -20,7 +20,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.template.runtime.scope import References
 
 _RUN: Final = 1
-"""The id of its only action."""
+"""The id of the run's only action."""
 
 FROM_THE_START: Final = Go()
 
@@ -43,8 +43,8 @@ def runner_of(plan: Plan, command: StepCommand, go: Go, *, kinds: Kinds, worker:
 
 
 class StraightRunner:
-    """A :class:`CommandRunner` for a command that :func:`is_straight`. Its two reports are one at the beginning and one
-    at the end.
+    """A :class:`CommandRunner` for a command that :func:`is_straight`. It reports once at the beginning and once at the
+    end.
     """
 
     def __init__(self, plan: Plan, command: StepCommand, *, kinds: Kinds, worker: str, references: References) -> None:
@@ -73,7 +73,7 @@ class StraightRunner:
         return [ReportFacts((fact, end_of(command, (), fact.error)))]
 
     def pause(self) -> None:
-        """Of no effect outside loops."""
+        """Does nothing: a pause has no effect outside loops."""
 
 
 Runner: TypeAlias = CommandRunner | StraightRunner

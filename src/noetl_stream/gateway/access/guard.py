@@ -15,7 +15,7 @@ from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.caller_credentials import credentials_of, require_own_page
 from noetl_stream.gateway.access.network import Network, client_of
 from noetl_stream.gateway.http.connections import address_group
-from noetl_stream.model.roles import Role, suffices
+from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.identities import Authenticator, CallCredentials, Caller, Tokens
 
@@ -101,7 +101,7 @@ class AccessGuard:
             try:
                 self.network.admit(request)
                 caller = request[CALLER] = await self._caller(request)
-                if not suffices(caller.role, least):
+                if not includes_role(caller.role, least):
                     raise Forbidden(f"{operation} needs the role {least}; {caller.principal} has {caller.role}")
                 under_way.enter_context(admitted(caller))
                 perform = await prepare(request)

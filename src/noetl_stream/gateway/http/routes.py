@@ -16,7 +16,7 @@ from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.mcp.tools import Door
-from noetl_stream.model.roles import Role, suffices
+from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
@@ -229,7 +229,7 @@ def _answers(returned: type[msgspec.Struct | None]) -> dict[int, Answer]:
 
 def require_role(caller: Caller, role: Role, what: str) -> None:
     """Raises :class:`~noetl_stream.errors.Forbidden` unless ``caller`` has at least this role."""
-    if not suffices(caller.role, role):
+    if not includes_role(caller.role, role):
         raise Forbidden(
             f"{caller.principal} has the role {caller.role} and may not {what}",
             hint=f"this needs the role {role} or a higher one",

@@ -13,7 +13,7 @@ from noetl_stream.gateway.http.bodies import RequestModel
 from noetl_stream.gateway.http.parameters import Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.envelope import Time, iso
-from noetl_stream.model.roles import Role, suffices
+from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.operations.access import SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.verbs import API
@@ -86,5 +86,5 @@ def caller_document(caller: Caller, description: dict[str, Any]) -> CallerDocume
         description: The OpenAPI document, which has the least role of each operation.
     """
     operations = (operation for methods in description["paths"].values() for operation in methods.values())
-    allowed = [one["operationId"] for one in operations if suffices(caller.role, one.get("x-role", "viewer"))]
+    allowed = [one["operationId"] for one in operations if includes_role(caller.role, one.get("x-role", "viewer"))]
     return CallerDocument(caller.principal, caller.role, list(caller.paths), sorted(allowed))

@@ -15,7 +15,7 @@ from noetl_stream.model.aggregates.triggers import *
 from noetl_stream.model.aggregates.triggers import EventReceived, ExecutionEnded, TriggerFact
 
 RequestedFact = ScheduleFact | TriggerFact
-"""What clients ask of aggregates."""
+"""The requests of clients to aggregates."""
 
 SentFact = StartedEnded | StartedBefore | ExecutionEnded | EventReceived | SlotAsked | SlotHeld | SlotReturned
 """Messages from executions and other aggregates to aggregates; also an event requeued from a dead letter."""

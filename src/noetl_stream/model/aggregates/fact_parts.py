@@ -1,4 +1,4 @@
-"""The parts of facts about aggregates: their ids, and what the facts of all kinds have."""
+"""The parts of facts about aggregates: their ids, and the fields that all kinds share."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _BEGINNINGS: Final = tuple(f"{family}-" for family in FAMILIES)
 
 
 def aggregate_id(family: Family, key: str) -> str:
-    """The id of the aggregate with this key, a path or the value of a key. It shows that it is not an execution's."""
+    """The id of the aggregate with this key, a path or the value of a key; no execution has such an id."""
     return f"{family}-{derive(family, key)}"
 
 
 def is_aggregate(id: str) -> bool:
-    """Whether this is the id of an aggregate."""
+    """Whether ``id`` is the id of an aggregate."""
     return id.startswith(_BEGINNINGS)
 
 
 def is_limit(id: str) -> bool:
-    """Whether this is the id of a limit."""
+    """Whether ``id`` is the id of a limit."""
     return id.startswith("limit-")
 
 
@@ -56,8 +56,8 @@ class AggregateRequested(AggregateFact, frozen=True):
 
 
 class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
-    """An execution that an aggregate had started ended. ``number`` is its entry's in the history, ``error`` the kind
-    of its error.
+    """An execution started by an aggregate has ended. ``number`` is that of its history entry, ``error`` the kind of
+    its error.
     """
 
     execution_id: str
@@ -67,13 +67,13 @@ class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
 
 
 class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
-    """An execution that an aggregate had started exists: EVENTS has it; Postgres was restored to an earlier state."""
+    """An execution started by an aggregate exists: EVENTS has it; Postgres was restored to an earlier state."""
 
     execution_id: str
 
 
 class TimerDue(AggregateFact, frozen=True, tag="timer.due"):
-    """A timer of the aggregate is due by the database's clock. Not a message: the owner of the partition says it."""
+    """A timer of the aggregate is due by the database's clock. No message: the owner of the partition creates it."""
 
     timer_id: str
     due_ms: int

@@ -1,4 +1,4 @@
-"""Messages of executions to a limit by key, and how it stores who holds and waits (LANGUAGE §15)."""
+"""Messages of executions to a limit by key, and its stored slots (LANGUAGE §15)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_KEY_CHARS: Final = 200
 
 
 def is_key(text: str) -> bool:
-    """Whether a limit may have this key."""
+    """Whether ``text`` is valid as the key of a limit."""
     return 0 < len(text) <= MAX_KEY_CHARS and not text.isspace() and "\0" not in text
 
 
@@ -45,7 +45,7 @@ class LimitFact(AggregateFact, frozen=True):
 
 
 class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
-    """A slot is asked for. ``concurrency`` and ``rate`` are what the playbook at ``path`` says of the key."""
+    """A slot is requested. ``concurrency`` and ``rate`` are those of the key in the playbook at ``path``."""
 
     path: str = ""
     step: str = ""
@@ -56,11 +56,11 @@ class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
 
 
 class SlotHeld(LimitFact, frozen=True, tag="limit.slot_held"):
-    """A slot that was asked for has been given out: EVENTS says so, and Postgres was restored to an earlier state."""
+    """A requested slot has been granted: EVENTS says so, and Postgres was restored to an earlier state."""
 
 
 class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
-    """A slot is given back, or no longer waited for."""
+    """A slot is returned, or no longer waited for."""
 
 
 def holder_of(execution_id: str, step_run_id: str, slot_id: str) -> str:
@@ -69,8 +69,8 @@ def holder_of(execution_id: str, step_run_id: str, slot_id: str) -> str:
 
 
 class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A slot held since ``granted_ms``, or waited for while that is 0. ``number`` counts slots in the order of asking.
-    ``is_ending``: its execution was told to end, for a newer one.
+    """A slot held since ``granted_ms``, or waited for while that is 0. ``number`` counts slots in the order of
+    requests. ``is_ending``: its execution was ordered to end, for a newer one.
     """
 
     number: int
@@ -92,18 +92,19 @@ class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def may_be_ended(self) -> bool:
-        """Whether a newer execution may take its place (``cancel_running``)."""
+        """Whether a newer execution may take the slot (``cancel_running``)."""
         takes_part = bool(self.granted_ms) or self.on_limit == "cancel_running"
         return takes_part and not self.step_run_id and not self.is_ending
 
 
 class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The limit of one key, as counts: its slots are rows beside it. It is gone a while after nobody holds or waits.
+    """The limit of one key, as counts; its slots are rows of their own. It is removed a while after nobody holds or
+    waits.
 
-    ``concurrency`` and ``rate`` are what the playbook ``set_by`` said last; ``replaced`` is what they were before.
+    ``concurrency`` and ``rate`` were last set by the playbook ``set_by``; ``replaced`` is what they were before.
     ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the
-    limit wants to be woken, 0 if it does not. ``next_number`` is that of the next slot asked for;
-    ``catching_up``: some wait because not all who hold it are known.
+    limit's timer is due, 0 without one. ``next_number`` is that of the next requested slot;
+    ``catching_up``: slots wait because not all holders are known.
     """
 
     key: str

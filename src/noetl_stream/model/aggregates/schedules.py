@@ -31,8 +31,8 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         every_s: Whole days are calendar days from the first of 1970, each at midnight. Anything else is elapsed time
             from the midnight that begins that day, so the distance of two occurrences never changes.
         at_ms: Instants, ascending.
-        from_ms: The first instant that may be one.
-        before_ms: The first instant that is too late; 0: none.
+        from_ms: The first instant that may be an occurrence.
+        before_ms: The first instant that is too late; 0: no instant is.
         exclude: Days without an occurrence.
     """
 

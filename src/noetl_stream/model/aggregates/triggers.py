@@ -29,13 +29,13 @@ DEFAULT_TOLERANCE_S: Final = 300
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How deliveries show who sent them.
+    """How deliveries prove who sent them.
 
     Attributes:
         credential: The name of the stored credential that holds the secret; empty with ``none``.
-        header: Of the signature (``hmac``) or the token (``token``), lower-case.
-        timestamp_header: Of the time that is signed with the body (``hmac``), lower-case; empty if there is none.
-        prefix: What stands before the signature, such as ``sha256=``.
+        header: The header of the signature (``hmac``) or the token (``token``), lower-case.
+        timestamp_header: The header of the time that is signed with the body (``hmac``), lower-case; empty without one.
+        prefix: The text before the signature, such as ``sha256=``.
         tolerance_s: How far the signed time may be from now, either way.
     """
 
@@ -50,7 +50,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which ends of executions count. ``path`` ends with ``/*`` for all below it; empty: any path, any status."""
+    """The ends of executions on which a trigger starts. ``path`` ends with ``/*`` for all below it; empty: any path,
+    any status.
+    """
 
     path: str = ""
     labels: Mapping[str, Any] = {}
@@ -58,11 +60,11 @@ class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which messages of a stream of NATS count, and how their data is read.
+    """The messages of a NATS stream on which a trigger starts, and the format of their data.
 
     Attributes:
         subject: A pattern of subjects; ``>``: all of the stream.
-        from_ms: Those stored from this time on; 0: all that the stream holds; ``None``: from the registration on.
+        from_ms: The time from which stored messages count; 0: all that the stream holds; ``None``: the registration.
     """
 
     stream: str
@@ -93,13 +95,13 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndError(msgspec.Struct, frozen=True):
-    """Why an execution failed, as triggers see it: only readers of the execution see the rest."""
+    """The error of an execution as triggers see it: only readers of the execution see the rest."""
 
     kind: str
 
 
 class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of an execution, as triggers see it: ``event`` of their templates. ``error`` is absent unless it failed.
+    """The end of an execution as triggers see it: ``event`` of their templates. ``error`` is absent unless it failed.
 
     ``version`` is null if the playbook has none.
     """
@@ -156,7 +158,9 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
 
 
 class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A place in a stream. ``made``, its time of creation, tells it from an earlier stream of that name."""
+    """A place in a stream. ``made``, the stream's time of creation, distinguishes it from an earlier stream of that
+    name.
+    """
 
     stream: str
     made: str
@@ -164,13 +168,13 @@ class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read"):
-    """The owner of the trigger's partition has read a message of its stream. Like a timer, it is not sent.
+    """The owner of the trigger's partition has read a message of its stream. Like a timer, this fact is not sent.
 
     Attributes:
         consumer: The trigger's consumer: a trigger that was deleted and made again has another.
-        subject: The pattern by which it was read.
-        pending: How many messages were left to read behind it.
-        at_ms: When the stream stored it.
+        subject: The pattern by which the message was read.
+        pending: How many messages were left to read after it.
+        at_ms: When the stream stored the message.
         unfoldable: Why the event cannot be folded; empty if it can.
     """
 
@@ -186,11 +190,11 @@ class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read
 
 
 class StreamSeen(AggregateFact, frozen=True, tag="trigger.stream_seen"):
-    """How the owner of the trigger's partition has found its stream.
+    """The state of the trigger's stream as the owner of its partition last saw it.
 
     Attributes:
         pending: How many messages are left to read; ``None``: not known.
-        trouble: Why it cannot be read; empty if it can.
+        trouble: Why the stream cannot be read; empty if it can.
     """
 
     of: ClassVar = TRIGGER

@@ -1,4 +1,4 @@
-"""Facts: what happened in an execution. Past tense, immutable, one struct per dotted event name (LANGUAGE §13).
+"""Facts about an execution. Past tense, immutable, one struct per dotted event name (LANGUAGE §13).
 
 A fact carries only what cannot be derived; the envelope people read (``model/envelope.py``) is composed from the fact
 and its journal row. Lists of iteration indices are ``path``: ``()`` outside loops, ``(3,)`` in the fourth iteration.
@@ -34,4 +34,4 @@ NAMES: Final[dict[type[Fact], str]] = {fact: name for name, fact in KINDS.items(
 """Event names by kind of fact."""
 
 AnyFact: Final[Any] = reduce(or_, KINDS.values())
-"""The union of these kinds, for decoders."""
+"""The union of all kinds of facts, for decoders."""

@@ -98,7 +98,7 @@ class CancelRequested(ClientRequest, frozen=True, tag="execution.cancel_requeste
 
 
 class PauseRequested(ClientRequest, frozen=True, tag="execution.pause_requested"):
-    """No command is issued until ``execution.resume_requested``."""
+    """The execution is to pause: no command is issued until ``execution.resume_requested``."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
 

@@ -1,7 +1,7 @@
 """Composite facts: one fact for a run of facts that nearly every step leaves (ADR 16).
 
 Journals, records and reports hold them, and the fold takes them at once. People read, and a replay folds, the facts
-that they stand for: :func:`expanded`. Folding either gives the same state, and so do the decisions made then
+that they stand for: :func:`expand`. Folding either gives the same state, and so do the decisions made then
 (tested).
 """
 
@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from noetl_stream.model import events
 from noetl_stream.model.events import EvaluatedGuard, Fact, Kind, TaskProcessed, Token
 from noetl_stream.model.ids import command_of, derive, step_run_of
-from noetl_stream.model.outcome import Meta, Outcome, Payload, shown_time, time_shown
+from noetl_stream.model.outcome import Meta, Outcome, Payload, parse_shown_time, shown_time
 
 MAX_TASKS: Final = 8
 """The most tasks of one :class:`StepRan`."""
 
 
 class TaskRan(msgspec.Struct, frozen=True, array_like=True):
-    """A task that went well at its first attempt and that no rule has judged: what its ``task.processed`` says."""
+    """A task that succeeded at its first attempt and that no rule has judged: the content of its ``task.processed``."""
 
     task: str
     result: Payload
@@ -45,7 +45,7 @@ class TaskRan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepRan(Fact, frozen=True, tag="step.ran"):
-    """A worker's: the pipeline of a step without a loop, whose tasks went well one after the other, unjudged,
+    """A worker's fact: the pipeline of a step without a loop ran, whose tasks succeeded one after the other, unjudged,
     and which has no time-out.
 
     Stands for ``step.started``, ``task.started`` and ``task.processed`` of each task, ``step.done``.
@@ -60,7 +60,7 @@ class StepRan(Fact, frozen=True, tag="step.ran"):
 
     @property
     def processed(self) -> list[TaskProcessed]:
-        """What happened to each task."""
+        """The facts ``task.processed`` of the tasks, in order."""
         following = [*(one.task for one in self.tasks[1:]), None]
         return [one.processed(self.worker, self.trace_id, to) for one, to in zip(self.tasks, following, strict=True)]
 
@@ -70,7 +70,7 @@ class StepRan(Fact, frozen=True, tag="step.ran"):
 
 
 class TokenPassed(Fact, frozen=True, tag="token.passed"):
-    """A server's: one arc fired, its token was admitted at once, and its step is owed to a worker.
+    """A server's fact: one arc fired, its token was admitted at once, and its step is owed to a worker.
 
     Stands for ``next.evaluated``, ``token.enqueued``, ``token.claimed``, ``step.scheduled``. ``step_run_id`` is the
     step run that ended, of step ``from_step``; ``arc`` leads to ``step``.
@@ -118,13 +118,13 @@ STANDS_FOR: Final = {
 """The names of the facts that each kind of composite fact stands for."""
 
 
-def holding(names: Collection[str]) -> set[str]:
-    """``names``, and those of the composite facts that may stand for such facts."""
+def with_composites(names: Collection[str]) -> set[str]:
+    """``names``, and the names of composite facts that may stand for such facts."""
     return {*names, *(name for name, parts in STANDS_FOR.items() if not parts.isdisjoint(names))}
 
 
 def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
-    """These facts of one run as one; ``None`` if they are not those that :class:`StepRan` stands for."""
+    """The composite fact for these facts of one run; ``None`` if :class:`StepRan` does not stand for them."""
     if not 4 <= len(facts) <= 2 + 2 * MAX_TASKS or len(facts) % 2:
         return None
     first, last = facts[0], facts[-1]
@@ -137,7 +137,7 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
             return None
         outcome, meta = processed.outcome, processed.outcome.meta
         try:
-            started_ms, ended_ms = time_shown(meta.started_at), time_shown(meta.ended_at)
+            started_ms, ended_ms = parse_shown_time(meta.started_at), parse_shown_time(meta.ended_at)
         except ValueError:
             return None
         result, helper, output = outcome.result, outcome.helper, outcome.output
@@ -150,7 +150,7 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
     return whole if whole.processed == list(facts[2:-1:2]) else None
 
 
-def expanded(execution_id: str, fact: Fact) -> Sequence[Fact]:
+def expand(execution_id: str, fact: Fact) -> Sequence[Fact]:
     """The facts that ``fact`` stands for: itself, unless it is composite."""
     parts = _PARTS.get(type(fact))
     return (fact,) if parts is None else parts(execution_id, fact)

@@ -13,7 +13,7 @@ TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "executi
 ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 OnLimit = Literal["queue", "reject", "cancel_running", "discard"]
-"""What becomes of an execution whose key has no slot left (LANGUAGE §15)."""
+"""The ways to handle an execution whose key has no slot left (LANGUAGE §15)."""
 
 
 Entity = Literal["playbook", "workflow", "step", "task", "loop", "next", "token", "ctx"]
@@ -25,12 +25,12 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
     """Properties of all facts of a kind.
 
     Attributes:
-        entity: The entity it is about, as shown in the envelope (LANGUAGE §13 *Envelope*).
-        status: As shown in the envelope; a function of the fact's fields if it depends on them.
-        bounded: Limited by the number of items, commands or tokens, and therefore not counted as a decision
+        entity: The entity of the fact, as shown in the envelope (LANGUAGE §13 *Envelope*).
+        status: The status shown in the envelope; a function of the fact's fields if it depends on them.
+        bounded: Whether items, commands or tokens bound its number, so that it does not count as a decision
             (``limits.max_decisions_per_fact``).
-        through_halt: Decided on even while the execution is paused or waits for a reference.
-        ends_halt: After it, decisions skipped during the halt are made.
+        through_halt: Whether decisions follow even while the execution is paused or waits for a reference.
+        ends_halt: Whether decisions skipped during a halt are made after it.
     """
 
     entity: Entity
@@ -40,17 +40,17 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
     ends_halt: bool = False
 
 
-def by_outcome(fields: Fields) -> EventStatus:
+def status_by_outcome(fields: Fields) -> EventStatus:
     """The status of a fact with an outcome."""
     return "success" if fields["outcome"]["status"] == "ok" else "error"
 
 
-def by_status(fields: Fields) -> EventStatus:
+def status_by_end(fields: Fields) -> EventStatus:
     """The status of a fact about the end of an execution."""
     return "success" if fields["status"] == "completed" else "error"
 
 
-def by_ok(fields: Fields) -> EventStatus:
+def status_by_ok(fields: Fields) -> EventStatus:
     """The status of a fact about an accepted or rejected request."""
     return "success" if fields["ok"] else "error"
 
@@ -62,14 +62,14 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field=
 
     @property
     def width(self) -> int:
-        """How many positions of the journal it takes: more than one if it is composite
+        """The number of journal positions of the fact: more than one if it is composite
         (``model/events/composite.py``).
         """
         return 1
 
     @classmethod
     def event_name(cls) -> str:
-        """The dotted name, such as ``token.held`` for :class:`TokenHeld`."""
+        """The dotted event name, such as ``token.held`` for :class:`TokenHeld`."""
         return str(cls.__struct_config__.tag)
 
 
@@ -86,7 +86,7 @@ class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a choice came to: the values of its guards, in order, as far as they were evaluated, and what was rendered
+    """The result of a choice: the values of its guards, in order, as far as they were evaluated, and what was rendered
     for those that hold. ``error`` is why one of them cannot be evaluated. ``waits_for`` are the keys of ``ctx`` that
     guards still lack, by the index of the guard.
     """
@@ -120,7 +120,7 @@ class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Rate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How often slots of a key are given out: ``per_s`` on average, ``burst`` at once after a rest."""
+    """The rate at which slots of a key are granted: ``per_s`` on average, ``burst`` at once after a rest."""
 
     per_s: float
     burst: int = 1
@@ -142,7 +142,7 @@ class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the pipeline of one iteration waits for while no worker holds it (LANGUAGE §8).
+    """The wait of one iteration's pipeline while no worker holds it (LANGUAGE §8).
 
     Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child,
     a slot of the ``key`` that limits the task. ``timeout_s`` bounds a signal and a child. ``since_ms`` is its start and
@@ -163,7 +163,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The caller of this execution: the suspended command and iteration that wait for it; ``depth`` of the call."""
+    """The caller of the execution: the suspended command and iteration that wait for it; ``depth`` of the call."""
 
     execution_id: str
     step_run_id: str
@@ -174,7 +174,7 @@ class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The aggregate that has started this execution, its kind and path, and the number of the start in its history.
+    """The aggregate that has started the execution, its kind and path, and the number of the start in its history.
 
     ``depth``: how many triggers on ends of executions led to it, one after another.
     """

@@ -20,9 +20,9 @@ from noetl_stream.model.events.fact_parts import (
     SharedValue,
     TimerPurpose,
     Token,
-    by_ok,
-    by_outcome,
-    by_status,
+    status_by_end,
+    status_by_ok,
+    status_by_outcome,
 )
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, RunWarning, StepValue
@@ -33,15 +33,15 @@ from noetl_stream.model.status import EndStatus, RunStatus
 class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
     """The request was accepted, or rejected with diagnostics."""
 
-    kind: ClassVar = Kind("playbook", by_ok)
+    kind: ClassVar = Kind("playbook", status_by_ok)
 
     ok: bool
     diagnostics: list[dict[str, Any]] = []
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """Pins what all later decisions read: digest, merged workload, limits, engine format, priority; and the digests of
-    the schemas that the playbook names in the catalog, by address.
+    """The execution has started. Pins what all later decisions read: digest, merged workload, limits, engine format,
+    priority; and the digests of the schemas that the playbook names in the catalog, by address.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -58,7 +58,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
-    """``joined`` are the tokens that a join has merged into this one; they are consumed with it."""
+    """A token was enqueued. ``joined`` are the tokens that a join has merged into it; they are consumed with it."""
 
     kind: ClassVar = Kind("token")
 
@@ -174,7 +174,7 @@ class LoopPaged(Fact, frozen=True, tag="loop.paged"):
 
 
 class TimerSet(Fact, frozen=True, tag="timer.set"):
-    """A timer was set. ``subject`` is what it is about: a token, a step run, a suspended command or the execution."""
+    """A timer was set. ``subject`` is its token, step run, suspended command or the execution."""
 
     kind: ClassVar = Kind("workflow", bounded=True)
 
@@ -221,7 +221,7 @@ class ChildOrdered(Fact, frozen=True, tag="child.ordered"):
 class ChildFinished(Fact, frozen=True, tag="child.finished"):
     """A child has ended, as reported through the inbox."""
 
-    kind: ClassVar = Kind("workflow", by_outcome)
+    kind: ClassVar = Kind("workflow", status_by_outcome)
 
     execution_id: str
     command_id: str
@@ -230,7 +230,7 @@ class ChildFinished(Fact, frozen=True, tag="child.finished"):
 
 
 class SlotRequested(Fact, frozen=True, tag="slot.requested"):
-    """A slot of ``key`` is asked for: for the step run, or for the whole execution if there is none.
+    """A slot of ``key`` is requested for the step run, or for the whole execution if there is none.
 
     ``concurrency`` and ``rate`` are what its playbook says of the key. Nothing begins before ``slot.granted``. With a
     ``slot_id`` it is for the next attempt of ``task`` in the iteration ``path`` of the step run.
@@ -249,7 +249,7 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
 
 
 class SlotGranted(Fact, frozen=True, tag="slot.granted"):
-    """A server input: the key has given a slot. ``warning``: what to say about its limit."""
+    """A server input: a slot of the key is granted. ``warning``: a text about its limit."""
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
 
@@ -260,7 +260,7 @@ class SlotGranted(Fact, frozen=True, tag="slot.granted"):
 
 
 class SlotRefused(Fact, frozen=True, tag="slot.refused"):
-    """A server input: the key has no slot left, and the playbook says not to wait for one (``on_limit``)."""
+    """A server input: the key has no slot left, and the playbook does not wait for one (``on_limit``)."""
 
     kind: ClassVar = Kind("workflow", "error")
 
@@ -270,8 +270,8 @@ class SlotRefused(Fact, frozen=True, tag="slot.refused"):
 
 
 class SlotReleased(Fact, frozen=True, tag="slot.released"):
-    """A step run, or with a ``slot_id`` a task, gives its slot back, or no longer waits for one. An execution's goes
-    with its end.
+    """A step run, or with a ``slot_id`` a task, returns its slot, or no longer waits for one. An execution's slot is
+    returned with its end.
     """
 
     kind: ClassVar = Kind("workflow", "success", bounded=True)
@@ -290,7 +290,7 @@ class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):
 
 
 class ReferenceResolved(Fact, frozen=True, tag="reference.resolved"):
-    """A server input: the value is loaded; ``checksum`` identifies it."""
+    """A server input: the value of a reference is loaded; ``checksum`` identifies it."""
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
 
@@ -299,7 +299,7 @@ class ReferenceResolved(Fact, frozen=True, tag="reference.resolved"):
 
 
 class ReferenceLost(Fact, frozen=True, tag="reference.lost"):
-    """A server input: the value can no longer be read."""
+    """A server input: the value of a reference can no longer be read."""
 
     kind: ClassVar = Kind("workflow", "error", ends_halt=True)
 
@@ -353,7 +353,9 @@ class ExecutionQuarantined(Fact, frozen=True, tag="execution.quarantined"):
 
 
 class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
-    """Paused time does not count towards timeouts: those still set are due ``paused_ms`` later."""
+    """The execution continues after a pause. Paused time does not count towards timeouts: those still set are due
+    ``paused_ms`` later.
+    """
 
     kind: ClassVar = Kind("workflow", ends_halt=True)
 
@@ -370,7 +372,7 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
 
 
 class CtxPatchDiscarded(Fact, frozen=True, tag="ctx.patch_discarded"):
-    """The preceding task would have set keys, but the execution is being cancelled: they are as they were."""
+    """The preceding task would have set keys of ``ctx``, but the execution is being cancelled: they are unchanged."""
 
     kind: ClassVar = Kind("ctx")
 
@@ -422,7 +424,7 @@ class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
 
 
 class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Iterations that failed in loops of ``step`` that ended well, all its runs together.
+    """The failed iterations in loops of ``step`` that ended well, of all its runs.
 
     ``count`` and ``failed`` are of the outermost level; ``failed_leaves`` as in :class:`.LoopDone`.
     """
@@ -448,7 +450,7 @@ class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 
-    kind: ClassVar = Kind("workflow", by_status, through_halt=True)
+    kind: ClassVar = Kind("workflow", status_by_end, through_halt=True)
 
     status: EndStatus
     outcome: Outcome
@@ -458,13 +460,13 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
 
 
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
-    kind: ClassVar = Kind("playbook", by_status)
+    kind: ClassVar = Kind("playbook", status_by_end)
 
     status: EndStatus
 
 
 class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How the iterations of a reused loop ended, for arcs that read it."""
+    """The counts of ended iterations of a reused loop, for arcs that read it."""
 
     count: int
     ok: int = 0
@@ -474,7 +476,7 @@ class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StepPatched(Fact, frozen=True, tag="step.patched"):
-    """What a reused step run did to ``ctx``: the keys it set, then its contributions to shared keys, in order."""
+    """The changes of ``ctx`` by a reused step run: the keys it set, then its contributions to shared keys, in order."""
 
     step_run_id: str
     set_ctx: dict[str, Any] = {}
@@ -501,7 +503,7 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
 
     @property
     def value(self) -> StepValue | None:
-        """What later templates read of it."""
+        """The value of the step that later templates read."""
         if self.outcome is None:
             return None
         return StepValue(self.outcome, {**self.others, self.task: self.outcome} if self.task else {})
@@ -520,7 +522,7 @@ ReusedFact = (
 
 
 class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
-    """A server input: what a rerun reuses of the execution ``of``, in journal order.
+    """A server input: the facts of the execution ``of`` that a rerun reuses, in journal order.
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
     The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload``, the ``schemas`` and the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from noetl_stream.model.events.fact_parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
+from noetl_stream.model.events.fact_parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, status_by_outcome
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page
 from noetl_stream.model.status import RunStatus
 
@@ -38,7 +38,7 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     the guards of its policy that were evaluated.
     """
 
-    kind: ClassVar = Kind("task", by_outcome, through_halt=True)
+    kind: ClassVar = Kind("task", status_by_outcome, through_halt=True)
 
     task: str
     attempt: int
@@ -72,7 +72,7 @@ class StepSuspended(Fact, frozen=True, tag="step.suspended"):
 
 
 class LoopStarted(Fact, frozen=True, tag="loop.started"):
-    """``in`` was evaluated: the level has ``count`` items.
+    """A level of a loop has started: ``in`` was evaluated to ``count`` items.
 
     They are the value of ``workload`` or ``ctx`` that ``source`` names, or ``items``, so that a replay needs no
     template. Those of a long list are neither: a worker has stored them, as ``loop.paged_out`` says, or for a level
@@ -120,7 +120,9 @@ class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
 
 
 class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
-    """``step_run_id`` is set if the server records it, for an iteration whose inner loop has failed."""
+    """An iteration failed. ``step_run_id`` is set if the server records it, for an iteration whose inner loop has
+    failed.
+    """
 
     kind: ClassVar = Kind("loop", "error", bounded=True)
 
@@ -130,7 +132,8 @@ class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
 
 
 class LoopDone(Fact, frozen=True, tag="loop.done"):
-    """``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the outermost.
+    """A loop is done. ``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the
+    outermost.
 
     ``failed_leaves`` counts failed iterations at any depth, without those that failed because of an inner one.
     """

@@ -21,7 +21,7 @@ from noetl_stream.model.task_log import LogBatch
 Value = TypeVar("Value")
 
 _NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
-"""NUL, as JSON spells it: a backslash that no backslash escapes."""
+"""A NUL as JSON spells it: a backslash that no backslash escapes."""
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -60,8 +60,10 @@ def encode_sorted(value: object) -> bytes:
 _LARGE_BYTES: Final = 64 * 1024
 
 
-def uncollected(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
-    """What JSON holds. If it is large, the collector would look through it again and again, and find no garbage."""
+def decode_without_gc(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
+    """Decodes JSON; pauses the garbage collector if it is large, which would traverse it again and again and find no
+    garbage.
+    """
     if len(data) <= _LARGE_BYTES:
         return decode(data)
     was_enabled = gc.isenabled()
@@ -80,7 +82,7 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
     def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
         try:
-            return uncollected(decode(), data)
+            return decode_without_gc(decode(), data)
         except RecursionError:
             raise TooDeep(TOO_DEEP) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -90,7 +92,7 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
 
 Decode: TypeAlias = Callable[[bytes | msgspec.Raw], Value]
-"""The value that the JSON bytes encode. Raises ``PayloadRefused`` if they encode nothing of this type."""
+"""A decoder of JSON bytes. Raises ``PayloadRefused`` if they encode nothing of this type."""
 
 decode_fact: Final[Decode[Fact]] = _decoder(AnyFact | Composite)
 """A fact of a journal or a report."""
@@ -119,7 +121,7 @@ decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
 decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
-"""A value that is stored already. One that enters from outside is read by :func:`decode_value`."""
+"""Decodes a stored JSON value. A value from outside is decoded by :func:`decode_value`."""
 _decode_entry: Final[Decode[messages.FullEntry]] = _decoder(messages.FullEntry)
 _decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
 _decode_raws: Final[Decode[list[msgspec.Raw]]] = _decoder(list[msgspec.Raw])
@@ -129,7 +131,7 @@ _decoder_of: Final[Callable[[Any], Decode[Any]]] = cache(_decoder)
 
 
 def decode_as(kind: type[Value], data: bytes) -> Value:
-    """The value of this type that the JSON bytes encode.
+    """Decodes JSON bytes as a value of this type.
 
     Raises:
         PayloadRefused: they encode none.
@@ -154,12 +156,12 @@ def decode_entry(data: msgspec.Raw) -> messages.FullEntry:
 
 
 def encode_facts(facts: Sequence[bytes]) -> bytes:
-    """The array of these encoded facts, as journals hold them."""
+    """The JSON array of encoded facts, as journals hold them."""
     return b"[%b]" % b",".join(facts)
 
 
 def decode_facts(data: bytes | msgspec.Raw) -> Iterator[tuple[Fact, msgspec.Raw]]:
-    """The facts of such an array, each with its bytes.
+    """The facts in an array of :func:`encode_facts`, each with its bytes.
 
     Raises:
         PayloadRefused: it does not decode.
@@ -195,7 +197,7 @@ _decode_telling: Final[Decode[_Telling]] = _decoder(_Telling)
 
 
 def name_of_fact(data: bytes) -> str:
-    """The name of the fact that a message has; empty if it has none."""
+    """The name of the fact in a message; empty if it has none."""
     try:
         return _decode_telling(data).fact.name
     except PayloadRefused:
@@ -203,7 +205,7 @@ def name_of_fact(data: bytes) -> str:
 
 
 def decode_value(data: bytes) -> Any:
-    """A value that enters from outside.
+    """Decodes a JSON value from outside.
 
     Raises:
         PayloadRefused: ``data`` is not JSON.
@@ -215,7 +217,7 @@ def decode_value(data: bytes) -> Any:
 
 
 def decode_shown(data: bytes | msgspec.Raw, decode: Decode[Any] = decode_json) -> Any:
-    """A stored value as people are shown it: without what an older release let nest too deeply to be walked.
+    """Decodes a stored value for people: without what an older release let nest too deeply to be walked.
 
     Raises:
         PayloadRefused: ``data`` is not JSON, or nests too deeply even to be decoded.
@@ -233,8 +235,8 @@ def check_depth(data: bytes, most: int = MAX_DEPTH) -> None:
 
 
 def check_text(data: bytes) -> None:
-    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, no column holds a NUL, and
-    whoever reads it later may recurse.
+    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, no column holds a NUL, and code
+    that reads it later may recurse.
 
     Raises:
         PayloadRefused: ``data`` is not UTF-8, holds a NUL character, or nests too deeply.

@@ -10,15 +10,17 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 SAFE_DIGITS: Final = 15
-"""A double holds any number of so many significant digits."""
+"""The number of significant digits that a double holds of any number."""
 
 POINTERS_SHOWN: Final = 3
 MAX_POINTERS: Final = 100
 MAX_POINTER_CHARACTERS: Final = 200
-"""Of the rest of a longer pointer only `…` is kept: a long key would be in the pointer of each number below it."""
+"""The longest JSON pointer. The rest of a longer one becomes `…`: a long key would be in the pointer of each number
+below it.
+"""
 
 _EXACT_DIGITS: Final = 800
-"""No double has more significant digits than this in full."""
+"""The most significant digits of any double in full."""
 
 _SHAPES: Final = bytes(
     ord("0") if chr(sign) in "0123456789." else ord("e") if chr(sign) in "eE" else ord("-") if sign == 45 else 32
@@ -28,17 +30,17 @@ _LONG: Final = re.compile(rb"(?<![0-9.])(?=[0-9]*[.eE])[0-9.]{%d,}|[eE]-[0-9]{3}
 
 
 _Path: TypeAlias = "tuple[_Path, object] | None"
-"""The place of a value: that of the value it is in, and its key or index there."""
+"""The path of a value: that of the value it is in, and its key or index there."""
 
 
 class _Lost(float):
-    """The nearest double of a number that is none."""
+    """The nearest double of a number that no double holds."""
 
     __slots__ = ()
 
 
 def as_double(text: str) -> float:
-    """The double that is nearest to a decimal. One that is another number is found by :func:`pointers_lost`."""
+    """The double nearest to a decimal. :func:`pointers_lost` finds the doubles that differ from their number."""
     double = float(text)
     return double if repr(double) == text or not _is_lossy(text, double) else _Lost(double)
 
@@ -52,24 +54,24 @@ def digits_lost(data: bytes) -> list[str]:
     if (b"0" * (SAFE_DIGITS + 1) not in shape and b"e-000" not in shape) or _LONG.search(data) is None:
         return []
     try:
-        found = json.loads(data, parse_float=as_double, parse_int=_unread, parse_constant=_unread)
+        value = json.loads(data, parse_float=as_double, parse_int=_ignore_number, parse_constant=_ignore_number)
     except (ValueError, RecursionError):
         return []  # whoever decodes it says why
-    return pointers_lost(found)
+    return pointers_lost(value)
 
 
 def decode_decimals_as_text(data: bytes) -> Any:
-    """The value of JSON text. A number with a fraction or an exponent is the text that was sent.
+    """Decodes JSON text, keeping numbers with a fraction or an exponent as the text that was sent.
 
     Raises:
         ValueError: it is not JSON.
         RecursionError: it nests too deeply.
     """
-    return json.loads(data.decode(), parse_float=str, parse_constant=_refused)
+    return json.loads(data.decode(), parse_float=str, parse_constant=_refuse_constant)
 
 
 def digits_lost_text(pointers: list[str]) -> str:
-    """The message of the warning about numbers at these places."""
+    """The message of the warning about numbers at these pointers."""
     shown = ", ".join(islice(pointers, POINTERS_SHOWN))
     left = len(pointers) - POINTERS_SHOWN
     more = "" if left <= 0 else f" and {left} more" if len(pointers) < MAX_POINTERS else " and many more"
@@ -94,15 +96,15 @@ def pointers_lost(value: Any) -> list[str]:
 
 
 def _paths_lost(value: Any) -> Iterator[_Path]:
-    left: list[tuple[_Path, Any]] = [(None, value)]
-    while left:
-        path, value = left.pop()
+    pending: list[tuple[_Path, Any]] = [(None, value)]
+    while pending:
+        path, value = pending.pop()
         if type(value) is _Lost:
             yield path
         elif type(value) is dict:
-            left += [((path, key), value[key]) for key in reversed(value)]
+            pending += [((path, key), value[key]) for key in reversed(value)]
         elif type(value) is list:
-            left += [((path, index), value[index]) for index in range(len(value) - 1, -1, -1)]
+            pending += [((path, index), value[index]) for index in range(len(value) - 1, -1, -1)]
 
 
 def _pointer(path: _Path) -> str:
@@ -114,9 +116,9 @@ def _pointer(path: _Path) -> str:
     return pointer if len(pointer) <= MAX_POINTER_CHARACTERS else f"{pointer[:MAX_POINTER_CHARACTERS]}…"
 
 
-def _unread(_text: str) -> int:
+def _ignore_number(_text: str) -> int:
     return 0
 
 
-def _refused(text: str) -> Any:
+def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not a JSON number")

@@ -1,4 +1,4 @@
-"""How JSON values merge: a workload over its defaults, and a merge patch over ``ctx``."""
+"""Merging JSON values: a workload over its defaults, and a merge patch over ``ctx``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How deep JSON nests, counted in its bytes: no recursion, whatever it holds (LANGUAGE §12).
+"""The depth of JSON, counted in its bytes: no recursion, whatever it holds (LANGUAGE §12).
 
 A value that enters from outside nests at most :data:`MAX_DEPTH` levels, so that whoever walks it later may recurse.
 """
@@ -9,10 +9,11 @@ from itertools import accumulate
 from typing import Any, Final
 
 MAX_DEPTH: Final = 200
-"""How deep the lists and objects of a value nest."""
+"""The most levels of lists and objects in a value."""
 
 MESSAGE_DEPTH: Final = 300
-"""The same of a message: values, in what a playbook writes around them (64 levels of YAML) and in the message."""
+"""The most levels in a message: values, what a playbook writes around them (64 levels of YAML), and the message.
+"""
 
 TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 
@@ -24,17 +25,17 @@ _OTHERS: Final = bytes(byte for byte in range(256) if byte not in b'[{]}"')
 _LEAVES: Final = b"\x01\xff"
 
 _PASSES: Final = 3
-"""Most lists and objects are this close to the innermost: they are taken out before the rest is counted."""
+"""Passes that remove the innermost lists and objects, which most are, before the rest is counted."""
 
 _PIECE: Final = 16 * 1024
-"""Brackets that are counted in one go: other threads run in between."""
+"""How many brackets are counted in one go: other threads run in between."""
 
 CUT: Final = "…"
-"""Stands for what nests too deeply to be shown."""
+"""Stands for a value that nests too deeply to be shown."""
 
 
 def nests_deeper(data: bytes, most: int = MAX_DEPTH) -> bool:
-    """Whether this JSON nests more than ``most`` levels deep, which is at least :data:`_PASSES`."""
+    """Whether JSON nests more than ``most`` levels deep, which is at least :data:`_PASSES`."""
     if data.count(b"[") + data.count(b"{") <= most:
         return False
     if b"\\" in data:
@@ -54,7 +55,7 @@ def nests_deeper(data: bytes, most: int = MAX_DEPTH) -> bool:
 
 
 def cut_below(value: Any, most: int) -> None:
-    """Puts :data:`CUT` in the place of each list and object that is below ``most`` levels of ``value``."""
+    """Replaces each list and object below ``most`` levels of ``value`` by :data:`CUT`."""
     holders = [value] if isinstance(value, dict | list) else []
     for _ in range(most - 1):
         holders = [holder[key] for holder in holders for key in _keys_of_holders(holder)]
@@ -64,6 +65,6 @@ def cut_below(value: Any, most: int) -> None:
 
 
 def _keys_of_holders(holder: Any) -> list[Any]:
-    """The keys or indices of the lists and objects in one."""
+    """The keys or indices of the lists and objects in a list or object."""
     items = holder.items() if isinstance(holder, dict) else enumerate(holder)
     return [key for key, member in items if isinstance(member, dict | list)]

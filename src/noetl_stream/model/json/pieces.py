@@ -13,10 +13,11 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 
 LONG_BYTES: Final = 128 * 1024
-"""About how long JSON is that takes a millisecond, or a few, to encode or decode."""
+"""The length from which JSON takes a millisecond, or a few, to encode or decode."""
 
 _MEMBER_BYTES: Final = 32
-"""What a member of a list or object counts beyond its characters: short ones take more time than they have bytes."""
+"""The weight of a member of a list or object beyond its characters: short ones take more time than they have bytes.
+"""
 
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _COMMA: Final = re.compile(rb",(?!\s*\])")
@@ -32,7 +33,7 @@ _TRIES: Final = 4
 """How many commas may be between two members before these are decoded one by one."""
 
 _LEVELS: Final = 16
-"""What is inside so many long lists and objects is one piece."""
+"""The most levels of long lists and objects that are taken apart; anything deeper is one piece."""
 
 
 def is_long(value: Any) -> bool:
@@ -55,7 +56,7 @@ def _weight(value: Any) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """What :func:`.codec.encode` makes of a value.
+    """Encodes a value as :func:`.codec.encode` does, piece by piece.
 
     Raises:
         PayloadRefused: JSON cannot represent it.
@@ -89,7 +90,7 @@ def _pieces(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
 
 
 def _groups(members: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
-    """Members that are not long together; a long one alone."""
+    """Groups members that are not long; a long member is a group of its own."""
     group: list[tuple[Any, Any]] = []
     room = LONG_BYTES
     for member in members:
@@ -103,7 +104,7 @@ def _groups(members: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]
 
 
 def decode(data: bytes | msgspec.Raw) -> Any:
-    """What :func:`.codec.decode_json` makes of JSON.
+    """Decodes JSON as :func:`.codec.decode_json` does, piece by piece.
 
     Raises:
         PayloadRefused: ``data`` is not JSON.
@@ -111,7 +112,7 @@ def decode(data: bytes | msgspec.Raw) -> Any:
     opening = bytes(memoryview(data)[:1])
     if len(data) < LONG_BYTES or opening not in _CLOSING:
         return codec.decode_json(data)
-    return codec.uncollected(_list_in if opening == b"[" else _object_in, bytes(data))
+    return codec.decode_without_gc(_list_in if opening == b"[" else _object_in, bytes(data))
 
 
 def _list_in(text: bytes | msgspec.Raw) -> list[Any]:

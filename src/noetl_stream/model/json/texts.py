@@ -12,10 +12,10 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _NO_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "utf-7", "undefined"})
-"""Codecs of Python that no sender means, some of them slow, or able to make text that JSON cannot hold."""
+"""Codecs of Python that no sender means: some are slow, or make text that JSON cannot hold."""
 
 
-def decoded(body: bytes, content_type: str) -> str | None:
+def decode_body(body: bytes, content_type: str) -> str | None:
     """The text of a body, without its byte order mark; ``None`` if it is not text in its charset.
 
     A mark goes before the charset that the type names, those of UTF-16 and UTF-32 only where the type is one of text:
@@ -31,31 +31,31 @@ def decoded(body: bytes, content_type: str) -> str | None:
 
 
 def media_type(content_type: str) -> str:
-    """The type without its parameters, in lower case."""
+    """The media type without its parameters, in lower case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_json(content_type: str) -> bool:
-    """Whether the type is JSON (RFC 6839 §3.1)."""
+    """Whether the media type is JSON (RFC 6839 §3.1)."""
     return media_type(content_type).endswith(("/json", "+json"))
 
 
 def is_text(content_type: str) -> bool:
-    """Whether the type is one of text."""
+    """Whether the media type is one of text."""
     kind = media_type(content_type)
     return kind.startswith("text/") or kind.endswith(("/xml", "+xml")) or is_json(kind)
 
 
 def charset_of(content_type: str) -> str:
-    """The codec of the charset that the type names; that of UTF-8 for none, and for an unknown one."""
+    """The codec of the charset that the media type names; UTF-8 for none, and for an unknown one."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
             try:
-                found = codecs.lookup(value.strip().strip("\"'")).name
+                codec = codecs.lookup(value.strip().strip("\"'")).name
             except (LookupError, ValueError):  # ValueError: a NUL in the name
                 return "utf-8"
-            return "utf-8" if found in _NO_CHARSETS or not _is_of_text(found) else found
+            return "utf-8" if codec in _NO_CHARSETS or not _is_of_text(codec) else codec
     return "utf-8"
 
 
@@ -70,7 +70,7 @@ def _is_of_text(name: str) -> bool:
 
 
 def header_text(value: bytes) -> str:
-    """A header as text: UTF-8, else Latin-1, in which every byte is a character."""
+    """Decodes a header: UTF-8, else Latin-1, in which every byte is a character."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -13,7 +13,7 @@ import msgspec
 
 from noetl_stream.concurrency import set_within
 from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact, ReferenceAwaited
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
@@ -94,7 +94,7 @@ class Follower:
             self._begun.set()
 
     def _hear(self, heard: Fact) -> None:
-        for fact in expanded(self._execution_id, heard):
+        for fact in expand(self._execution_id, heard):
             self._news.put_nowait(ProgressUpdate(fact, None))
             if isinstance(fact, ReferenceAwaited) and fact.reference.store == PLAYBOOK:
                 self._is_parked = True
@@ -113,7 +113,7 @@ class Follower:
         message = codec.decode_reported(body)
         if isinstance(message, Report):
             for raw in message.events:
-                for fact in expanded(self._execution_id, codec.decode_fact(raw)):
+                for fact in expand(self._execution_id, codec.decode_fact(raw)):
                     self._news.put_nowait(ProgressUpdate(fact, message.step_run_id))
 
 

@@ -12,7 +12,7 @@ from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TooDeep, Unreachable, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
-from noetl_stream.model.bounds import too_long
+from noetl_stream.model.bounds import bounds_exceeded
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.json import codec
@@ -116,7 +116,7 @@ class Requests:
             PayloadRefused: the request holds a NUL character.
             UsageError: a text in it is too long, or a value nests too deeply.
         """
-        if reason := too_long(request.fact):
+        if reason := bounds_exceeded(request.fact):
             raise UsageError(f"the request is refused: {reason}")
         is_start = isinstance(request.fact, ExecutionRequested)
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.choices import make
+from noetl_stream.engine.choices import evaluate_choice
 from noetl_stream.engine.decide.routing import arcs_of
 from noetl_stream.engine.decide.tokens import admission_of, is_allowed
 from noetl_stream.engine.state import Execution, StepRun
@@ -45,7 +45,7 @@ def at_admission(plan: Plan, state: Execution, token: Token) -> list[ExpectedKey
     return _of_ctx(
         guards,
         state,
-        lambda tried: make(admission_of(plan, tried, token, policy)),
+        lambda tried: evaluate_choice(admission_of(plan, tried, token, policy)),
         lambda evaluated: (is_allowed(policy, evaluated), []),
     )
 
@@ -58,7 +58,7 @@ def at_next(plan: Plan, state: Execution, run: StepRun) -> list[ExpectedKeyDocum
         to = [arc.step for arc, held in zip(arcs, evaluated.guards, strict=False) if held]
         return bool(to), to
 
-    return _of_ctx([arc.guard for arc in arcs], state, lambda tried: make(arcs_of(plan, tried, run)), ends)
+    return _of_ctx([arc.guard for arc in arcs], state, lambda tried: evaluate_choice(arcs_of(plan, tried, run)), ends)
 
 
 def _of_ctx(

@@ -1,1 +1,1 @@
-"""Checks across the workflow: names, reads, writes, concurrency."""
+"""Checks of a whole workflow: names, reads, writes, concurrency."""

@@ -1,4 +1,4 @@
-"""The namespaces that templates may read at each place, and what bare names are bound to (LANGUAGE §2)."""
+"""The namespaces that templates may read at each place, and the paths of bare names there (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LOOP: Final = _SERVER | {"args"}
 INNER_LOOP: Final = LOOP | {"iter"}
 RESULT: Final = _SERVER
 STARTING: Final = frozenset(["workload", "execution_id"])
-"""What there is before an execution begins."""
+"""The namespaces that exist before an execution begins."""
 
 _ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
 """The order in which namespaces are searched for a bare name (LANGUAGE §2)."""
 
 Names = Mapping[str, Path]
-"""Bare names of one namespace and their paths, such as ``{"city": ("iter", "parent", "city")}``."""
+"""Bare names of one namespace with their paths, such as ``{"city": ("iter", "parent", "city")}``."""
 
 
 class IterNames(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ NOTHING_IN_ITER: Final = IterNames((), ())
 
 
 class Visible(msgspec.Struct, frozen=True):
-    """The names visible at one place.
+    """The names visible to templates at one place.
 
     Attributes:
         namespaces: The readable namespaces.
@@ -127,7 +127,7 @@ class Declarations:
                 self._args.setdefault(arc.step, {}).update(_paths("args", arc.args.keys if arc.args else ()))
             if step.join:
                 self._args.setdefault(step.name, {}).update(_paths("args", MERGED_ARGS))
-        self._bindings, self._shadowed, self._unambiguous = _bound(self._common, self._common.values())
+        self._bindings, self._shadowed, self._unambiguous = _bind(self._common, self._common.values())
 
     def visible(self, namespaces: frozenset[str], step: StepDraft | None, level: LoopDraft | None = None) -> Visible:
         """The names visible at a place in ``step``, or outside all steps.
@@ -139,7 +139,7 @@ class Declarations:
         own = self._own(step, names) if step else {}
         in_pipeline = self._own(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
-        bindings, shadowed, unambiguous = _bound(self._common | here, here.values())
+        bindings, shadowed, unambiguous = _bind(self._common | here, here.values())
         return Visible(
             namespaces=namespaces,
             bindings=ChainMap(bindings, self._bindings),
@@ -169,10 +169,10 @@ def _paths(namespace: str, names: Iterable[str]) -> dict[str, Path]:
     return {name: (namespace, name) for name in names}
 
 
-def _bound(
+def _bind(
     declared: Mapping[str, Names], wanted: Iterable[Names]
 ) -> tuple[dict[str, Path], dict[str, tuple[Path, ...]], dict[str, Path | None]]:
-    """``bindings``, ``shadowed`` and ``unambiguous`` of :class:`Visible`, for the names in ``wanted``."""
+    """Computes ``bindings``, ``shadowed`` and ``unambiguous`` of :class:`Visible`, for the names in ``wanted``."""
     bindings: dict[str, Path] = {}
     shadowed: dict[str, tuple[Path, ...]] = {}
     unambiguous: dict[str, Path | None] = {}

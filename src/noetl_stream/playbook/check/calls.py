@@ -1,4 +1,4 @@
-"""The playbooks that a playbook calls, as far as its text says (LANGUAGE §12 *playbook*)."""
+"""The playbooks that a playbook calls by a constant path (LANGUAGE §12 *playbook*)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNREGISTERED_SCHEMA: Final[Code] = "unregistered_schema"
 
 
 class PlaybookCall(msgspec.Struct, frozen=True):
-    """A call of a constant path; ``version`` is ``None`` for the latest one or a template."""
+    """A call of a playbook by a constant path; ``version`` is ``None`` for the latest one or a template."""
 
     path: str
     version: str | None
     at: Node
 
     def missing(self, file: str) -> Diagnostic:
-        """The warning that the catalog has no such playbook."""
+        """The warning that the catalog lacks the playbook."""
         named = self.path if self.version is None else f"{self.path}@{self.version}"
         return Diagnostic(
             severity="warning",
@@ -45,7 +45,7 @@ class PlaybookCall(msgspec.Struct, frozen=True):
 
 
 def calls_of(document: ParsedPlaybook, steps: Iterable[StepDraft]) -> Iterator[PlaybookCall]:
-    """The calls in file order, less those of the playbook itself, which are known once it is registered."""
+    """The calls of a playbook in file order, without calls of itself, which is known once it is registered."""
     for task in (task for step in steps for task in step.tasks if task.kind is PLAYBOOK):
         at = task.inputs.get("path")
         path, version = _constant(at), _constant(task.inputs.get("version"))
@@ -56,11 +56,11 @@ def calls_of(document: ParsedPlaybook, steps: Iterable[StepDraft]) -> Iterator[P
 
 def paths_missing(diagnostics: Iterable[Diagnostic], text: bytes) -> dict[Diagnostic, str]:
     """The path in ``text`` that each warning of an unregistered playbook or schema is about."""
-    found = [one for one in diagnostics if one.code in (UNREGISTERED, UNREGISTERED_SCHEMA)]
-    source = read_source(text, Problems("")) if found else None
-    named = {one: node_at(source.root, one.pointer) for one in found} if source else {}
-    paths = {one: _constant(at.get("path") if isinstance(at, Mapping) else at) for one, at in named.items()}
-    return {one: path for one, path in paths.items() if path}
+    warnings = [warning for warning in diagnostics if warning.code in (UNREGISTERED, UNREGISTERED_SCHEMA)]
+    source = read_source(text, Problems("")) if warnings else None
+    named = {warning: node_at(source.root, warning.pointer) for warning in warnings} if source else {}
+    paths = {warning: _constant(at.get("path") if isinstance(at, Mapping) else at) for warning, at in named.items()}
+    return {warning: path for warning, path in paths.items() if path}
 
 
 def _constant(node: Node | None) -> str | None:

@@ -15,15 +15,15 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Scalar, holds_template, te
 from noetl_stream.playbook.yaml.positions import InText
 
 MAX_PARSED_CHARS: Final = 65_536
-"""Characters of one text that is parsed. A longer one is left to the run."""
+"""The longest text of code that is parsed, in characters. A longer one is first checked when it runs."""
 BINDING: Final = frozenset(["args", "libs"])
 """Inputs whose keys are variables of the code."""
 MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
-"""Characters of all texts of a playbook that are parsed. Later ones are left to the run."""
+"""The most characters of code that are parsed in one playbook. Later texts are first checked when they run."""
 
 
 def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> None:
-    """Reports code that does not parse. Rendered text is known only when it is rendered, and left out."""
+    """Reports code that does not parse. Text with templates is known only once rendered, and skipped."""
     parsed: set[tuple[CodeCheck, Scalar]] = set()
     chars = 0
     found = ((task, *code) for task in tasks for code in _code_of(task))
@@ -35,7 +35,7 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
         chars += len(text.plain())
         if chars > MAX_PARSED_IN_ALL:
             return
-        bound = _bound_in(task)
+        bound = _names_bound_in(task)
         for problem in parse(text.plain()):
             if problem.name and (bound is None or problem.name in bound):
                 continue
@@ -44,7 +44,7 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
             report("code_syntax", f"`{name}`: {problem.message}", at, problem.hint)
 
 
-def _bound_in(task: TaskDraft) -> set[str] | None:
+def _names_bound_in(task: TaskDraft) -> set[str] | None:
     """The names that the inputs of a task bind in its code; ``None`` if that is known only when they are rendered."""
     given = [node for name, node in task.inputs.values.items() if name in BINDING]
     if not all(isinstance(node, Mapping) for node in given):

@@ -1,4 +1,4 @@
-"""Compiles templates and checks what they read against what the playbook declares (LANGUAGE §2, §5, §7)."""
+"""Compiles templates and checks their reads against the declarations of the playbook (LANGUAGE §2, §5, §7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
-from noetl_stream.playbook.suggestions import did_you_mean, listed, nearest
+from noetl_stream.playbook.suggestions import did_you_mean, list_names, nearest
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.template import Guard, Template
 from noetl_stream.template.runtime.attribute_access import kind_of
@@ -48,7 +48,7 @@ _CARRIED: Final = ("workload", "ctx", "steps")
 
 
 class Expressions:
-    """Compiles templates and guards, and checks what they read."""
+    """Compiles templates and guards, and checks their reads."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Expressions:
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
     def value(self, node: Node, visible: Visible, kind: KindSpec | None = None, *, on_server: bool = False) -> Template:
-        """The value of ``node`` as a template; an empty one, after reporting, if it has problems.
+        """Compiles the value of ``node`` as a template; an empty one, after reporting, if it has problems.
 
         Args:
-            kind: The kind of the task that it belongs to.
+            kind: The kind of the task that the value belongs to.
             on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
         """
         template = self._templates.template(node, visible, on_server=on_server)
@@ -81,7 +81,7 @@ class Expressions:
         return template
 
     def guard(self, node: Node | None, visible: Visible, kind: KindSpec | None = None) -> Guard | None:
-        """A condition; ``None`` if it is omitted or, after reporting, has problems."""
+        """Compiles a condition; ``None`` if it is omitted or, after reporting, has problems."""
         guard = None if node is None else self._templates.guard(node, visible)
         if node is not None and guard is not None:
             places = self._templates.places(node)
@@ -92,7 +92,7 @@ class Expressions:
         return guard
 
     def warn_never_set(self) -> None:
-        """Warns of keys of ``ctx`` that nothing sets or waits for, after all templates: those that the guards of an
+        """Warns of keys of ``ctx`` that no rule sets or waits for, after all templates: those that the guards of an
         admission or an arc read, and elsewhere those that are close to a name that exists (LANGUAGE §4).
         """
         known = sorted({*self._declared.ctx, *self._awaited, *self._templates.unbound})
@@ -113,31 +113,31 @@ class Expressions:
         self._ctx += ((TemplateRead(path, places), decides) for path in sorted(found))
 
     def _check(self, paths: Iterable[Path], places: ReadLocations, visible: Visible, kind: KindSpec | None) -> None:
-        """Reports names that can never have a value."""
+        """Reports reads of names that can never have a value."""
         for read in (TemplateRead(path, places) for path in sorted(paths)):
             match read.path:
                 case ("steps", _, *_):
-                    self._known(read, self._declared.steps, "unknown_step", "unknown step `{}`")
+                    self._check_known(read, self._declared.steps, "unknown_step", "unknown step `{}`")
                 case ("results", _, *_):
-                    self._known(read, visible.results, "unknown_task", "unknown task `{}` in this step")
+                    self._check_known(read, visible.results, "unknown_task", "unknown task `{}` in this step")
                 case ("event", _, *_):
-                    self._block(read, EVENT_KEYS, ("error", "loop"))
+                    self._check_block(read, EVENT_KEYS, ("error", "loop"))
                 case ("token", _, *_):
-                    self._block(read, TOKEN_KEYS, ())
+                    self._check_block(read, TOKEN_KEYS, ())
                 case ("outcome", key, *_) if kind is not None:
-                    self._outcome(read, key, kind)
+                    self._check_outcome(read, key, kind)
                 case ("iter", *keys):
-                    self._iter(read, keys, visible.iter)
+                    self._check_iter(read, keys, visible.iter)
                 case ("keychain",):
                     message = "`keychain` must be read by entry"
                     self._problems.error("keychain_whole", message, read.at, "write keychain.<entry>")
                 case ("keychain", _, *_):
                     message = "the keychain has no entry `{}`"
-                    self._known(read, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
+                    self._check_known(read, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
                 case ("workload", key, *_) if key not in self._declared.workload:
-                    self._undeclared(read, key)
+                    self._report_undeclared(read, key)
                 case ("vars", key, *_) if key not in visible.vars:
-                    self._never_set(read, "vars", key, visible.vars)
+                    self._warn_not_set(read, "vars", key, visible.vars)
                 case _:
                     pass
             self._check_result(read, visible)
@@ -151,7 +151,7 @@ class Expressions:
                 self._problems.warn("invalid_value", message, node, hint)
 
     def check_schema(self, task: TaskDraft) -> None:
-        """Warns of a schema that is not registered, as far as the catalog was asked."""
+        """Warns of a schema that is not registered, if the catalog was asked."""
         schema, at = task.schema, task.schema_at
         if schema is None or at is None or self._registered is None or not schema.address:
             return
@@ -166,7 +166,7 @@ class Expressions:
         result, (depth, declared) = found
         inside = f" in `{result.shown(depth)}`" if depth else ""
         message = f"the schema of task `{result.task.name}`'s result has no `{result.keys[depth]}`{inside}"
-        known = f"it has {listed(declared)}" if declared else "it is not a mapping"
+        known = f"it has {list_names(declared)}" if declared else "it is not a mapping"
         hint = did_you_mean(result.keys[depth], declared) or known
         self._problems.warn("unknown_result_key", message, read.at, hint)
 
@@ -181,11 +181,11 @@ class Expressions:
         for path, literal in guard.comparisons:
             words = possible.get(path)
             if words and literal not in words:
-                hint = f"write one of {listed(words)}"
+                hint = f"write one of {list_names(words)}"
                 message = f"`{'.'.join(path)}` is never `{literal}` here"
                 self._problems.error("impossible_comparison", message, places.of(path), hint)
 
-    def _known(
+    def _check_known(
         self,
         read: TemplateRead,
         known: Collection[str],
@@ -199,27 +199,31 @@ class Expressions:
             return True
         if read.path[:2] == ("token", "args"):
             else_hint = f"write `{'.'.join(read.path[1:])}`"
-        hint = did_you_mean(name, known) or else_hint or (f"known: {listed(sorted(known))}" if known else None)
+        hint = did_you_mean(name, known) or else_hint or (f"known: {list_names(sorted(known))}" if known else None)
         self._problems.error(code, message.format(name), read.at, hint)
         return False
 
-    def _undeclared(self, read: TemplateRead, key: str) -> None:
-        """A key that the workload cannot have, or, as a start may give any, that is close to one that it declares."""
+    def _report_undeclared(self, read: TemplateRead, key: str) -> None:
+        """Reports a key that the workload cannot have. Where a start may give any key, warns of one that is close to a
+        declared one.
+        """
         known = self._declared.workload
         if self._declared.is_closed:
-            self._known(read, known, "unknown_name", "`workload` has no `{}`, and its schema allows no other keys")
+            self._check_known(
+                read, known, "unknown_name", "`workload` has no `{}`, and its schema allows no other keys"
+            )
         elif near := nearest(key, known):
             message = f"this playbook's workload declares no `{key}`"
             self._problems.warn("never_set", message, read.at, f"did you mean `workload.{near}`?")
 
-    def _block(self, read: TemplateRead, known: Collection[str], closed: Collection[str]) -> None:
+    def _check_block(self, read: TemplateRead, known: Collection[str], closed: Collection[str]) -> None:
         """Checks the keys of a namespace, and the fields of its ``closed`` blocks."""
         namespace, key, *more = read.path
         message = f"`{namespace}` has no `{{}}`"
-        if self._known(read, known, "unknown_name", message) and key in closed and more:
-            self._known(read, BLOCK_FIELDS[key], "unknown_name", f"`{namespace}.{key}` has no `{{}}`", depth=2)
+        if self._check_known(read, known, "unknown_name", message) and key in closed and more:
+            self._check_known(read, BLOCK_FIELDS[key], "unknown_name", f"`{namespace}.{key}` has no `{{}}`", depth=2)
 
-    def _outcome(self, read: TemplateRead, key: str, kind: KindSpec) -> None:
+    def _check_outcome(self, read: TemplateRead, key: str, kind: KindSpec) -> None:
         if key in self._helpers and key != kind.helper:
             own = f"use `outcome.{kind.helper}`" if kind.helper else "use `outcome.result` or `outcome.error`"
             message = f"a task of kind `{kind.kind}` has no `outcome.{key}`"
@@ -227,10 +231,10 @@ class Expressions:
             return
         helper = [kind.helper] if kind.helper else []
         closed = {"error", "meta", *helper} & BLOCK_FIELDS.keys()
-        self._block(read, OUTCOME_KEYS | {*helper}, closed)
+        self._check_block(read, OUTCOME_KEYS | {*helper}, closed)
 
-    def _iter(self, read: TemplateRead, keys: list[str], names: IterNames) -> None:
-        """Follows ``iter.parent…`` from level to level. Only the pipeline's own ``iter`` has keys set by rules."""
+    def _check_iter(self, read: TemplateRead, keys: list[str], names: IterNames) -> None:
+        """Checks a read of ``iter.parent…``, level by level. Only the pipeline's own ``iter`` has keys set by rules."""
         depth = 0
         while keys[depth : depth + 1] == ["parent"] and depth + 1 < len(names.iterators):
             depth += 1
@@ -243,18 +247,20 @@ class Expressions:
             message = f"`{place}` has no `parent`: it is the outermost level"
             self._problems.error("unknown_name", message, read.at)
         elif depth == 0 and not names.is_fixed and other is None:
-            self._never_set(read, "iter", key, known)
+            self._warn_not_set(read, "iter", key, known)
         else:
-            hint = f"write `{'.'.join(other)}`" if other else did_you_mean(key, known) or f"known: {listed(known)}"
+            hint = f"write `{'.'.join(other)}`" if other else did_you_mean(key, known) or f"known: {list_names(known)}"
             self._problems.error("unknown_name", f"`{place}` has no `{key}`", read.at, hint)
 
-    def _never_set(self, read: TemplateRead, namespace: str, key: str, known: Collection[str]) -> None:
+    def _warn_not_set(self, read: TemplateRead, namespace: str, key: str, known: Collection[str]) -> None:
         hint = did_you_mean(key, known) or f"set it with `set_{namespace}` in a task's policy"
         self._problems.warn("never_set", f"nothing in this step sets `{namespace}.{key}`", read.at, hint)
 
 
 def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> Reads:
-    """What a step's commands must carry. Any key of an ``opaque`` namespace may be read."""
+    """The parts of ``workload``, ``ctx`` and ``steps`` that a step's commands must carry. Any key of an ``opaque``
+    namespace may be read.
+    """
     keys: dict[str, set[str]] = {name: set() for name in _CARRIED}
     entire = set(opaque)
     for namespace, key in reads:
@@ -264,7 +270,7 @@ def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> 
             else:
                 keys[namespace].add(key)
 
-    def of(name: str) -> frozenset[str] | None:
+    def keys_of_namespace(name: str) -> frozenset[str] | None:
         return None if name in entire else frozenset(keys[name])
 
-    return Reads(workload=of("workload"), ctx=of("ctx"), steps=of("steps"))
+    return Reads(workload=keys_of_namespace("workload"), ctx=keys_of_namespace("ctx"), steps=keys_of_namespace("steps"))

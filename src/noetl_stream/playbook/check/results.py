@@ -1,4 +1,4 @@
-"""Checks what templates read of results against the schemas of the tasks (LANGUAGE §10 *spec.result.schema*)."""
+"""Checks the reads of results against the schemas of the tasks (LANGUAGE §10 *spec.result.schema*)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class ReadResult(NamedTuple):
-    """A read of a task's result: which task, and the keys below the result; :data:`.ITEM` is any item of a list."""
+    """A read of a task's result: the task, and the keys below the result; :data:`.ITEM` is any item of a list."""
 
     task: TaskDraft
     keys: Path
 
     def shown(self, depth: int) -> str:
-        """The first keys as a template has them: ``rows[].name``."""
+        """The first keys of the read as a template has them: ``rows[].name``."""
         return "".join(key if key == ITEM else f".{key}" for key in self.keys[:depth]).removeprefix(".")
 
 
@@ -44,7 +44,7 @@ class ResultReads:
         self._walks: dict[int, Walk] = {}
 
     def unknown(self, path: Path, visible: Visible) -> tuple[ReadResult, Unknown] | None:
-        """The read that ``path`` is, and where it leaves the schema; ``None`` if it does not."""
+        """The read of a result at ``path``, and where it leaves the schema; ``None`` if it does not."""
         read = self._read(path, visible)
         walk = self._walk(read.task.schema) if read is not None and read.keys and read.task.schema is not None else None
         if read is None or walk is None:
@@ -72,7 +72,7 @@ class ResultReads:
         return ReadResult(task, tuple(keys)) if task is not None else None
 
     def _read_item(self, names: Path, visible: Visible, levels: Sequence[LoopDraft]) -> ReadResult | None:
-        """The read of an iterator's item, if its level is over a path into a result."""
+        """The read of an iterator's item, if its level iterates over a path into a result."""
         name, *keys = [*dropwhile("parent".__eq__, names)] or [""]
         depth = next((depth for depth, level in enumerate(levels) if level.iterator == name), None)
         path = None if depth is None else _path_in(levels[depth].items, visible)
@@ -100,7 +100,7 @@ def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
 
 
 def _path_in(node: Node | None, visible: Visible) -> Path | None:
-    """The path that a value is, if it is nothing else: ``{{ fetch.rows }}``."""
+    """The path that a value reads as a whole, such as ``{{ fetch.rows }}``; ``None`` for any other value."""
     found = _ONE_PATH.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     if found is None:
         return None

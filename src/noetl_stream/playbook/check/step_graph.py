@@ -20,12 +20,12 @@ StepSet = int
 
 
 def arcs_of(steps: Iterable[StepDraft]) -> dict[str, list[str]]:
-    """For each step, the steps that its arcs lead to."""
+    """The steps that the arcs of each step lead to."""
     return {step.name: [arc.step for arc in step.arcs] for step in steps}
 
 
 def reach(starts: Iterable[str], arcs: Arcs) -> set[str]:
-    """``starts`` and every step reachable from them."""
+    """The steps reachable from ``starts``, themselves included."""
     found: set[str] = set()
     pending = list(starts)
     while pending:
@@ -37,7 +37,7 @@ def reach(starts: Iterable[str], arcs: Arcs) -> set[str]:
 
 
 def reversed_arcs(arcs: Arcs) -> dict[str, list[str]]:
-    """For each step, the steps whose arcs lead to it."""
+    """The steps whose arcs lead to each step."""
     back: dict[str, list[str]] = {}
     for name, targets in arcs.items():
         for target in targets:
@@ -46,7 +46,7 @@ def reversed_arcs(arcs: Arcs) -> dict[str, list[str]]:
 
 
 def reach_of_joins(steps: list[StepDraft]) -> Mapping[str, frozenset[str]]:
-    """For each step, the joining steps reachable by one or more arcs; empty if no step joins."""
+    """The joining steps reachable from each step by one or more arcs; empty if no step joins."""
     joins = [step.name for step in steps if step.join][:MAX_JOINS]
     if not joins:
         return MappingProxyType({})
@@ -59,12 +59,12 @@ def reach_of_joins(steps: list[StepDraft]) -> Mapping[str, frozenset[str]]:
 
 
 class Concurrent(NamedTuple):
-    """Which of the steps of interest may run at the same time.
+    """The steps of interest that may run at the same time.
 
     Attributes:
         names: The steps of interest, in file order.
-        own: The set of each alone.
-        beside: For each, those that may run at the same time, itself included if a second run of it may.
+        own: The set of each step alone.
+        beside: The steps that may run at the same time as each, itself included if a second run of it may.
     """
 
     names: list[str]
@@ -72,12 +72,12 @@ class Concurrent(NamedTuple):
     beside: Mapping[str, StepSet]
 
     def others(self, name: str, among: StepSet) -> Iterator[str]:
-        """Those of a set that may run while ``name`` does, in file order."""
+        """The steps of a set that may run while ``name`` does, in file order."""
         return (self.names[index] for index in _bits(self.beside[name] & among & ~self.own[name]))
 
 
 def concurrent_steps(steps: list[StepDraft], wanted: Collection[str], merging: Collection[str] = ()) -> Concurrent:
-    """Which of the ``wanted`` steps may run at the same time.
+    """Finds which of the ``wanted`` steps may run at the same time.
 
     Args:
         merging: Steps whose join waits for every token that can arrive in addition to those with ``join: all``.
@@ -110,7 +110,7 @@ def concurrent_steps(steps: list[StepDraft], wanted: Collection[str], merging: C
 
 
 def _regions(parts: Iterable[frozenset[str]], arcs: Arcs, own: Mapping[str, StepSet]) -> dict[str, StepSet]:
-    """For each step, itself and the steps that a token in it can reach."""
+    """The steps that a token in each step can reach, that step included."""
     regions: dict[str, StepSet] = {}
     for members in parts:
         region = 0
@@ -123,11 +123,11 @@ def _regions(parts: Iterable[frozenset[str]], arcs: Arcs, own: Mapping[str, Step
 
 
 def components(arcs: Arcs) -> list[frozenset[str]]:
-    """The strongly connected components, each after those that it leads to."""
+    """The strongly connected components of steps, each after those that it leads to."""
     back = reversed_arcs(arcs)
     taken: set[str] = set()
     found: list[frozenset[str]] = []
-    for last in reversed(_left(arcs)):
+    for last in reversed(_in_postorder(arcs)):
         if last not in taken:
             members = {last}
             pending = [last]
@@ -140,8 +140,8 @@ def components(arcs: Arcs) -> list[frozenset[str]]:
     return found[::-1]
 
 
-def _left(arcs: Arcs) -> list[str]:
-    """The steps in the order in which a search that goes deep first leaves them."""
+def _in_postorder(arcs: Arcs) -> list[str]:
+    """The steps in the order in which a depth-first search leaves them."""
     found: list[str] = []
     seen: set[str] = set()
     for root in arcs:
@@ -165,8 +165,8 @@ def _concurrent_regions(
     reaches: Mapping[str, frozenset[str]],
     joins: frozenset[str],
 ) -> Iterator[tuple[str, StepSet]]:
-    """Pairs of regions of one fork, the first by the step where it begins: its steps may run while those of the second
-    do.
+    """Yields pairs of regions of one fork, the first by the step where it begins: its steps may run while those of the
+    second do.
     """
     ahead = {to: reaches.get(to, frozenset()) | ({to} & joins) for to in targets}
     branches = [to for to in targets if to not in joins]

@@ -12,7 +12,7 @@ import msgspec
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kind_of, texts_of, walk
 from noetl_stream.playbook.yaml.positions import InText
@@ -22,7 +22,7 @@ from noetl_stream.template.compile.parsing import place_of
 T = TypeVar("T")
 
 MAX_CODE_CHARS: Final = 65_536
-"""Characters in ``{{ }}`` and ``{% %}`` of a playbook, aliases expanded; bounds the cost of compiling it."""
+"""The most characters in ``{{ }}`` and ``{% %}`` of a playbook, aliases expanded; bounds the cost of compiling it."""
 
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 _NO_NAMES: Final[frozenset[str]] = frozenset()
@@ -47,20 +47,20 @@ class ReadLocations:
 
     @cached_property
     def _places(self) -> dict[Path, Location]:
-        found: dict[Path, Location] = {}
+        places: dict[Path, Location] = {}
         prefixes: dict[Path, Location] = {}
         for scalar, text in texts_of(self._node):
             for match in _PATH.finditer(text):
                 path = (match[1], *("".join(keys) for keys in re.findall(_KEY, match[2])))
                 place = InText(self._source, scalar, *place_of(text, match.start()))
-                found.setdefault(path, place)
+                places.setdefault(path, place)
                 for length in range(1, len(path)):
                     prefixes.setdefault(path[:length], place)
-        return prefixes | found
+        return prefixes | places
 
 
 class TemplateRead(msgspec.Struct, frozen=True):
-    """What a template reads: a namespace, then its keys as far as known."""
+    """A read of a template: the namespace, then its keys as far as known."""
 
     path: Path
     places: ReadLocations
@@ -85,24 +85,24 @@ class Templates:
         self.unbound: Final[set[str]] = set()
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
-        """The value of ``node`` as a template; an empty one, after reporting, if it has problems."""
+        """Compiles the value of ``node`` as a template; an empty one, after reporting, if it has problems."""
         for key in (key for part in walk(node) if isinstance(part, Mapping) for key in part.keys.values()):
             if "{{" in key.name:
                 message = f"keys are not rendered: `{key.name}` stays as written"
                 self._problems.warn("template_not_rendered", message, key, "use templates in values only")
 
         compiled = partial(compile_template, node.plain(), expressions_only=on_server)
-        return self._compiled(compiled, node, visible) or EMPTY
+        return self._compile(compiled, node, visible) or EMPTY
 
     def guard(self, node: Node, visible: Visible) -> Guard | None:
-        """The guard of ``node``; ``None``, after reporting, if it has problems."""
+        """Compiles the guard of ``node``; ``None``, after reporting, if it has problems."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str | bool):
             message = f"`when` must be a boolean or one {{{{ expression }}}}, not {kind_of(node)}"
             self._problems.error("guard_not_expression", message, node)
             return None
-        return self._compiled(partial(compile_guard, node.value), node, visible)
+        return self._compile(partial(compile_guard, node.value), node, visible)
 
-    def _compiled(self, compiled: Callable[..., T], node: Node, visible: Visible) -> T | None:
+    def _compile(self, compiled: Callable[..., T], node: Node, visible: Visible) -> T | None:
         if not self._may_compile(node):
             return None
         try:
@@ -142,7 +142,7 @@ class Templates:
         for problem in failure.problems:
             if problem.name is not None and problem.name in visible.shadowed:
                 first, *others = (".".join(path) for path in visible.shadowed[problem.name])
-                message = f"`{problem.name}` means `{first}` here, but could also be {listed(others)}"
+                message = f"`{problem.name}` means `{first}` here, but could also be {list_names(others)}"
                 hint = f"write `{first}`, or the one you mean"
                 self._problems.warn("shadowed_name", message, self._place(node, problem), hint)
 
@@ -163,7 +163,7 @@ def constant(value: float | int) -> Template:
 
 
 def _hint_for(name: str, visible: Visible) -> str | None:
-    """A suggestion for an unbound name."""
+    """The hint for an unbound name."""
     match visible.elsewhere.get(name):
         case ("results", task):
             kept = f"steps.{visible.step}.results.{task}"

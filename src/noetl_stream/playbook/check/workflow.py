@@ -1,5 +1,6 @@
-"""Checks across the workflow: targets exist, writes are allowed, and everything has an effect (LANGUAGE §3, §5, §6, §7,
-§12; formal specification §13)."""
+"""Checks of the whole workflow: targets exist, writes are allowed, and everything has an effect (LANGUAGE §3, §5, §6,
+§7, §12; formal specification §13).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, PolicyDraft, alwa
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.names import name_in_file
 from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
 
@@ -35,7 +36,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
     for step in steps:
         for arc in step.arcs:
             if arc.step not in known:
-                hint = did_you_mean(arc.step, names) or f"steps: {listed(names)}"
+                hint = did_you_mean(arc.step, names) or f"steps: {list_names(names)}"
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
         _check_jumps(step, problems)
         _warn_unmatched(step, problems)
@@ -77,7 +78,7 @@ def _check_jumps(step: StepDraft, problems: Problems) -> None:
     tasks = [name for task in step.tasks if (name := name_in_file(task.name))]
     for rule in step.rules:
         if rule.to is not None and rule.to_node is not None and rule.do == "jump" and rule.to not in tasks:
-            hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {listed(tasks)}"
+            hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {list_names(tasks)}"
             problems.error("unknown_task", f"unknown task `{rule.to}` in this pipeline", rule.to_node, hint)
 
 
@@ -106,7 +107,7 @@ def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
 
 
 def _tolerated_in_vain(step: StepDraft) -> Iterator[Node]:
-    """Each `failure.tolerated` of levels that all stop at the first failure."""
+    """Yields each `failure.tolerated` of levels that all stop at the first failure."""
     is_used = False
     for level in step.levels:
         is_best_effort = (level.failure.mode or step.failure.mode) == "best_effort"
@@ -153,12 +154,12 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
 
 
 def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
-    """Reports keys that rules must not write."""
+    """Reports keys of ``ctx`` and ``iter`` that rules must not write."""
     writers: dict[str, dict[str, MappingKey]] = {}
     for step in steps:
         _check_read_only(step, problems)
         _check_parallel(step, problems)
-        for key in _written(step, "ctx"):
+        for key in _keys_written(step, "ctx"):
             writers.setdefault(key.name, {}).setdefault(step.name, key)
     for step in steps:
         _check_both_ways(step, writers, problems)
@@ -166,7 +167,7 @@ def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
 
 def _check_read_only(step: StepDraft, problems: Problems) -> None:
     read_only = READ_ONLY | {level.iterator for level in step.levels}
-    for key in _written(step, "iter") if step.levels else ():
+    for key in _keys_written(step, "iter") if step.levels else ():
         if key.name in read_only:
             problems.error("read_only", f"`iter.{key.name}` is set by the loop", key, "use another name")
 
@@ -177,11 +178,11 @@ def _check_parallel(step: StepDraft, problems: Problems) -> None:
         return
     where = "a parallel loop" if parallel is step.loop else "a loop with a parallel level"
     overwrite = f"in {where}: iterations would overwrite each other"
-    for key in _written(step, "ctx"):
+    for key in _keys_written(step, "ctx"):
         message = f"`set_ctx` of `{key.name}` {overwrite}"
         hint = f"write set_shared: {{ {key.name}: {SHARED_EXAMPLE} }}, or set_iter for a value per iteration"
         problems.error("set_ctx_in_parallel_loop", message, key, hint)
-    for key in _written(step, "vars"):
+    for key in _keys_written(step, "vars"):
         message = f"`set_vars` of `{key.name}` {overwrite}"
         hint = f"use set_iter, or share it in ctx with set_shared: {{ {key.name}: {SHARED_EXAMPLE} }}"
         problems.error("set_vars_in_parallel_loop", message, key, hint)
@@ -192,7 +193,7 @@ Writers = Mapping[str, Mapping[str, MappingKey]]
 
 
 def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> None:
-    """A key with reducers must not be set as well: its value would depend on the order."""
+    """Reports a key that has reducers and is set as well: its value would depend on the order."""
     for key in (shared.key for rule in step.rules for shared in rule.shared):
         if key.name in writers:
             line = next(iter(writers[key.name].values())).mark.line
@@ -200,7 +201,7 @@ def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> N
             problems.error("conflicting_keys", message, key, "rename one, or use set_shared in both places")
 
 
-def _written(step: StepDraft, namespace: str) -> Iterator[MappingKey]:
+def _keys_written(step: StepDraft, namespace: str) -> Iterator[MappingKey]:
     return (key for rule in step.rules for key, _ in rule.writes.get(namespace, ()))
 
 

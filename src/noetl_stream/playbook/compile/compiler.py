@@ -44,12 +44,13 @@ if TYPE_CHECKING:  # playbooks compile without it
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
 CatalogDocument: TypeAlias = "Plan | SchemaDocument | ScheduleDocument | TriggerDocument"
-"""What a text of the catalog says (LANGUAGE §15)."""
+"""The content of a document of the catalog (LANGUAGE §15)."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """The result of a check: a plan, or what a document of another kind holds, unless there are errors; all diagnostics
-    in file order; the calls to look up in a catalog; and the steps as far as they can be read, errors or not, to draw.
+    """The result of a check: a plan, or the content of a document of another kind, unless there are errors; all
+    diagnostics in file order; the calls to look up in a catalog; and the steps as far as they can be read, errors or
+    not, to draw.
     """
 
     plan: Plan | None
@@ -69,7 +70,7 @@ class CheckResult(msgspec.Struct, frozen=True):
         return self.plan or self.schema or self.schedule or self.trigger
 
     def require_plan(self) -> Plan:
-        """The plan.
+        """The plan of the checked playbook.
 
         Raises:
             InvalidPlaybook: there are errors; it holds every problem of the text.
@@ -107,25 +108,25 @@ def check(
         kinds: The installed tool kinds.
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
-        schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
-        proves: Whether to explore what its steps can do together, for warnings only; may take a second.
+        schemas: The registered schemas among those it names; ``None`` if the catalog was not asked.
+        proves: Whether to explore what the steps can do together, for warnings only; may take a second.
     """
     problems = Problems(file)
     read = _Text(read_source(text, problems), digest_of(text))
-    return _checked(read, kinds, limits, schemas, problems, proves=proves)
+    return _check_playbook(read, kinds, limits, schemas, problems, proves=proves)
 
 
 def check_again(
     text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
 ) -> CheckResult:
-    """:func:`check` for servers and workers, which compile what was checked when it came in.
+    """Checks a playbook like :func:`check`, on servers and workers, which compile what was checked when registered.
 
     Code is not parsed again: that costs time, and an execution that began does not end because of code that it may
     never reach.
     """
     problems = Problems(file)
     try:
-        compilation = _compiled(_Text(read_source(text, problems), digest_of(text)), kinds, limits, None, problems)
+        compilation = _compile(_Text(read_source(text, problems), digest_of(text)), kinds, limits, None, problems)
     except TooManyProblems:
         compilation = None
     plan = None if compilation is None or problems.has_errors else compilation.plan
@@ -141,22 +142,24 @@ def check_document(
     schemas: Schemas | None = None,
     proves: bool = False,
 ) -> CheckResult:
-    """:func:`check` for any document of the catalog: a playbook, a schema, a schedule or a trigger (LANGUAGE §15)."""
+    """Checks any document of the catalog like :func:`check`: a playbook, a schema, a schedule or a trigger (LANGUAGE
+    §15).
+    """
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
     if source is not None and kind_in(source.root) == "Schedule":
-        return _checked_schedule(source.root, digest, limits, problems)
+        return _check_schedule(source.root, digest, limits, problems)
     if source is not None and kind_in(source.root) == "Trigger":
-        return _checked_trigger(source, digest, limits, problems)
+        return _check_trigger(source, digest, limits, problems)
     if source is None or kind_in(source.root) != "Schema":
-        return _checked(_Text(source, digest), kinds, limits, schemas, problems, proves=proves)
+        return _check_playbook(_Text(source, digest), kinds, limits, schemas, problems, proves=proves)
     schema = None
     with suppress(TooManyProblems):
         schema = read_schema_document(source.root, digest, problems)
     return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
 
 
-def _checked_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> CheckResult:
+def _check_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> CheckResult:
     from noetl_stream.playbook.schedule.schedule_document import read_schedule
 
     schedule = None
@@ -166,7 +169,7 @@ def _checked_schedule(root: Node, digest: str, limits: Limits, problems: Problem
     return CheckResult(None, problems.sorted(), calls, schedule=schedule)
 
 
-def _checked_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:
+def _check_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:
     from noetl_stream.playbook.trigger.trigger_document import read_trigger
 
     trigger = None
@@ -178,20 +181,20 @@ def _checked_trigger(source: PlaybookSource, digest: str, limits: Limits, proble
 
 
 class _Text(NamedTuple):
-    """A text as read, if it is YAML, and its digest."""
+    """The text of a document as read, if it is YAML, and its digest."""
 
     source: PlaybookSource | None
     digest: str
 
 
-def _checked(
+def _check_playbook(
     text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems, *, proves: bool
 ) -> CheckResult:
     calls: tuple[PlaybookCall, ...] = ()
     plan: Plan | None = None
     compilation: _Compilation | None = None
     try:
-        compilation = _compiled(text, kinds, limits, schemas, problems)
+        compilation = _compile(text, kinds, limits, schemas, problems)
         if text.source is not None:
             check_address(text.source.root, problems)
         if compilation is not None:
@@ -217,7 +220,7 @@ class _Compilation(NamedTuple):
     plan: Plan
 
 
-def _compiled(
+def _compile(
     text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
 ) -> _Compilation | None:
     # Not a copy: the kinds of a worker answer for those that it does not list.
@@ -247,7 +250,7 @@ def _compiled(
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:
-    """The plan of a playbook. Arguments as for :func:`check`.
+    """Compiles a playbook to its plan. Arguments as for :func:`check`.
 
     Raises:
         InvalidPlaybook: The playbook has errors; holds all its diagnostics.

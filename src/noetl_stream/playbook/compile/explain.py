@@ -1,4 +1,4 @@
-"""The way back from compiled names to the file: ``playbook explain`` (v10 §15 *debug map*).
+"""Maps compiled names back to the file: ``playbook explain`` (v10 §15 *debug map*).
 
 Events, messages and the compiled view name what the file does not: tasks generated from constructs, rules by their
 number, iterations by their path, timers by their purpose. Each name is listed with the line that it comes from.
@@ -17,14 +17,14 @@ What = Literal["step", "task", "rule", "admission", "iteration", "arc", "timer",
 
 
 class ExplainedName(NamedTuple):
-    """A name.
+    """A name in a compiled playbook.
 
     Attributes:
         name: The step, then what is inside it: ``start.fetch``, ``start.fetch.rules[0]``, ``start[*]``.
-        line: Starts at 1.
-        about: What it stands for: the guard of a rule or arc, the kind of a task, the purpose of a timer, the key of a
-            limit.
-        origin: What a generated name was made from.
+        line: The line it comes from, from 1.
+        about: The meaning of the name: the guard of a rule or arc, the kind of a task, the purpose of a timer, the
+            key of a limit.
+        origin: The construct that a generated name was made from.
     """
 
     name: str
@@ -34,7 +34,7 @@ class ExplainedName(NamedTuple):
     origin: str = ""
 
 
-def explained(plan: Plan, root: Node) -> Iterator[ExplainedName]:
+def explain_names(plan: Plan, root: Node) -> Iterator[ExplainedName]:
     """Every name of a plan, in the order of its steps.
 
     Args:
@@ -62,7 +62,7 @@ def explained(plan: Plan, root: Node) -> Iterator[ExplainedName]:
 
 
 def _server_names(step: StepPlan, node: Node | None) -> Iterator[ExplainedName]:
-    """Admission, and the timers that the server sets for the step."""
+    """The names of admission rules, and of the timers that the server sets for the step."""
     policy = ("spec", "policy")
     for number, rule in enumerate(step.admit.rules if step.admit else ()):
         condition = "else" if rule.guard is None else str(rule.guard.source)
@@ -110,7 +110,7 @@ def _levels(loop: LoopPlan | None) -> Iterator[LoopPlan]:
 
 
 def _line(node: Node | None, *path: str | int) -> int:
-    """The line of the part under ``path``: that of its key, as far as the path exists."""
+    """The line of the key at ``path``, as far as the path exists."""
     line = node.mark.line if node is not None else 1
     for part in path:
         if isinstance(node, Mapping) and part in node.keys:

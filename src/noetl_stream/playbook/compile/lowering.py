@@ -53,14 +53,14 @@ _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins_
 
 
 class Lowering(msgspec.Struct, frozen=True):
-    """Compiles drafts and reports problems to the collector of ``expressions``."""
+    """Compiles drafts to a plan and reports problems to the collector of ``expressions``."""
 
     document: ParsedPlaybook
     declared: Declarations
     expressions: Expressions
 
     def plan(self, digest: str, steps: list[StepDraft]) -> Plan:
-        """The plan; meaningful only if no error was reported."""
+        """Compiles the plan; meaningful only if no error was reported."""
         document = self.document
         result = None
         if document.result is not None:
@@ -173,7 +173,7 @@ class Lowering(msgspec.Struct, frozen=True):
 
 
 class PipelineLowering:
-    """Compiles the tasks of one step in order and collects what they read."""
+    """Compiles the tasks of one step in order and collects their reads."""
 
     def __init__(self, declared: Declarations, expressions: Expressions, step: StepDraft) -> None:
         self._expressions: Final = expressions
@@ -186,15 +186,15 @@ class PipelineLowering:
 
     @property
     def reads(self) -> Reads:
-        """What a command of the step must carry for the tasks compiled so far."""
-        return union_of(self._read, set(_opaque(self._step)))
+        """The parts of the scope that a command of the step must carry for the tasks compiled so far."""
+        return union_of(self._read, set(_namespaces_in_code(self._step)))
 
     def add_reads(self, template: Template) -> None:
         """Adds the reads of another template that the worker renders."""
         self._read.update(template.reads)
 
     def task(self, task: TaskDraft) -> TaskPlan:
-        """The plan of a task."""
+        """Compiles a task to its plan."""
         self._expressions.check_schema(task)
         inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
@@ -218,7 +218,7 @@ class PipelineLowering:
         )
 
     def _limit(self, draft: LimitDraft | None) -> LimitPlan | None:
-        """Its key is not of one attempt, and is written where everybody can read it: it reads no secrets."""
+        """Compiles the limit of a task. Its key is not of one attempt, and anybody can read it: it reads no secrets."""
         if draft is None:
             return None
         key = EMPTY if draft.key is None else self._expressions.value(draft.key, self._sugar)
@@ -261,8 +261,8 @@ class PipelineLowering:
         return guard
 
 
-def _opaque(step: StepDraft) -> Iterator[str]:
-    """Namespaces of which the step's code may read any key, because it names them or uses reflection."""
+def _namespaces_in_code(step: StepDraft) -> Iterator[str]:
+    """The namespaces of which the step's code may read any key, because it names them or uses reflection."""
     for task in step.tasks:
         if task.kind and task.kind.reads_scope:
             code = "\n".join(text for node in task.verbatim.values() for _, text in texts_of(node))

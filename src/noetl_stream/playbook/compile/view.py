@@ -62,11 +62,11 @@ def compiled_text(plan: Plan) -> str:
     names = ("version", "failure_mode", "timeout_s", "priority", "limits", "concurrency", "result")
     marks = {name: view.get(name) for name in names}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
-    return "\n".join([f"playbook {plan.path}  {_shown(marks)}", *steps]) + "\n"
+    return "\n".join([f"playbook {plan.path}  {_values_text(marks)}", *steps]) + "\n"
 
 
 def _without_empty(**values: Any) -> dict[str, Any]:
-    """Drops ``None`` and empty values; keeps false and zero."""
+    """Drops ``None`` and empty values of a mapping; keeps false and zero."""
     return {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
 
 
@@ -185,18 +185,18 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     if step.get("routing") == "inclusive":
         marks["routing"] = "inclusive"
     first = "  (entry)" if step["step"] == entry else ""
-    yield f"step {step['step']}{first}  line {step['line']}  {_shown(marks)}".rstrip()
+    yield f"step {step['step']}{first}  line {step['line']}  {_values_text(marks)}".rstrip()
     admit = step.get("admit", {})
     for rule in admit.get("rules", []):
         yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
     if "wait" in admit:
         yield f"{_INDENT}admit {_waits(admit['wait'])}"
     if "limit" in step:
-        yield f"{_INDENT}limit {_shown(step['limit'])}"
+        yield f"{_INDENT}limit {_values_text(step['limit'])}"
     loop = step.get("loop")
     while loop:
         outer = {name: value for name, value in loop.items() if name not in ("in", "iterator", "loop")}
-        yield f"{_INDENT}loop {loop['iterator']} in {_brief(loop['in'])}  {_shown(outer)}"
+        yield f"{_INDENT}loop {loop['iterator']} in {_brief(loop['in'])}  {_values_text(outer)}"
         loop = loop.get("loop")
     for task in step.get("tasks", []):
         yield from _task_lines(task)
@@ -221,7 +221,7 @@ def _task_lines(task: Mapping[str, Any]) -> Iterator[str]:
     for rule in policy["rules"]:
         rest = {name: value for name, value in rule.items() if name not in ("when", "do", "to", "line")}
         to = f" {rule['to']}" if "to" in rule else ""
-        yield f"{_INDENT * 2}{_condition(rule)}: {rule['do']}{to}  {_shown(rest)}".rstrip()
+        yield f"{_INDENT * 2}{_condition(rule)}: {rule['do']}{to}  {_values_text(rest)}".rstrip()
     if policy.get("on_unmatched") == "fail":
         yield f"{_INDENT * 2}unmatched: fail"
 
@@ -230,7 +230,7 @@ def _condition(rule: Mapping[str, Any], without: str = "else") -> str:
     return f"when {rule['when']}" if rule.get("when") is not None else without
 
 
-def _shown(values: Mapping[str, Any]) -> str:
+def _values_text(values: Mapping[str, Any]) -> str:
     return "  ".join(f"{name}: {_brief(value)}" for name, value in values.items() if value is not None)
 
 

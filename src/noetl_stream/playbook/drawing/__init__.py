@@ -1,1 +1,1 @@
-"""The workflow as a picture: Mermaid, DOT, SVG, or JSON for another program to draw."""
+"""Drawings of a workflow: Mermaid, DOT, SVG, or JSON for another program to draw."""

@@ -1,4 +1,4 @@
-"""What a drawing of a playbook shows: its steps and arcs, and which of them no run reaches."""
+"""The graph of a drawing: the steps and arcs of a playbook, and which of them no run reaches."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
-from noetl_stream.playbook.net.knowledge import Facts, ended
+from noetl_stream.playbook.net.knowledge import Facts, ended_event
 from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
 
 SHOWN_CHARS: Final = 40
-"""Characters of a guard that a label shows."""
+"""The most characters of a guard in a label."""
 
 ArcKind = Literal["always", "guarded", "failure", "never"]
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A step.
+    """A step in a drawing.
 
     Attributes:
-        kinds: Of its tasks, in order.
-        loop: Its levels, outermost first, such as ``city, parallel``.
+        kinds: The kinds of its tasks, in order.
+        loop: The levels of its loop, outermost first, such as ``city, parallel``.
         join: How many tokens it waits for, as written; ``None`` without a join.
         admission: Whether rules admit its tokens.
-        waits: What may wait for something outside: its ``admission``, its ``next``.
+        waits: The places that may wait for a change from outside: its ``admission``, its ``next``.
         routing: How its arcs fire.
         is_entry, is_reached: Whether runs begin with it, and whether any run reaches it.
     """
@@ -44,7 +44,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """Its label: the name, then what there is to say of it."""
+        """The lines of the step's label: its name, kinds, loop, join and waits."""
         shown = [self.step]
         if self.kinds:
             counted = {kind: self.kinds.count(kind) for kind in self.kinds}
@@ -67,7 +67,7 @@ class Edge(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Its guard without the braces, cut to :data:`SHOWN_CHARS`."""
+        """The label of the arc: its guard without the braces, cut to :data:`SHOWN_CHARS`."""
         text = "" if self.when is None else " ".join(self.when.strip().removeprefix("{{").removesuffix("}}").split())
         return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
@@ -81,7 +81,7 @@ class Graph(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """``path``, ``digest``, ``steps`` and ``arcs``, whose ends are ``from`` and ``to``."""
+        """The graph as JSON: ``path``, ``digest``, ``steps`` and ``arcs``, whose ends are ``from`` and ``to``."""
         arcs = [
             {"from": edge.source, "to": edge.target, "when": edge.when, "kind": edge.kind, "line": edge.line}
             for edge in self.edges
@@ -89,8 +89,10 @@ class Graph(msgspec.Struct, frozen=True):
         return {"path": self.path, "digest": self.digest, "steps": list(map(asdict, self.nodes)), "arcs": arcs}
 
 
-def drawable(draft: Plan) -> Plan | None:
-    """What can be drawn of a plan with errors: its named steps, and the arcs between them; ``None`` without a step."""
+def drawable_part(draft: Plan) -> Plan | None:
+    """The part of a plan with errors that can be drawn: its named steps, and the arcs between them; ``None`` without a
+    step.
+    """
     names = [name for name in draft.steps if name]
     steps = {
         name: replace(step, arcs=tuple(arc for arc in step.arcs if arc.step in names))
@@ -101,7 +103,7 @@ def drawable(draft: Plan) -> Plan | None:
 
 
 def graph_of(plan: Plan) -> Graph:
-    """The graph of a plan."""
+    """Builds the graph of a plan."""
     reach = reach_of(plan)
     nodes = tuple(_node(plan, step, reach) for step in plan.steps.values())
     return Graph(plan.path, plan.digest, nodes, tuple(_edges(plan, reach)))
@@ -136,7 +138,7 @@ def _edges(plan: Plan, reach: Reached) -> Iterator[Edge]:
 
 
 def _kind(step: StepPlan, arc: ArcPlan) -> ArcKind:
-    done = ended("loop.done" if step.loop is not None else "step.done", step.name)
+    done = ended_event("loop.done" if step.loop is not None else "step.done", step.name)
     if arc.handles_failure and Facts().value(arc.guard, event=done) is False:
         return "failure"
     return "always" if arc.guard is None else "guarded"

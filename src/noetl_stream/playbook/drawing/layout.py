@@ -16,7 +16,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.playbook.drawing.drawn_graph import Edge, Graph, Node
 
 MAX_POINTS: Final = 4000
-"""Steps and bends of one picture."""
+"""The most steps and bends of one picture."""
 
 CHAR_WIDTH: Final = 7.2
 LINE_HEIGHT: Final = 16.0
@@ -27,7 +27,7 @@ ROW_GAP: Final = 20.0
 _SWEEPS: Final = 60
 
 Key = str | tuple[int, int]
-"""A step, or a bend: the index of its arc, and the row."""
+"""A step, or a bend of an arc: the index of its arc, and the row."""
 
 Rows = Sequence[list[Key]]
 Near = Mapping[Key, Sequence[Key]]
@@ -36,7 +36,7 @@ Point = tuple[float, float]
 
 
 class Box(msgspec.Struct, frozen=True):
-    """A step: its centre, width and height."""
+    """A placed step: its centre, width and height."""
 
     node: Node
     x: float
@@ -46,7 +46,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 class DrawnArc(msgspec.Struct, frozen=True):
-    """An arc: the points from its source to its target, and the centre of its label."""
+    """A placed arc: the points from its source to its target, and the centre of its label."""
 
     edge: Edge
     points: tuple[Point, ...]
@@ -54,7 +54,7 @@ class DrawnArc(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture; lengths are in pixels."""
+    """A laid-out picture; lengths are in pixels."""
 
     width: float
     height: float
@@ -62,8 +62,8 @@ class Picture(msgspec.Struct, frozen=True):
     lines: tuple[DrawnArc, ...]
 
 
-def laid_out(graph: Graph) -> Picture:
-    """The positions of steps and arcs.
+def lay_out(graph: Graph) -> Picture:
+    """Lays out the steps and arcs of a graph.
 
     Raises:
         UsageError: more than :data:`MAX_POINTS` steps and bends.
@@ -78,7 +78,7 @@ def laid_out(graph: Graph) -> Picture:
         near.setdefault(one, []).append(other)
         near.setdefault(other, []).append(one)
     sizes = _sizes(graph, chains)
-    rows = _ordered(graph, row_of, chains, near)
+    rows = _order_rows(graph, row_of, chains, near)
     across, down = _columns(rows, near, sizes), _heights(rows, sizes)
     places: dict[Key, Point] = {key: (across[key], down[row]) for row, keys in enumerate(rows) for key in keys}
     boxes = {node.step: Box(node, *places[node.step], *sizes[node.step]) for node in graph.nodes}
@@ -93,7 +93,7 @@ def _rows(graph: Graph) -> dict[str, int]:
     after: dict[str, list[str]] = {node.step: [] for node in graph.nodes}
     for edge in graph.edges:
         after[edge.source].append(edge.target)
-    finished = _finished(graph, after)
+    finished = _in_postorder(graph, after)
     place = {step: index for index, step in enumerate(finished)}
     row_of = dict.fromkeys(after, 0)
     for step in reversed(finished):
@@ -104,8 +104,8 @@ def _rows(graph: Graph) -> dict[str, int]:
     return row_of
 
 
-def _finished(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
-    """The steps in the order in which a depth-first search from the entry is done with them."""
+def _in_postorder(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
+    """The steps in the order in which a depth-first search from the entry leaves them."""
     finished: list[str] = []
     seen: set[str] = set()
     for node in sorted(graph.nodes, key=lambda node: not node.is_entry):
@@ -124,7 +124,7 @@ def _finished(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _chain(index: int, edge: Edge, row_of: Mapping[str, int]) -> list[Key]:
-    """A step, the bends, and the other step, downward. An arc to its own step has one bend, below it."""
+    """The two steps of an arc with the bends between them, downward. An arc to its own step has one bend, below it."""
     ends = sorted((edge.source, edge.target), key=lambda step: row_of[step])
     upper, lower = (row_of[step] for step in ends)
     bends: list[Key] = [(index, row) for row in range(upper + 1, max(lower, upper + 2))]
@@ -149,8 +149,10 @@ def _sizes(graph: Graph, chains: Sequence[Sequence[Key]]) -> dict[Key, tuple[flo
     return sizes
 
 
-def _ordered(graph: Graph, row_of: Mapping[str, int], chains: Sequence[Sequence[Key]], near: Near) -> list[list[Key]]:
-    """The rows, each ordered by the mean place of what its elements are connected with in the row before."""
+def _order_rows(
+    graph: Graph, row_of: Mapping[str, int], chains: Sequence[Sequence[Key]], near: Near
+) -> list[list[Key]]:
+    """Orders each row by the mean place of the elements in the row before that its elements are connected with."""
     count = max(
         max(row_of.values()) + 1, *(key[1] + 1 for chain in chains for key in chain if not isinstance(key, str)), 1
     )
@@ -174,14 +176,14 @@ def _ordered(graph: Graph, row_of: Mapping[str, int], chains: Sequence[Sequence[
 
 
 def _columns(rows: Rows, near: Near, sizes: Sizes) -> dict[Key, float]:
-    """The centres: as close to the mean of what each element is connected with as its neighbours allow."""
+    """The centres of all elements: as close to the mean of their connected elements as their neighbours allow."""
     across: dict[Key, float] = {}
     for row in rows:
         across |= dict(zip(row, _offsets(row, sizes), strict=True))
     for sweep in range(_SWEEPS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wanted = [fmean([across[other] for other in near.get(key, ())] or [across[key]]) for key in row]
-            across |= dict(zip(row, _spaced(wanted, _offsets(row, sizes)), strict=True))
+            across |= dict(zip(row, _space_out(wanted, _offsets(row, sizes)), strict=True))
     left = min(across[key] - sizes[key][0] / 2 for key in across)
     return {key: x - left + GAP for key, x in across.items()}
 
@@ -192,8 +194,8 @@ def _offsets(row: Sequence[Key], sizes: Sizes) -> list[float]:
     return list(accumulate(gaps, initial=0.0))[: len(row)]
 
 
-def _spaced(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """The positions closest to those wanted, at least as far apart as the offsets (isotonic regression)."""
+def _space_out(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
+    """The positions closest to the wanted ones, at least as far apart as the offsets (isotonic regression)."""
     blocks: list[tuple[float, int]] = []
     for target, offset in zip(wanted, offsets, strict=True):
         mean, count = target - offset, 1
@@ -206,7 +208,7 @@ def _spaced(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
 
 
 def _heights(rows: Rows, sizes: Sizes) -> list[float]:
-    """The centre of each row."""
+    """The vertical centre of each row."""
     centres, bottom = [], GAP
     for row in rows:
         height = max((sizes[key][1] for key in row), default=0.0)

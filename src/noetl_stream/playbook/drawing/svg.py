@@ -1,4 +1,4 @@
-"""Drawings as SVG, without other programs."""
+"""Drawings as SVG, made without other programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from noetl_stream.playbook.drawing.drawn_graph import ArcKind, Graph
-from noetl_stream.playbook.drawing.layout import LINE_HEIGHT, PADDING, Box, DrawnArc, Point, laid_out
+from noetl_stream.playbook.drawing.layout import LINE_HEIGHT, PADDING, Box, DrawnArc, Point, lay_out
 
 _NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _COLORS: Final[Mapping[ArcKind, str]] = {
@@ -22,16 +22,16 @@ _FONT: Final = {"font-family": "ui-monospace, Menlo, Consolas, monospace", "font
 
 
 def svg(graph: Graph) -> str:
-    """An SVG picture. A guard that is cut is shown whole as a tooltip.
+    """Draws an SVG picture. A guard that is cut is shown whole as a tooltip.
 
     Raises:
         UsageError: the playbook is too large for a picture.
     """
-    layout = laid_out(graph)
+    layout = lay_out(graph)
     size = {"width": f"{layout.width:.0f}", "height": f"{layout.height:.0f}"}
     box = f"0 0 {layout.width:.0f} {layout.height:.0f}"
     root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, "viewBox": box, **_FONT})
-    SubElement(root, "title").text = _xml(graph.path)
+    SubElement(root, "title").text = _xml_text(graph.path)
     SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "white"})
     for kind, color in _COLORS.items():
         _arrowhead(SubElement(root, "defs"), kind, color)
@@ -53,7 +53,7 @@ def _draw_line(parent: Element, line: DrawnArc) -> None:
     kind, color = line.edge.kind, _COLORS[line.edge.kind]
     group = SubElement(parent, "g")
     if line.edge.when is not None:
-        SubElement(group, "title").text = _xml(line.edge.when)
+        SubElement(group, "title").text = _xml_text(line.edge.when)
     dashes = {"stroke-dasharray": _DASHES[kind]} if kind in _DASHES else {}
     about = {"fill": "none", "stroke": color, "marker-end": f"url(#to-{kind})", **dashes}
     SubElement(group, "path", {"d": _curve(line.points), **about})
@@ -63,8 +63,8 @@ def _draw_line(parent: Element, line: DrawnArc) -> None:
 
 
 def _curve(points: tuple[Point, ...]) -> str:
-    """A smooth line through the points, upright at both ends (Catmull and Rom's spline)."""
-    before, after = (_mirrored(points[1], points[0]), _mirrored(points[-2], points[-1]))
+    """The path of a smooth line through the points, upright at both ends (Catmull and Rom's spline)."""
+    before, after = (_mirror(points[1], points[0]), _mirror(points[-2], points[-1]))
     around = [before, *points, after]
     parts = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for (x0, y0), (x1, y1), (x2, y2), (x3, y3) in zip(around, around[1:], around[2:], around[3:], strict=False):
@@ -73,8 +73,8 @@ def _curve(points: tuple[Point, ...]) -> str:
     return " ".join(parts)
 
 
-def _mirrored(point: Point, end: Point) -> Point:
-    """The point on the other side of an end that makes the line upright there."""
+def _mirror(point: Point, end: Point) -> Point:
+    """Mirrors a point at an end of the line, so that the line is upright there."""
     return (point[0], 2 * end[1] - point[1])
 
 
@@ -95,9 +95,9 @@ def _draw_box(parent: Element, box: Box) -> None:
 
 def _text(parent: Element, text: str, x: float, y: float, about: Mapping[str, str]) -> None:
     place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": "middle", "dominant-baseline": "central"}
-    SubElement(parent, "text", {**place, **about}).text = _xml(text)
+    SubElement(parent, "text", {**place, **about}).text = _xml_text(text)
 
 
-def _xml(text: str) -> str:
-    """Text without the characters that XML cannot hold."""
+def _xml_text(text: str) -> str:
+    """Replaces the characters of a text that XML cannot hold."""
     return _NOT_XML.sub("�", text)

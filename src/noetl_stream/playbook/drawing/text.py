@@ -17,7 +17,7 @@ _DOT_STYLES: Final[Mapping[ArcKind, str]] = {
 
 
 def mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart. Steps have ids of their own, so that names such as ``end`` are safe."""
+    """Draws a Mermaid flowchart. Steps have ids of their own, so that names such as ``end`` are safe."""
     return "\n".join(["flowchart TD", *_mermaid_lines(graph)]) + "\n"
 
 
@@ -37,13 +37,13 @@ def _mermaid_lines(graph: Graph) -> Iterator[str]:
 
 
 def _mermaid_text(text: str) -> str:
-    """Text in quotes, with what Mermaid or HTML would read as code written as entities."""
+    """Escapes text for quotes: characters that Mermaid or HTML would read as code become entities."""
     safe = " .,_×·…"
     return "".join(one if one.isalnum() or one in safe else f"#{ord(one)};" for one in text)
 
 
 def dot(graph: Graph) -> str:
-    """A DOT digraph, for Graphviz."""
+    """Draws a DOT digraph, for Graphviz."""
     nodes = [_dot_node(node) for node in graph.nodes]
     edges = [_dot_edge(edge) for edge in graph.edges]
     look = ['  node [shape=box style=rounded fontname="sans-serif"]', '  edge [fontname="sans-serif" fontsize=10]']

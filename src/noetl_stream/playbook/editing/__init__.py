@@ -1,1 +1,1 @@
-"""What an editor asks of a playbook that is being written: pure, of the text as it stands, mistakes included."""
+"""Services for editors of a playbook that is being written: pure, of the text as it is, mistakes included."""

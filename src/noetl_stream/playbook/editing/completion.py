@@ -1,4 +1,4 @@
-"""What may be written at a place: keys and words of the schema, and the names of the playbook in scope there."""
+"""Completion: keys and words of the schema, and the names of the playbook in scope at a place."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RESULT_VIEWS: Final = {"data": "the whole result", "outcome": "how the task end
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Something that may be written. ``text`` replaces what is written so far."""
+    """A completion. ``text`` replaces the word that is written so far."""
 
     label: str
     kind: OfferKind
@@ -52,14 +52,14 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """What may be written from ``start`` on."""
+    """The completions of a place, which replace the text from ``start`` on."""
 
     start: int
     offers: list[Offer]
 
 
 class Language(msgspec.Struct, frozen=True):
-    """What is known beside the text.
+    """The language as an editor knows it, without the text.
 
     Attributes:
         words: The JSON Schema of playbooks.
@@ -71,7 +71,7 @@ class Language(msgspec.Struct, frozen=True):
 
 
 def complete(text: str, offset: int, language: Language, playbooks: Collection[str] = ()) -> Offers:
-    """What may be written at an offset.
+    """The completions at an offset.
 
     Args:
         playbooks: The paths of playbooks that can be called.
@@ -99,26 +99,26 @@ def _keys(place: WrittenPlace, language: Language) -> Iterator[Offer]:
 def _values(text: str, place: WrittenPlace, language: Language, playbooks: Collection[str]) -> Iterator[Offer]:
     named = _names_for(text, place, playbooks)
     if named is not None:
-        yield from _named(*named)
+        yield from _offer_names(*named)
         return
     for word in language.words.values_at(place.root, place.path):
         yield Offer(word, "word", "", word)
 
 
 def _names_for(text: str, place: WrittenPlace, playbooks: Collection[str]) -> tuple[Iterable[str], str] | None:
-    """The names that a value refers to, and what they are; ``None`` for any other value."""
+    """The names that a value may refer to, and their kind; ``None`` for any other value."""
     path, root = place.path, place.root
     key = path[-1] if path else None
     around = find(root, path[:-1])
     if (key == "step" and "arcs" in path) or key == "entry_step":
-        return TextNames(text, root).declared("step"), "step"
+        return TextNames(text, root).declared_names("step"), "step"
     if key == "to" and "then" in path[-2:]:
         return TextNames(text, root).tasks.get(step_around(root, path), ()), "task"
     if key in ("auth", "credential") and "tool" in path:
-        return TextNames(text, root).declared("keychain"), "keychain"
+        return TextNames(text, root).declared_names("keychain"), "keychain"
     kind = text_of(child_of(around, "kind"))
     if key == "task" and kind == "workbook":
-        return TextNames(text, root).declared("entry"), "workbook entry"
+        return TextNames(text, root).declared_names("entry"), "workbook entry"
     if key == "path" and kind == "playbook":
         return playbooks, "playbook"
     return None
@@ -129,7 +129,7 @@ def step_around(root: TextPart | None, path: tuple[Step, ...]) -> str:
     return text_of(find(root, (*path[:2], "step"))) if path[:1] == ("workflow",) else ""
 
 
-def _named(names: Iterable[str], detail: str) -> Iterator[Offer]:
+def _offer_names(names: Iterable[str], detail: str) -> Iterator[Offer]:
     return (Offer(name, "name", detail, name) for name in names)
 
 
@@ -155,7 +155,7 @@ def _in_expression(text: str, offset: int, expression: str, language: Language) 
     if scope is None:
         return offset, iter(())
     reading = _Reading(names, scope, at, language)
-    return offset - len(word), reading.below(before) if before else reading.bare()
+    return offset - len(word), reading.offer_below(before) if before else reading.offer_bare_names()
 
 
 class _Reading(msgspec.Struct, frozen=True):
@@ -166,18 +166,18 @@ class _Reading(msgspec.Struct, frozen=True):
     path: tuple[Step, ...]
     language: Language
 
-    def bare(self) -> Iterator[Offer]:
+    def offer_bare_names(self) -> Iterator[Offer]:
         for kind in BARE_ORDER:
             space = SPACE_OF.get(kind, kind)
             if space in self.scope.space:
                 step = self.scope.step if kind in ("task", "iter", "args") else ""
-                yield from _named(self.names.declared(kind, step), kind)
+                yield from _offer_names(self.names.declared_names(kind, step), kind)
         for name, words in NAMESPACE_WORDS.items():
             if name in self.scope.space:
                 yield Offer(name, "namespace", words, name)
 
-    def below(self, path: list[str]) -> Iterator[Offer]:
-        """What may follow a path and a dot."""
+    def offer_below(self, path: list[str]) -> Iterator[Offer]:
+        """The completions after a path and a dot."""
         first, *keys = path
         if first not in self.scope.space:
             symbol = self.names.meaning(first, self.scope)
@@ -186,46 +186,46 @@ class _Reading(msgspec.Struct, frozen=True):
             first, keys = SPACE_OF.get(symbol.kind, symbol.kind), [symbol.name, *keys]
         match [first, *keys]:
             case ["workload", *inner]:
-                return _named(names_in(find(self.names.root, ("workload", *inner))), "workload")
+                return _offer_names(names_in(find(self.names.root, ("workload", *inner))), "workload")
             case ["steps"]:
-                return _named(self.names.declared("step"), "step")
+                return _offer_names(self.names.declared_names("step"), "step")
             case ["steps", step]:
                 return self._result(self._last_task(step), with_tasks=True)
             case ["steps", step, "results"]:
-                return _named(self.names.declared("task", step), "task")
+                return _offer_names(self.names.declared_names("task", step), "task")
             case ["results"]:
-                return _named(self.names.declared("task", self.scope.step), "task")
+                return _offer_names(self.names.declared_names("task", self.scope.step), "task")
             case ["steps", step, "results", task]:
                 return self._result(self._task(step, task))
             case ["results", task]:
                 return self._result(self._task(self.scope.step, task))
             case ["iter", *parents] if set(parents) <= {"parent"}:
-                own = self.names.declared("iter", self.scope.step)
-                return _named([*own, *sorted(READ_ONLY)], "iter")
+                own = self.names.declared_names("iter", self.scope.step)
+                return _offer_names([*own, *sorted(READ_ONLY)], "iter")
             case ["args"]:
                 merged = MERGED_ARGS if self._joins() else ()
-                return _named([*self.names.declared("args", self.scope.step), *merged], "args")
+                return _offer_names([*self.names.declared_names("args", self.scope.step), *merged], "args")
             case ["ctx"]:
                 read = (one.symbol.name for one in self.names.occurrences if one.symbol.kind == "ctx")
-                return _named([*self.names.declared("ctx"), *read], "ctx")
+                return _offer_names([*self.names.declared_names("ctx"), *read], "ctx")
             case ["vars"]:
-                return _named(self.names.declared("vars", self.scope.step), "vars")
+                return _offer_names(self.names.declared_names("vars", self.scope.step), "vars")
             case ["keychain"]:
-                return _named(self.names.declared("keychain"), "keychain")
+                return _offer_names(self.names.declared_names("keychain"), "keychain")
             case ["outcome"]:
-                return _named([*sorted(OUTCOME_KEYS), *self._helper()], "outcome")
+                return _offer_names([*sorted(OUTCOME_KEYS), *self._helper()], "outcome")
             case ["outcome" | "event", block] if block in BLOCK_FIELDS:
-                return _named(BLOCK_FIELDS[block], block)
+                return _offer_names(BLOCK_FIELDS[block], block)
             case ["event"]:
-                return _named(sorted(EVENT_KEYS), "event")
+                return _offer_names(sorted(EVENT_KEYS), "event")
             case ["token"]:
-                return _named(sorted(TOKEN_KEYS), "token")
+                return _offer_names(sorted(TOKEN_KEYS), "token")
             case _:
                 return iter(())
 
     def _result(self, task: TextPart | None, *, with_tasks: bool = False) -> Iterator[Offer]:
         declared = names_in(find(task, ("spec", "result", "schema", "properties")))
-        yield from _named(declared, "result")
+        yield from _offer_names(declared, "result")
         for name, words in _RESULT_VIEWS.items():
             if name != "results" or with_tasks:
                 yield Offer(name, "name", words, name)
@@ -243,7 +243,7 @@ class _Reading(msgspec.Struct, frozen=True):
         return find(self._step(self.scope.step), ("spec", "join")) is not None
 
     def _helper(self) -> list[str]:
-        """The block that the kind of the task around has in ``outcome``."""
+        """The block that the kind of the surrounding task has in ``outcome``."""
         for length in range(len(self.path), 0, -1):
             around = find(self.names.root, self.path[:length])
             if isinstance(around, TextMapping) and "kind" in around.names:

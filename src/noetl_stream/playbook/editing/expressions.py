@@ -12,7 +12,7 @@ from noetl_stream.playbook.editing.tree import TextScalar
 
 
 class ReadKey(msgspec.Struct, frozen=True):
-    """One part of a path that is read, with its offsets in the file."""
+    """One part of a path that a template reads, with its offsets in the file."""
 
     name: str
     start: int
@@ -22,7 +22,7 @@ class ReadKey(msgspec.Struct, frozen=True):
 ReadPath = tuple[ReadKey, ...]
 
 MAX_EXPRESSION_CHARS: Final = 2_000
-"""Characters of an expression in which something can be completed."""
+"""The most characters of an expression that can be completed."""
 
 _OPENING: Final = re.compile(r"\{\{|\{%|\{#")
 _RAW: Final = re.compile(r"\{%-?\s*raw\s*-?%\}")
@@ -39,7 +39,7 @@ _TOKENS: Final = {
     )
     for quote, strings in _STRINGS.items()
 }
-"""By the quotes that the template is in."""
+"""The patterns of tokens, by the quotes that the template is in."""
 _WORDS: Final = frozenset(
     ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False", "None"]
 )
@@ -57,7 +57,7 @@ def reads_in(text: str, scalar: TextScalar) -> Iterator[ReadPath]:
     start, end = scalar.inner
     if "{" not in scalar.value or scalar.style == "*":
         return
-    own = {name for found in _DEFINES.finditer(text, start, end) for name in _defined(found[1])}
+    own = {name for found in _DEFINES.finditer(text, start, end) for name in _names_defined(found[1])}
     at = start
     while opening := _OPENING.search(text, at, end):
         at = opening.end()
@@ -80,7 +80,7 @@ def expression_before(text: str, offset: int) -> str | None:
     return before[opened + 2 :] if opened >= 0 and opened >= closed else None
 
 
-def _defined(words: str) -> list[str]:
+def _names_defined(words: str) -> list[str]:
     """The names that the beginning of a statement defines: those before ``in``, else all."""
     names = _NAME.findall(words)
     return names[: names.index("in")] if "in" in names else names
@@ -94,9 +94,9 @@ def _paths(text: str, span: tuple[int, int], quote: str, words: Collection[str])
     """The paths in one template from behind its opening, and where it ends.
 
     Args:
-        span: From where to where it may go.
-        quote: The quotes around it.
-        words: Those that are not names.
+        span: The start and the latest end of the template.
+        quote: The quotes around the template.
+        words: The words that are not names.
     """
     at, end = span
     paths: list[ReadPath] = []

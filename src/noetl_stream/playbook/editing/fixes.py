@@ -1,4 +1,4 @@
-"""Changes that mend a problem as its hint says."""
+"""Fixes: changes of a text that solve a problem as its hint says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 class TextFix(msgspec.Struct, frozen=True):
-    """A change, and what to call it. ``is_sure``: it is the only one that the hint names."""
+    """A change with its title. ``is_sure``: it is the only one that the hint names."""
 
     title: str
     change: TextChange
@@ -29,7 +29,7 @@ class TextFix(msgspec.Struct, frozen=True):
 
 
 def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | None) -> Iterator[TextFix]:
-    """The changes that a hint means, if it can be taken literally.
+    """The fixes that a hint means, if it can be taken literally.
 
     Args:
         at: The offset of the problem.
@@ -39,7 +39,7 @@ def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | N
     if offered := _OFFERS.match(hint):
         words = _QUOTED.findall(offered[1])
         for word in words:
-            if (change := _replaced(text, at, message, word)) is not None:
+            if (change := _replace(text, at, message, word)) is not None:
                 yield TextFix(f"Write `{change.text}`", change, len(words) == 1)
     elif hint.startswith("quote it"):
         found = _PLAIN.match(text, at)
@@ -50,12 +50,12 @@ def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | N
         token = _TOKEN.match(text, at)
         if token and _NUMBER.fullmatch(inner := token[0].strip("\"'")):
             yield TextFix(f"Write {inner}", TextChange(at, token.end(), inner), True)
-    elif re.match(r"remove (?:it|one)\b", hint) and (change := _removed(text, root, at)):
+    elif re.match(r"remove (?:it|one)\b", hint) and (change := _remove(text, root, at)):
         yield TextFix(f"Remove `{text[at : at + 40].split(':')[0].strip()}`", change, False)
 
 
-def _replaced(text: str, at: int, message: str, word: str) -> TextChange | None:
-    """``word`` for the one that is wrong: what the message names and is like it, else what is at the problem."""
+def _replace(text: str, at: int, message: str, word: str) -> TextChange | None:
+    """Replaces the wrong word by ``word``: a word of the message that is like it, else the word at the problem."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     token = _TOKEN.match(text, at)
@@ -76,8 +76,8 @@ def _replaced(text: str, at: int, message: str, word: str) -> TextChange | None:
     return TextChange(at + quotes, token.end() - quotes, word)
 
 
-def _removed(text: str, root: TextPart | None, at: int) -> TextChange | None:
-    """The key at an offset and its value are gone, with their lines or their comma."""
+def _remove(text: str, root: TextPart | None, at: int) -> TextChange | None:
+    """Removes the key at an offset and its value, with their lines or their comma."""
     path, is_key = path_to(root, at)
     around = find(root, path[:-1]) if is_key else None
     pair = next((one for one in pairs_of(around) if one.key.start <= at <= one.key.end), None)

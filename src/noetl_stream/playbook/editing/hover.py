@@ -1,4 +1,4 @@
-"""What the name or key at a place means, in the words of the reference."""
+"""Hover texts: the meaning of the name or key at a place, in the words of the reference."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HoverText(msgspec.Struct, frozen=True):
 
 
 def hover(names: TextNames, lines: Lines, offset: int, language: Language) -> HoverText | None:
-    """What is known about the name, namespace, kind or key at an offset."""
+    """The hover text of the name, namespace, kind or key at an offset."""
     found = names.at(offset)
     if found is not None and (not found.declares or found.symbol.kind not in ("args", "ctx", "iter", "vars")):
         return HoverText(found.start, found.end, "\n\n".join(_about(names, lines, found.symbol)))
@@ -81,7 +81,7 @@ def hover(names: TextNames, lines: Lines, offset: int, language: Language) -> Ho
 
 
 def _about_kind(root: TextPart | None, path: tuple[Step, ...], language: Language) -> str:
-    """A tool kind: its inputs."""
+    """The text about a tool kind: its inputs."""
     keys = language.words.keys_at(root, path[:-1], also_there=True) if len(path) > 1 else []
     own = [key for key in keys if key.name not in LANGUAGE_KEYS]
     inputs = [f"- `{key.name}`: {key.description}" if key.description else f"- `{key.name}`" for key in own]
@@ -98,26 +98,26 @@ def _about(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:
         if kinds:
             yield f"Runs {', '.join(f'`{kind}`' for kind in kinds)}."
         if (loop := child_of(about, "loop")) is not None:
-            yield f"Once for each item of `{_spelled(lines, child_of(loop, 'in'))}`."
+            yield f"Once for each item of `{_spelling(lines, child_of(loop, 'in'))}`."
     elif symbol.kind in ("task", "entry", "keychain"):
         if kind := text_of(child_of(about, "kind")) or text_of(find(about, ("tool", "kind"))):
             yield f"Kind: `{kind}`."
     elif symbol.kind == "iter" and isinstance(about, TextMapping) and "iterator" in about.names:
-        yield f"An item of `{_spelled(lines, about.get('in'))}`."
+        yield f"An item of `{_spelling(lines, about.get('in'))}`."
     elif symbol.kind == "workload":
-        yield f"Default: {_type_of(about)}{f' `{_spelled(lines, about)}`' if isinstance(about, TextScalar) else ''}."
+        yield f"Default: {_type_of(about)}{f' `{_spelling(lines, about)}`' if isinstance(about, TextScalar) else ''}."
     elif about is not None or names.of(symbol):
         yield from _set_in(names, lines, symbol)
 
 
 def _set_in(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:
-    """Where a key is set, and to what."""
+    """The lines where a key is set, with the values."""
     places = [one for one in names.of(symbol) if one.declares]
     if not places:
         yield "Nothing in this playbook sets it."
         return
     shown = [
-        f"- line {lines.place(one.start)[0] + 1}: `{_spelled(lines, one.about)}`" for one in places[:MAX_SHOWN_PLACES]
+        f"- line {lines.place(one.start)[0] + 1}: `{_spelling(lines, one.about)}`" for one in places[:MAX_SHOWN_PLACES]
     ]
     yield "Set in:\n" + "\n".join(shown)
 
@@ -136,8 +136,8 @@ def _type_of(part: TextPart | None) -> str:
     return "a number" if re.fullmatch(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?", part.value) else "text"
 
 
-def _spelled(lines: Lines, part: TextPart | None) -> str:
-    """The beginning of what is written."""
+def _spelling(lines: Lines, part: TextPart | None) -> str:
+    """The beginning of a part as it is written."""
     if part is None:
         return "null"
     written = " ".join(lines.text[part.start : part.end].split()).replace("`", "'")

@@ -1,4 +1,4 @@
-"""Offsets of a text as lines and characters, in the units that an editor counts."""
+"""Lines and characters of offsets in a text, in the units that an editor counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Lines:
     """The lines of a text, as YAML and editors break them.
 
     Args:
-        units: What an editor counts within a line.
+        units: The units that an editor counts within a line.
     """
 
     def __init__(self, text: str, units: Units = "utf-16") -> None:
@@ -26,7 +26,7 @@ class Lines:
         self._ends = [*(one.start() for one in found), len(text)]
 
     def offset(self, line: int, character: int) -> int:
-        """The offset of a place, both numbers from 0; the nearest one, if there is no such place."""
+        """The offset of a line and character, both from 0; the nearest one, if they do not exist."""
         if line < 0:
             return 0
         if line >= len(self._starts):

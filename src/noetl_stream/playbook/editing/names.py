@@ -1,4 +1,4 @@
-"""Where a playbook declares its names and where it reads them (LANGUAGE §2, §3), by the offsets of its text.
+"""The declarations and reads of names in a playbook (LANGUAGE §2, §3), by the offsets of its text.
 
 Reads the tree of a text as it stands, so that a mistake elsewhere hides nothing.
 """
@@ -38,7 +38,7 @@ Space = frozenset[str]
 NOTHING: Final[Space] = frozenset()
 
 _IN_CODE: Final = re.compile(r"\b(ctx|workload|iter)\s*+(?:\[|\.get\()\s*+(?:\"([A-Za-z_]\w*+)\"|'([A-Za-z_]\w*+)')")
-"""How Python code reads a key of a namespace by its name."""
+"""The pattern by which Python code reads a key of a namespace by its name."""
 _WRITES: Final[dict[str, Kind]] = {"set_ctx": "ctx", "set_shared": "ctx", "set_iter": "iter", "set_vars": "vars"}
 BARE_ORDER: Final[tuple[Kind, ...]] = ("args", "ctx", "iter", "workload", "task", "step")
 """The order in which a bare name is looked up (LANGUAGE §2)."""
@@ -47,7 +47,7 @@ MAX_DEPTH: Final = 64
 
 
 class Symbol(msgspec.Struct, frozen=True):
-    """A name of a playbook. ``step`` is the one that it belongs to: of tasks, ``iter``, ``vars`` and ``args``."""
+    """A name of a playbook. ``step`` is the step it belongs to, for tasks, ``iter``, ``vars`` and ``args``."""
 
     kind: Kind
     name: str
@@ -55,7 +55,7 @@ class Symbol(msgspec.Struct, frozen=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A place that declares or reads a name. ``about`` is what is declared there, if it is a mapping."""
+    """A place that declares or reads a name. ``about`` is the declared mapping, if it is one."""
 
     symbol: Symbol
     start: int
@@ -65,7 +65,7 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class ReadScope(msgspec.Struct, frozen=True):
-    """Where templates are: the step around, if any, and what they may read."""
+    """The scope of templates: the surrounding step, if any, and the namespaces they may read."""
 
     step: str
     space: Space
@@ -75,7 +75,7 @@ class TextNames:
     """The names of one text.
 
     Attributes:
-        occurrences: All places, in file order, except of names written in another way, as over two lines.
+        occurrences: The places of all names, in file order, except of names written otherwise, as over two lines.
         tasks: The tasks and constructs of each step, in file order.
     """
 
@@ -98,7 +98,7 @@ class TextNames:
         written = (one for one in self._found if text[one.start : one.end] == one.symbol.name)
         self.occurrences: Final = sorted(written, key=lambda one: (one.start, one.end))
 
-    def declared(self, kind: Kind, step: str = "") -> list[str]:
+    def declared_names(self, kind: Kind, step: str = "") -> list[str]:
         """The declared names of a kind, in file order."""
         return [*self._declared.get((kind, step), ())]
 
@@ -110,15 +110,15 @@ class TextNames:
         return [one for one in self.occurrences if one.symbol == symbol]
 
     def about(self, symbol: Symbol) -> TextPart | None:
-        """What is declared under a name first."""
+        """The part that the first declaration of a name declares."""
         return next((one.about for one in self.of(symbol) if one.declares), None)
 
     def scope_of(self, scalar: TextScalar) -> ReadScope | None:
-        """What a template in a value may read; ``None`` if the value is not rendered."""
+        """The scope of a template in a value; ``None`` if the value is not rendered."""
         return next((scope for one, scope in self._templates if one is scalar), None)
 
     def meaning(self, name: str, scope: ReadScope) -> Symbol | None:
-        """What a bare name is bound to at a place."""
+        """The symbol that a bare name is bound to at a place."""
         for kind in BARE_ORDER:
             if SPACE_OF.get(kind, kind) in scope.space:
                 symbol = self._symbol(kind, name, scope)
@@ -187,7 +187,7 @@ class TextNames:
         self._loop(loop.get("loop"), step, bindings.INNER_LOOP, depth + 1)
 
     def _entries(self, entries: TextPart | None, step: str, depth: int) -> None:
-        """The tasks and constructs of a list."""
+        """Reads the tasks and constructs of a list."""
         for item in items_of(entries) if depth <= MAX_DEPTH else ():
             if not isinstance(item, TextMapping):
                 continue
@@ -298,7 +298,7 @@ class TextNames:
                 pass
 
     def _read_result_of(self, symbol: Symbol, keys: list[ReadKey]) -> None:
-        """``.results.<task>`` of a step."""
+        """Reads ``.results.<task>`` of a step."""
         if symbol.kind == "step" and len(keys) > 1 and keys[0].name == "results":
             self._note(Symbol("task", keys[1].name, symbol.name), keys[1])
 
@@ -314,7 +314,7 @@ class TextNames:
 
 
 def label_of(item: TextMapping) -> TextPair | None:
-    """The label of a task that is written under one."""
+    """The label of a labelled task; ``None`` for another."""
     if len(item.pairs) != 1 or "kind" not in names_in(item.pairs[0].value):
         return None
     return None if item.pairs[0].key.value in WORDS else item.pairs[0]

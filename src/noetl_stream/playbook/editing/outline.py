@@ -1,4 +1,4 @@
-"""The outline of a playbook, and what can be folded."""
+"""The outline of a playbook, and the parts that can be folded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OutlineKind = Literal["section", "step", "task", "construct", "value", "entry"]
 
 
 class OutlineEntry(msgspec.Struct, frozen=True):
-    """A part from ``start`` to ``end``, named by what is at ``name_start`` to ``name_end``."""
+    """A part of the outline from ``start`` to ``end``, with its name at ``name_start`` to ``name_end``."""
 
     name: str
     kind: OutlineKind
@@ -36,10 +36,10 @@ class OutlineEntry(msgspec.Struct, frozen=True):
 
 
 def outline(root: TextPart | None) -> list[OutlineEntry]:
-    """The sections of a playbook, with its steps, tasks, inputs, keychain entries and workbook entries."""
+    """The outline of a playbook: its sections, steps, tasks, inputs, keychain entries and workbook entries."""
     found = []
     for pair in pairs_of(root):
-        inside = [*_inside(pair.key.value, pair.value)]
+        inside = [*_entries_of_section(pair.key.value, pair.value)]
         if inside or pair.key.value in ("executor", "metadata"):
             detail = text_of(child_of(pair.value, "path"))
             found.append(_entry(pair.key, "section", detail, pair.key.start, pair.end, inside))
@@ -47,7 +47,7 @@ def outline(root: TextPart | None) -> list[OutlineEntry]:
 
 
 def folds(root: TextPart | None) -> Iterator[tuple[int, int]]:
-    """From where to where each key and item goes that may take several lines."""
+    """The start and end of each key and item that may take several lines."""
     for pair in pairs_of(root):
         yield pair.key.start, pair.end
         yield from folds(pair.value)
@@ -57,7 +57,7 @@ def folds(root: TextPart | None) -> Iterator[tuple[int, int]]:
             yield from folds(item)
 
 
-def _inside(section: str, part: TextPart | None) -> Iterator[OutlineEntry]:
+def _entries_of_section(section: str, part: TextPart | None) -> Iterator[OutlineEntry]:
     if section == "workflow":
         for item in items_of(part):
             if isinstance(item, TextMapping) and isinstance(name := item.get("step"), TextScalar):
@@ -67,14 +67,14 @@ def _inside(section: str, part: TextPart | None) -> Iterator[OutlineEntry]:
         for pair in pairs_of(part):
             yield _entry(pair.key, "value", "", pair.key.start, pair.end)
     elif section == "keychain":
-        yield from _named(part, "kind")
+        yield from _named_entries(part, "kind")
     elif section == "workbook":
         for pair in pairs_of(child_of(part, "tasks")):
             yield _entry(pair.key, "entry", text_of(child_of(pair.value, "kind")), pair.key.start, pair.end)
-        yield from _named(part, "tool", "kind")
+        yield from _named_entries(part, "tool", "kind")
 
 
-def _named(entries: TextPart | None, *kind: str) -> Iterator[OutlineEntry]:
+def _named_entries(entries: TextPart | None, *kind: str) -> Iterator[OutlineEntry]:
     for item in items_of(entries):
         if isinstance(item, TextMapping) and isinstance(name := item.get("name"), TextScalar):
             yield _entry(name, "entry", text_of(find(item, kind)), item.start, item.end)

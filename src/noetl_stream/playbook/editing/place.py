@@ -1,4 +1,4 @@
-"""Where something is being written: the place that it will have once it is there."""
+"""The place of a word that is being written in a text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NOTHING_FOLLOWS: Final = re.compile(r"\s*(?:[},\]#]|\Z)")
 
 
 class WrittenPlace(msgspec.Struct, frozen=True):
-    """A place at an offset.
+    """The place of a word that is being written.
 
     Attributes:
-        path: From the root of the document; it ends with the key that is being written, if ``is_key``.
+        path: The path from the root of the document; it ends with the key that is being written, if ``is_key``.
         is_key: Whether a key is being written, else a value.
-        start: Where the word begins that is being written.
-        root: The document as if the word were there.
+        start: The start of the word that is being written.
+        root: The document with a placeholder for the word.
         has_colon: Whether the key has its colon.
     """
 
@@ -41,15 +41,15 @@ def place_at(text: str, offset: int) -> WrittenPlace:
     after = text[offset : len(text) if line_end < 0 else line_end].rstrip("\r")
     found = _WRITTEN.search(text, line_start, offset)
     start = found.start() if found else offset
-    filled = _filled(text[line_start:start], after)
+    filled = _complete_line(text[line_start:start], after)
     read = text if filled is None else f"{text[:start]}{filled}{text[offset:]}"
     root = read_tree(read)
     path, is_key = path_to(root, start)
     return WrittenPlace(path, is_key, start, root, _KEY_FOLLOWS.match(after) is not None)
 
 
-def _filled(lead: str, after: str) -> str | None:
-    """What makes sense of a line whose key or value is not there yet; ``None`` where it is."""
+def _complete_line(lead: str, after: str) -> str | None:
+    """Completes a line whose key or value has not been written yet, so that it can be read; ``None`` if it has been."""
     if _BEGINNING.match(lead):
         rest = " #" if after.strip() else ""
         return _PLACEHOLDER if _KEY_FOLLOWS.match(after) else f"{_PLACEHOLDER}: 0{rest}"

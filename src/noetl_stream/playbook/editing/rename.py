@@ -1,4 +1,4 @@
-"""Renames what a playbook declares, in all places that read it, or says why that would change its meaning."""
+"""Renames a name of a playbook wherever it is read, or says why that would change its meaning."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from noetl_stream.playbook.editing.tree import read_tree
 from noetl_stream.playbook.vocabulary.names import check_identifier, check_name
 
 RENAMED: Final[frozenset[Kind]] = frozenset(["step", "task", "ctx", "iter", "vars"])
-"""What can be renamed: what nothing outside of the playbook refers to."""
+"""The kinds of names that can be renamed: nothing outside of the playbook refers to them."""
 
 
 class CannotRename(NoetlError):
-    """What is at the place has no name that can change, or the new name would mean something else."""
+    """The name at the place cannot be renamed, or the new name would mean something else."""
 
 
 class TextChange(msgspec.Struct, frozen=True):
-    """What replaces the text from ``start`` to ``end``."""
+    """A change: the text that replaces what is from ``start`` to ``end``."""
 
     start: int
     end: int
     text: str
 
 
-def renamable(names: TextNames, offset: int) -> Occurrence:
-    """The name at an offset.
+def renamable_at(names: TextNames, offset: int) -> Occurrence:
+    """The renamable name at an offset.
 
     Raises:
         CannotRename: there is none, or things outside of the playbook refer to it.
@@ -43,22 +43,22 @@ def renamable(names: TextNames, offset: int) -> Occurrence:
 
 
 def rename(text: str, names: TextNames, offset: int, to: str) -> list[TextChange]:
-    """The changes that give the name at an offset another spelling, in file order.
+    """The changes that rename the name at an offset, in file order.
 
     The text is read again with them: every name must then mean what it meant.
 
     Raises:
-        CannotRename: as :func:`renamable`; or ``to`` is not a name, is taken, or would hide or be hidden by another.
+        CannotRename: as :func:`renamable_at`; or ``to`` is not a name, is taken, or would hide or be hidden by another.
     """
-    symbol = renamable(names, offset).symbol
+    symbol = renamable_at(names, offset).symbol
     problems = Problems("")
     check = check_name if symbol.kind in ("step", "task") else check_identifier
     if not check(to, "the new name", BareLocation(Position(1, 1)), problems):
         found = problems.sorted()[0]
         raise CannotRename(found.message, hint=found.hint)
     changes = [TextChange(one.start, one.end, to) for one in names.of(symbol)]
-    renamed = changed(text, changes)
-    before = [(_renamed(one.symbol, symbol, to), one.declares) for one in names.occurrences]
+    renamed = apply_changes(text, changes)
+    before = [(_rename_symbol(one.symbol, symbol, to), one.declares) for one in names.occurrences]
     after = [(one.symbol, one.declares) for one in TextNames(renamed, read_tree(renamed)).occurrences]
     taken = Symbol(symbol.kind, to, symbol.step)
     if to != symbol.name and (names.of(taken) or before != after):
@@ -69,8 +69,8 @@ def rename(text: str, names: TextNames, offset: int, to: str) -> list[TextChange
     return changes
 
 
-def changed(text: str, changes: list[TextChange]) -> str:
-    """The text with changes that do not overlap, in file order."""
+def apply_changes(text: str, changes: list[TextChange]) -> str:
+    """Applies changes that do not overlap, in file order."""
     parts, at = [], 0
     for change in changes:
         parts += [text[at : change.start], change.text]
@@ -78,8 +78,8 @@ def changed(text: str, changes: list[TextChange]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _renamed(symbol: Symbol, old: Symbol, to: str) -> Symbol:
-    """What a symbol is called after ``old`` has its new name; what belongs to a renamed step goes with it."""
+def _rename_symbol(symbol: Symbol, old: Symbol, to: str) -> Symbol:
+    """The symbol after ``old`` was renamed; symbols of a renamed step change with it."""
     if symbol == old:
         return Symbol(symbol.kind, to, symbol.step)
     if old.kind == "step" and symbol.step == old.name:

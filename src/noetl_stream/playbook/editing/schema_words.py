@@ -1,4 +1,4 @@
-"""What the JSON Schema of playbooks says of a place in a text that is being written."""
+"""The words of the JSON Schema of playbooks for a place in a text that is being written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEEPEST_CONDITION: Final = 8
 
 
 class KnownKey(msgspec.Struct, frozen=True):
-    """A key that a place may have. ``opens`` says what its value is: ``mapping``, ``list`` or empty."""
+    """A key that a place may have. ``opens`` is the kind of its value: ``mapping``, ``list`` or empty."""
 
     name: str
     description: str
@@ -34,7 +34,7 @@ class KnownKey(msgspec.Struct, frozen=True):
 
 
 class SchemaWords:
-    """Answers from one schema: keys, values and descriptions by path."""
+    """The keys, values and descriptions of one JSON Schema, by path."""
 
     def __init__(self, schema: Schema) -> None:
         self._root: Final = schema
@@ -45,8 +45,8 @@ class SchemaWords:
         found: dict[str, KnownKey] = {}
         held = self._at(root, path)
         properties = [pair for schema in held for pair in schema.get("properties", {}).items()]
-        for name, one in [*properties, *(pair for schema in held for pair in self._deciding(schema, there))]:
-            known = [*self._expanded(one, None)]
+        for name, one in [*properties, *(pair for schema in held for pair in self._deciding_keys(schema, there))]:
+            known = [*self._expand(one, None)]
             if not known or name in there or (name in found and found[name].description):
                 continue
             description = _description(known)
@@ -54,11 +54,11 @@ class SchemaWords:
                 found[name] = KnownKey(name, description, _opens(known))
         return [*found.values()]
 
-    def _deciding(self, schema: Schema, there: set[str]) -> Iterator[tuple[str, Schema]]:
+    def _deciding_keys(self, schema: Schema, there: set[str]) -> Iterator[tuple[str, Schema]]:
         """The keys that would satisfy a condition that asks only for keys, such as ``else``."""
         condition = schema.get("if", {})
         if condition.keys() == {"required"} and not there & set(condition["required"]):
-            for inner in self._expanded(schema.get("then", {}), None):
+            for inner in self._expand(schema.get("then", {}), None):
                 yield from (
                     (name, inner["properties"][name])
                     for name in condition["required"]
@@ -66,7 +66,7 @@ class SchemaWords:
                 )
 
     def values_at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[str]:
-        """The words that a value may be, as far as they are known."""
+        """The words that the value at a path may be, as far as they are known."""
         words: dict[str, None] = {}
         for schema in self._at(root, path):
             listed = [schema["const"]] if "const" in schema else schema.get("enum", ())
@@ -80,11 +80,11 @@ class SchemaWords:
         return [*words]
 
     def about(self, root: TextPart | None, path: tuple[Step, ...]) -> list[str]:
-        """What is said of the key that ends a path: its description, what it may be, its default."""
+        """The texts about the key that ends a path: its description, its possible values, its default."""
         if not path or not isinstance(path[-1], str):
             return []
-        held = [inner for schema in self._at(root, path[:-1]) for inner in _within(schema, path[-1])]
-        known = [one for schema in held for one in self._expanded(schema, find(root, path))]
+        held = [inner for schema in self._at(root, path[:-1]) for inner in _schemas_within(schema, path[-1])]
+        known = [one for schema in held for one in self._expand(schema, find(root, path))]
         words = self.values_at(root, path)
         types = list(dict.fromkeys(kind for one in known for kind in _types(one) if kind != "null"))
         default = next((one["default"] for one in known if one.get("default") is not None), None)
@@ -95,38 +95,38 @@ class SchemaWords:
         return [line for line in (_description(known), kinds, shown) if line]
 
     def _at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[Schema]:
-        """The schemas that hold at a path, as far as what is written so far decides."""
-        held = [*self._expanded(self._root, root)]
+        """The schemas that apply at a path, as far as the text so far decides."""
+        held = [*self._expand(self._root, root)]
         for step in path:
             root = child_of(root, step)
-            inner = [one for schema in held for one in _within(schema, step)]
-            held = [found for schema in inner for found in self._expanded(schema, root)]
+            inner = [one for schema in held for one in _schemas_within(schema, step)]
+            held = [found for schema in inner for found in self._expand(schema, root)]
         return held
 
-    def _expanded(self, schema: Schema, part: TextPart | None, depth: int = 0) -> Iterator[Schema]:
-        """A schema, and all that hold with it."""
+    def _expand(self, schema: Schema, part: TextPart | None, depth: int = 0) -> Iterator[Schema]:
+        """Yields a schema, and all schemas that apply with it."""
         if depth > _DEEPEST or schema.get("doNotSuggest"):
             return
         yield schema
         also = [*schema.get("allOf", ()), *schema.get("anyOf", ()), *schema.get("oneOf", ())]
-        if (referred := self._resolved(schema)) is not None:
+        if (referred := self._resolve(schema)) is not None:
             also.insert(0, referred)
         if "if" in schema:
             chosen = schema.get("then" if self._matches(schema["if"], part) else "else")
             also += [chosen] if chosen else []
         for one in also:
-            yield from self._expanded(one, part, depth + 1)
+            yield from self._expand(one, part, depth + 1)
 
-    def _resolved(self, schema: Schema) -> Schema | None:
+    def _resolve(self, schema: Schema) -> Schema | None:
         name = schema.get("$ref", "").removeprefix("#/$defs/")
         return self._root["$defs"].get(name) if name else None
 
     def _matches(self, schema: Schema, part: TextPart | None, depth: int = 0) -> bool:
-        """Whether what is written matches the condition of an ``if``."""
+        """Whether the text so far matches the condition of an ``if``."""
         if depth > _DEEPEST_CONDITION:
             return True
         names = names_in(part)
-        referred = self._resolved(schema)
+        referred = self._resolve(schema)
         properties, other = schema.get("properties", {}), schema.get("additionalProperties")
         return (
             (referred is None or self._matches(referred, part, depth + 1))
@@ -144,7 +144,7 @@ class SchemaWords:
         )
 
 
-def _within(schema: Schema, step: Step) -> list[Schema]:
+def _schemas_within(schema: Schema, step: Step) -> list[Schema]:
     if isinstance(step, int):
         inner = schema.get("items")
     else:

@@ -16,12 +16,13 @@ import msgspec
 from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES, MAX_YAML_DEPTH
 
 Step = str | int
-"""A key of a mapping, or an index of a list."""
+"""A step of a path in the tree: a key of a mapping, or an index of a list."""
 
 
 class TextScalar(msgspec.Struct, frozen=True):
-    """A value or key. ``start`` to ``end`` is its spelling, quotes included; ``style`` is ``'``, ``"``, ``|``, ``>``,
-    ``*`` for an alias, or empty. ``value`` is the text between quotes, without escapes resolved."""
+    """A value or key in the text. ``start`` to ``end`` is its spelling, quotes included; ``style`` is ``'``, ``"``,
+    ``|``, ``>``, ``*`` for an alias, or empty. ``value`` is the text between quotes, without escapes resolved.
+    """
 
     start: int
     end: int
@@ -30,13 +31,13 @@ class TextScalar(msgspec.Struct, frozen=True):
 
     @property
     def inner(self) -> tuple[int, int]:
-        """Where the text itself is, without quotes."""
+        """The start and end of the scalar's text, without quotes."""
         quotes = 1 if self.style in ("'", '"') else 0
         return self.start + quotes, max(self.start + quotes, self.end - quotes)
 
 
 class TextPair(msgspec.Struct, frozen=True):
-    """A key and its value, which may not be there yet. ``end`` is where the pair's text ends."""
+    """A key and its value, which may not have been written yet. ``end`` is where the pair's text ends."""
 
     key: TextScalar
     value: TextPart | None
@@ -66,7 +67,7 @@ TextPart = TextScalar | TextMapping | TextList
 
 
 def read_tree(text: str) -> TextPart | None:
-    """The first document of a text; ``None`` if it has no value, or more bytes than a playbook may have."""
+    """Reads the first document of a text; ``None`` if it has no value, or more bytes than a playbook may have."""
     if len(text) > MAX_PLAYBOOK_BYTES:
         return None
     return _Reader(text).document()
@@ -79,14 +80,14 @@ def child_of(part: TextPart | None, step: Step) -> TextPart | None:
 
 
 def find(part: TextPart | None, path: tuple[Step, ...]) -> TextPart | None:
-    """What a path leads to."""
+    """The part of a tree at a path."""
     for step in path:
         part = child_of(part, step)
     return part
 
 
 def text_of(part: TextPart | None) -> str:
-    """The text of a scalar; empty for anything else."""
+    """The text of a scalar; empty for any other part."""
     return part.value if isinstance(part, TextScalar) else ""
 
 
@@ -104,7 +105,7 @@ def names_in(part: TextPart | None) -> list[str]:
 
 
 def path_to(part: TextPart | None, offset: int) -> tuple[tuple[Step, ...], bool]:
-    """The path of what is at an offset, and whether that is a key, which then ends the path."""
+    """The path of the part at an offset, and whether that is a key, which then ends the path."""
     path: list[Step] = []
     while isinstance(part, TextMapping | TextList):
         if isinstance(part, TextList):
@@ -154,7 +155,9 @@ _MARKER: Final = re.compile(r"(?:---|\.\.\.)(?=\s|\Z)")
 
 
 class _Reader:
-    """``floor`` is the column of the mapping or list around: what belongs to a value is further right."""
+    """A reader of one text. ``floor`` is the column of the surrounding mapping or list: what belongs to a value is
+    further right.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -178,8 +181,9 @@ class _Reader:
         self._line_start = self._at
 
     def _seek(self) -> int:
-        """Goes to the next thing that is written, over spaces, comments and lines without either; its column, or -2 at
-        the end of the document."""
+        """Goes to the next text, over spaces, comments and lines without either; returns its column, or -2 at the end
+        of the document.
+        """
         text, length = self._text, len(self._text)
         while self._at < length:
             self._at = _SPACES.match(text, self._at).end()  # type: ignore[union-attr]
@@ -200,7 +204,7 @@ class _Reader:
         return -2
 
     def _is_line_over(self) -> bool:
-        """Whether nothing but spaces and a comment follows in this line."""
+        """Whether only spaces and a comment follow in this line."""
         self._at = _SPACES.match(self._text, self._at).end()  # type: ignore[union-attr]
         here = self._text[self._at : self._at + 1]
         return here in ("", "\n", "\r") or (here == "#" and self._text[self._at - 1] in " \t\n")
@@ -208,7 +212,7 @@ class _Reader:
     # Blocks
 
     def _block(self, floor: int, depth: int, least: int | None = None) -> TextPart | None:
-        """The value that follows here, further right than ``floor``, or at ``least`` if that is a list."""
+        """Reads the value that follows here, further right than ``floor``, or at ``least`` if that is a list."""
         column = self._seek()
         if column == -2 or depth > MAX_YAML_DEPTH:
             return None
@@ -288,7 +292,7 @@ class _Reader:
         return TextMapping(start, end, pairs)
 
     def _value(self, column: int, depth: int) -> TextPart | None:
-        """What follows the colon of a key at ``column``."""
+        """Reads the value after the colon of a key at ``column``."""
         if self._is_line_over():
             return self._block(column, depth + 1, least=column)
         properties = _PROPERTIES.match(self._text, self._at)
@@ -308,7 +312,7 @@ class _Reader:
             self._end_line()
             return part
         if here in ("'", '"'):
-            quoted = self._quoted(floor)
+            quoted = self._quoted_text(floor)
             self._end_line()
             return quoted
         if here in ("|", ">") and (header := _HEADER.match(text, start)):
@@ -320,7 +324,7 @@ class _Reader:
         return self._plain(floor)
 
     def _end_line(self) -> None:
-        """Behind a value, the rest of its line is a comment or a mistake."""
+        """Skips the rest of a line behind a value: a comment or a mistake."""
         if not self._is_line_over():
             self._skip_line()
 
@@ -348,15 +352,15 @@ class _Reader:
         return TextScalar(start, end, " ".join(words))
 
     def _seek_in_text(self) -> int:
-        """Like :meth:`_seek`; a comment ends a text."""
+        """Goes to the next text like :meth:`_seek`; a comment ends a text."""
         before = self._at
         column = self._seek()
         if column != -2 and "#" in self._text[before : self._at]:
             return -2
         return column
 
-    def _quoted(self, floor: int) -> TextScalar:
-        """A quoted text. One that is not closed ends with its line."""
+    def _quoted_text(self, floor: int) -> TextScalar:
+        """Reads a quoted text. One that is not closed ends with its line."""
         text, start = self._text, self._at
         quote = text[start]
         at, line = start + 1, self._line_start
@@ -404,8 +408,9 @@ class _Reader:
         return TextScalar(start, end, text[start:end], text[start])
 
     def _flow(self, floor: int, depth: int) -> TextPart | None:
-        """A mapping or list in brackets. One that is not closed ends where a line is not further right than
-        ``floor``."""
+        """Reads a mapping or list in brackets. One that is not closed ends where a line is not further right than
+        ``floor``.
+        """
         text, start = self._text, self._at
         is_mapping = text[start] == "{"
         closing = "}" if is_mapping else "]"
@@ -451,7 +456,7 @@ class _Reader:
         if here in ("{", "[") and depth <= MAX_YAML_DEPTH:
             return self._flow(floor, depth)
         if here in ("'", '"'):
-            return self._quoted(floor)
+            return self._quoted_text(floor)
         if alias := _ALIAS.match(text, start):
             self._at = alias.end()
             return TextScalar(start, alias.end(), alias[0][1:], "*")
@@ -472,7 +477,7 @@ class _Reader:
         return TextScalar(start, end, " ".join(words)) if words else None
 
     def _seek_in_flow(self, floor: int) -> bool:
-        """Goes to what comes next in brackets; whether it can belong to them."""
+        """Goes to the next text in brackets; returns whether it can belong to them."""
         before, line = self._at, self._line_start
         column = self._seek()
         is_there = column != -2 and (self._line_start == line or column > floor or self._text[self._at] in "}]")

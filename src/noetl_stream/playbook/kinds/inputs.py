@@ -15,14 +15,14 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import explain, sentence
-from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
+from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 _NO_HINTS: Final[MappingOf[str, Any]] = MappingProxyType({})
 
 
 def spellings(model: type[BaseModel]) -> dict[str, str]:
-    """Every key that the model reads, synonyms included, mapped to its field."""
+    """The field of each key that the model reads, synonyms included."""
     by_name = bool(model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name"))
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
@@ -46,7 +46,7 @@ def check_against(
     hints: MappingOf[str, str] = _NO_HINTS,
     require_all: bool = True,
 ) -> None:
-    """Checks a mapping's keys and constant values.
+    """Checks a mapping's keys and constant values against a model.
 
     Args:
         node: The mapping, without the language's own keys.
@@ -68,8 +68,8 @@ def check_against(
         value = node.values[name]
         if field is None and not is_free:
             words = [*known, *also_known]
-            keys = f"known keys: {listed(words)}" if words else "remove it: no keys are allowed here"
-            near = misspelt(name, hints)
+            keys = f"known keys: {list_names(words)}" if words else "remove it: no keys are allowed here"
+            near = correct_word(name, hints)
             meant = f"did you mean `{near}`? {hints[near]}" if near else keys
             hint = hints.get(name) or did_you_mean(name, words) or meant
             problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)

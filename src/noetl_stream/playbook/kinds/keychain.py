@@ -21,10 +21,10 @@ from noetl_stream.model.credential import CREDENTIAL_NAME, NOT_A_NAME
 
 GROUP: Final = "noetl_stream.keychain"
 CREDENTIAL_KINDS: Final = ("credential", "postgres_credential", "secret_manager")
-"""The names of the encrypted credential store."""
+"""The kinds of the encrypted credential store."""
 
 RESERVED_PREFIX: Final = "NOETL_"
-"""Prefix of our own environment variables, which playbooks cannot read."""
+"""The prefix of our own environment variables, which playbooks cannot read."""
 
 MAX_PATH_CHARACTERS: Final = 4_096
 
@@ -32,20 +32,22 @@ SECRETS_KIND: Final = "secrets"
 """The task kind that makes a credential readable in the rest of its pipeline."""
 
 SECRETS_INPUTS: Final = ("credential", "auth", "secret")
-"""The names of its only input, which is a constant so that ``check`` knows what can be read."""
+"""The names of the only input of ``secrets``, which is a constant so that ``check`` knows what can be read."""
 
 Value = TypeVar("Value")
 
 
-def named_if_text(value: Value) -> Value:
-    """The value. Raises an error of type ``credential``, without the value, if it is text that names no credential."""
+def check_credential_name(value: Value) -> Value:
+    """Returns ``value``. Raises an error of type ``credential``, without the value, if it is text that names no
+    credential.
+    """
     if isinstance(value, str) and CREDENTIAL_NAME.fullmatch(value) is None:
         raise PydanticCustomError("credential", NOT_A_NAME)
     return value
 
 
 CredentialName = Annotated[
-    str, AfterValidator(named_if_text), Field(json_schema_extra={"pattern": f"^{CREDENTIAL_NAME.pattern}$"})
+    str, AfterValidator(check_credential_name), Field(json_schema_extra={"pattern": f"^{CREDENTIAL_NAME.pattern}$"})
 ]
 
 
@@ -74,7 +76,7 @@ class EnvSettings(KeychainSettings):
 
     @field_validator("variable")
     @classmethod
-    def _not_reserved(cls, variable: str) -> str:
+    def _check_reserved(cls, variable: str) -> str:
         if variable.startswith(RESERVED_PREFIX):
             raise ValueError(f"must not start with {RESERVED_PREFIX}, which is reserved for noetl-stream")
         return variable
@@ -87,7 +89,7 @@ class FileSettings(KeychainSettings):
 
     @field_validator("path")
     @classmethod
-    def _absolute(cls, path: str) -> str:
+    def _check_absolute(cls, path: str) -> str:
         if not path.startswith("/") or "\0" in path:
             raise ValueError("must be an absolute path: each worker runs in its own folder")
         return path
@@ -116,7 +118,7 @@ class OauthSettings(KeychainSettings):
     )
 
     @model_validator(mode="after")
-    def _one_secret(self) -> OauthSettings:
+    def _check_secrets(self) -> OauthSettings:
         if (self.client_secret is None) == (self.credential is None):
             raise ValueError("give exactly one of `client_secret` and `credential`")
         if self.credential is None and self.client_id is None:
@@ -125,7 +127,9 @@ class OauthSettings(KeychainSettings):
 
 
 class InstalledKinds(msgspec.Struct, frozen=True):
-    """``settings`` models and plugin classes by kind; ``unusable`` says why an installed kind cannot be used."""
+    """The installed keychain kinds: ``settings`` models and plugin classes by kind; ``unusable`` says why an installed
+    kind cannot be used.
+    """
 
     settings: Mapping[str, type[BaseModel]]
     plugins: Mapping[str, type[Any]]
@@ -134,12 +138,12 @@ class InstalledKinds(msgspec.Struct, frozen=True):
 
 @cache
 def installed_kinds() -> InstalledKinds:
-    """The kinds installed in this environment, looked up once."""
+    """The keychain kinds installed in this environment, looked up once."""
     return read_kinds(entry_points(group=GROUP))
 
 
 def read_kinds(points: Iterable[EntryPoint]) -> InstalledKinds:
-    """The built-in kinds and those of ``points``. A plugin cannot replace an existing kind."""
+    """The built-in keychain kinds and those of ``points``. A plugin cannot replace an existing kind."""
     settings: dict[str, type[BaseModel]] = {
         **dict.fromkeys(CREDENTIAL_KINDS, CredentialSettings),
         "env": EnvSettings,

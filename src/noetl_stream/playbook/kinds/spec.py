@@ -1,4 +1,4 @@
-"""Task kinds: what the checker needs to know about one, and the kinds of the language itself (LANGUAGE §8, §12).
+"""Task kinds: the specification that the checker needs of one, and the kinds of the language itself (LANGUAGE §8, §12).
 
 The tools package provides one :class:`KindSpec` per kind. No tool runs the language's kinds: ``wait`` and ``playbook``
 suspend the pipeline; ``workbook`` is replaced by the entry it names at compile time.
@@ -18,7 +18,7 @@ from noetl_stream.playbook.diagnostics import Severity
 
 @dataclass(frozen=True, slots=True)
 class CodeProblem:
-    """What is wrong in the code of an input, at a line and a column of its text, both from 1.
+    """A problem in the code of an input, at a line and a column of its text, both from 1.
 
     Only what no run can accept is an error. ``name`` is one that the code does not bind: no problem if an input does.
     """
@@ -32,13 +32,15 @@ class CodeProblem:
 
 
 CodeCheck = Callable[[str], Iterable[CodeProblem]]
-"""Reads code without running it."""
+"""A check of code, which does not run it."""
 
 InputsCheck = Callable[[Mapping[str, Any]], str | None]
-"""Why inputs do not fit each other, or ``None``: called with those given, by field, with their templates as written."""
+"""A check of inputs: why they do not fit each other, or ``None``. Called with the given inputs, by field, with their
+templates as written.
+"""
 
 KnobCheck = Callable[[Any, str], str | None]
-"""Why the value of a knob does not fit the code, or ``None``. Does not run the code."""
+"""A check of a knob: why its value does not fit the code, or ``None``. Does not run the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,9 @@ class KindSpec:
         beside: Keys of `spec` that may stand next to ``kind``, by the name they have there; both is an error (LANGUAGE
             §12 *Synonyms*).
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
-        code: What reads the code of an input, by its field. It gets texts without templates, of a bounded length.
+        code: The check of an input's code, by its field. It gets texts without templates, of a bounded length.
         params_error: Compares the code with the input ``params``, which its error is about.
-        knob_errors: What compares a knob that is given with the code, by the names of the knob and of the code's input.
+        knob_errors: The check of a given knob against the code, by the names of the knob and of the code's input.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
         combination_error: Called with the names of the given inputs; returns an error message if they do not go
@@ -82,7 +84,8 @@ class KindSpec:
 Kinds = Mapping[str, KindSpec]
 
 SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
-"""The language's own kinds that a worker meets. They suspend the pipeline, which then holds no worker (LANGUAGE §8)."""
+"""The language's own kinds that run on a worker: they suspend the pipeline, which then holds no worker (LANGUAGE §8).
+"""
 
 
 class AnyInputs(BaseModel):
@@ -123,12 +126,12 @@ class WaitInputs(LanguageInputs):
 
     @field_validator("until")
     @classmethod
-    def _is_a_time(cls, until: str | float | None) -> str | float | None:
+    def _check_time(cls, until: str | float | None) -> str | float | None:
         _unix_ms(until or 0)
         return until
 
     @model_validator(mode="after")
-    def _given_together(self) -> WaitInputs:
+    def _check_combination(self) -> WaitInputs:
         error = wait_combination_error([name for name in WaitInputs.model_fields if getattr(self, name) is not None])
         if error is not None:
             raise ValueError(error)
@@ -160,7 +163,7 @@ class PlaybookInputs(LanguageInputs):
 
     @field_validator("path")
     @classmethod
-    def _has_no_version(cls, path: str) -> str:
+    def _check_no_version(cls, path: str) -> str:
         if "@" in path:
             raise ValueError("must not contain `@`: give the version separately, as in `version: '1.0'`")
         return path
@@ -185,7 +188,7 @@ def wait_combination_error(given: Collection[str]) -> str | None:
 
 
 def _unix_ms(time: str | float) -> int:
-    """Milliseconds since the epoch, from ISO 8601 text or seconds.
+    """Converts a time, ISO 8601 text or seconds, to milliseconds since the epoch.
 
     Raises:
         ValueError: not a time, or a time without an offset, which would depend on the machine.
@@ -206,7 +209,7 @@ def _unix_ms(time: str | float) -> int:
 PLAYBOOK: Final = KindSpec("playbook", PlaybookInputs, NoKnobs)
 
 WORKBOOK: Final = KindSpec("workbook", WorkbookInputs, AnyInputs)
-"""Takes the knobs of the entry's kind."""
+"""The kind ``workbook``. It takes the knobs of the entry's kind."""
 
 GENERATED: Final = KindSpec("noop", LanguageInputs, NoKnobs)
 """The kind of the tasks that sugar compiles to. They do nothing; their policy jumps."""
@@ -216,4 +219,4 @@ LANGUAGE_KINDS: Final[Kinds] = {
     "playbook": PLAYBOOK,
     "workbook": WORKBOOK,
 }
-"""Always known, whatever tools are installed."""
+"""The kinds of the language, always known, whatever tools are installed."""

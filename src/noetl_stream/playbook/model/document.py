@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.kinds.inputs import check_against
@@ -30,15 +30,15 @@ from noetl_stream.playbook.model.sections import (
     entries,
     is_null,
     keys_of,
-    mistyped,
     pairs,
     read_section,
-    recovered,
+    recover_keys,
     report_lost_indentation,
+    report_wrong_type,
 )
 from noetl_stream.playbook.model.shapes import MAPPING, NULL, SECONDS, Schema, list_of, or_null, ref, section
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
-from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
+from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
 from noetl_stream.playbook.workload import WorkloadSchema, read_workload_schema
@@ -46,7 +46,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, ch
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-"""Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
+"""The pattern of pool names, which become part of a subject and of a consumer's name (DESIGN §1)."""
 
 _KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
 OTHER_KINDS: Final = {
@@ -55,18 +55,18 @@ OTHER_KINDS: Final = {
     "Schedule": "`noetl-stream schedule preview` shows when it is due",
     "Trigger": "`noetl-stream trigger test` shows what it makes of an event",
 }
-"""What is done with documents of other kinds."""
+"""Hints for documents of other kinds."""
 
 _KEYCHAIN_EXAMPLE: Final = "write { name: …, kind: credential }"
 
 
-def _scalar(value: Any) -> Any:
+def _check_scalar(value: Any) -> Any:
     if isinstance(value, dict | list):
         raise ValueError("must be a scalar")
     return value
 
 
-Label = Annotated[Any, AfterValidator(_scalar)]
+Label = Annotated[Any, AfterValidator(_check_scalar)]
 
 
 _TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]", "maxLength": MAX_PATH_CHARS}
@@ -207,7 +207,7 @@ class KeychainEntry(Section):
 
 
 class ParsedPlaybook(msgspec.Struct, frozen=True):
-    """The document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given."""
+    """A playbook document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given."""
 
     name: str
     path: str
@@ -233,7 +233,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
 
     @property
     def inputs(self) -> Iterable[str]:
-        """The keys of ``workload`` that it declares."""
+        """The keys of ``workload`` that the playbook declares."""
         return [*self.workload, *(self.workload_schema.properties if self.workload_schema is not None else ())]
 
     def entry_among(self, names: Collection[str]) -> str | None:
@@ -242,7 +242,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
 
 
 def check_tool(root: Node, problems: Problems) -> bool:
-    """Whether a document is for this tool; reports one that shows by a key that it is for another."""
+    """Whether a document is for this tool; reports one whose keys show that it is for another."""
     if not isinstance(root, Mapping) or "workflow" in root.keys:
         return True
     version = child(root, "apiVersion")
@@ -258,18 +258,18 @@ def check_tool(root: Node, problems: Problems) -> bool:
 
 
 def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> ParsedPlaybook:
-    """Reads everything in a playbook except its steps and workbook.
+    """Reads all parts of a playbook except its steps and workbook.
 
     Args:
         knobs: The ``spec`` keys of the installed kinds.
         operator: The operator's limits, which a playbook may lower.
     """
-    root = recovered(_with_indentation(root, problems), Root, problems)
+    root = recover_keys(_with_indentation(root, problems), Root, problems)
     top = read_section(root, Root, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Playbook", problems)
     metadata = read_metadata(top.metadata, problems)
     executor = read_section(top.executor, Executor, problems)
-    executor_spec = recovered(executor.spec, ExecutorSpec, problems, knobs)
+    executor_spec = recover_keys(executor.spec, ExecutorSpec, problems, knobs)
     spec, layer = read_layered(executor_spec, ExecutorSpec, knobs, problems)
     policy = read_section(spec.policy, ExecutorPolicy, problems)
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
@@ -311,7 +311,7 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
     if found is None or not isinstance(root, Mapping):
         return root
     first = root.keys[found]
-    lost = {name for name in behind[behind.index(found) :] if not misspelt(name, keys_of(Root))}
+    lost = {name for name in behind[behind.index(found) :] if not correct_word(name, keys_of(Root))}
     hint = f"indent this line and those below it: `{first.name}` goes below the `step` of its `- step: …`"
     report_lost_indentation(first, "a step", hint, problems)
     # All else that this makes of the file would be noise.
@@ -323,13 +323,13 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
 
 
 def kind_in(root: Node) -> Any:
-    """What a document says that it is; ``None`` if it does not say."""
+    """The ``kind`` of a document; ``None`` if it has none."""
     kind = child(root, "kind")
     return kind.plain() if kind is not None else None
 
 
 def check_kind(root: Node, wanted: str, problems: Problems) -> None:
-    """Reports another ``apiVersion`` or ``kind``."""
+    """Reports another ``apiVersion`` or ``kind`` than ``wanted``."""
     version, kind = child(root, "apiVersion"), child(root, "kind")
     if isinstance(version, Scalar) and isinstance(version.value, str) and version.value != API_VERSION:
         hint = "write `apiVersion: noetl.io/v2`; `noetl-stream playbook upgrade` rewrites older dialects"
@@ -341,14 +341,14 @@ def check_kind(root: Node, wanted: str, problems: Problems) -> None:
 
 
 def read_metadata(node: Node | None, problems: Problems) -> Metadata:
-    """The name and address of a document in the catalog."""
-    node = recovered(node, Metadata, problems)
+    """Reads the name and address of a document in the catalog."""
+    node = recover_keys(node, Metadata, problems)
     metadata = read_section(node, Metadata, problems)
     for name in ("name", "path"):
         value = child(node, name)
         if isinstance(value, Scalar) and isinstance(value.value, str) and not value.value.strip().strip("/"):
             problems.error("invalid_value", f"`metadata.{name}` is empty", value)
-        elif name == "path" and value is not None and not are_segments(metadata.path.removeprefix("/")):
+        elif name == "path" and value is not None and not has_valid_segments(metadata.path.removeprefix("/")):
             hint = "write names separated by single slashes: team/reports"
             problems.error("invalid_value", "`metadata.path` has an empty, `.` or `..` part", value, hint)
     return metadata
@@ -364,11 +364,11 @@ def check_address(root: Node, problems: Problems) -> None:
 
 
 def _check_result(node: Node | None, problems: Problems) -> None:
-    """Requires an expression, or a mapping or list that holds one: a bare word is a forgotten template."""
+    """Requires an expression as result, or a mapping or list that holds one: a bare word is a forgotten template."""
     if isinstance(node, Scalar) and not holds_template(node):
         spelling = str(node.value).strip()
         hint = f'write result: "{{{{ {spelling} }}}}"' if isinstance(node.value, str) else None
-        mistyped(node, "`result`", "an {{ expression }}", problems, hint)
+        report_wrong_type(node, "`result`", "an {{ expression }}", problems, hint)
 
 
 def check_pool(pool: str | None, spec: Node | None, problems: Problems) -> None:
@@ -398,11 +398,11 @@ def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
 
 
 def read_workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
-    """The values of a ``workload``; none, after reporting, if too large or not a mapping."""
+    """Reads the values of a ``workload``; none, after reporting, if too large or not a mapping."""
     if node is None or is_null(node):
         return {}
     if not isinstance(node, Mapping):
-        mistyped(node, "`workload`", "a mapping", problems)
+        report_wrong_type(node, "`workload`", "a mapping", problems)
         return {}
     workload: dict[str, Any] = node.plain()
     try:
@@ -418,15 +418,15 @@ def read_workload(node: Node | None, limits: Limits, problems: Problems) -> Mapp
 
 
 def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, KeychainPlan]:
-    """The entries by name, including those with problems."""
+    """Reads the entries of the keychain by name, including those with problems."""
     found: dict[str, KeychainPlan] = {}
     for item in (
         [] if is_null(node) else entries(node, "`keychain`", problems, f"{_KEYCHAIN_EXAMPLE} as an item of a list")
     ):
         if not isinstance(item, Mapping):
-            mistyped(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
+            report_wrong_type(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
             continue
-        item = recovered(item, KeychainEntry, problems)
+        item = recover_keys(item, KeychainEntry, problems)
         entry = read_section(item.only(_KEYCHAIN_KEYS), KeychainEntry, problems)
         if entry.name:
             at = item.values["name"]
@@ -446,7 +446,7 @@ def _check_settings(settings: Mapping, entry: KeychainEntry, at: Node, problems:
     model = installed.settings.get(entry.kind)
     if model is None:
         kinds = installed.settings
-        hint = did_you_mean(entry.kind, kinds) or f"installed kinds: {listed(sorted(kinds))}; plugins can add more"
+        hint = did_you_mean(entry.kind, kinds) or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
         message = installed.unusable.get(entry.kind, f"unknown keychain kind `{entry.kind}`")
         problems.error("unknown_kind", message, at, hint)
         return

@@ -10,7 +10,15 @@ import msgspec
 
 from noetl_stream.model.events import OnLimit, Rate
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.model.sections import Part, Required, Section, described, is_null, mistyped, read_section
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Required,
+    Section,
+    described,
+    is_null,
+    read_section,
+    report_wrong_type,
+)
 from noetl_stream.playbook.model.shapes import Schema, or_null, section
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
 
@@ -19,7 +27,7 @@ MOST_AT_ONCE: Final = 10_000
 
 MOST_PER_S: Final = 10_000
 LEAST_PER_S: Final = 0.00001
-"""Of a rate: about once a day."""
+"""The lowest rate of a limit: about once a day."""
 
 _KEY: Final = 'key: "{{ workload.customer }}"'
 _CONCURRENCY: Final = f"concurrency: {{ {_KEY}, limit: 1, on_limit: queue }}"
@@ -79,33 +87,36 @@ class LimitDraft(msgspec.Struct, frozen=True):
 
 
 def read_concurrency(node: Node | None, problems: Problems) -> LimitDraft | None:
-    """``executor.spec.policy.concurrency``, if present."""
+    """Reads ``executor.spec.policy.concurrency``, if present."""
     if is_null(node):
         return None
     section = read_section(node, Concurrency, problems)
-    at_most = _whole(section.limit, "`limit`", problems)
-    return LimitDraft(_key(section.key, problems), at_most, on_limit=section.on_limit)
+    at_most = _read_whole_number(section.limit, "`limit`", problems)
+    return LimitDraft(_read_key(section.key, problems), at_most, on_limit=section.on_limit)
 
 
 def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
-    """``spec.policy.limit`` of a step or task, if present."""
+    """Reads ``spec.policy.limit`` of a step or task, if present."""
     if node is None or is_null(node):
         return None
     section = read_section(node, KeyLimit, problems)
-    at_most, rate = _whole(section.concurrency, "`concurrency`", problems), _rate(section.rate, problems)
+    at_most, rate = (
+        _read_whole_number(section.concurrency, "`concurrency`", problems),
+        _read_rate(section.rate, problems),
+    )
     if isinstance(node, Mapping) and is_null(section.concurrency) and is_null(section.rate):
         message = "`limit` needs `concurrency`, `rate` or both: without them it limits nothing"
         problems.error("missing_key", message, node, _LIMIT)
-    return LimitDraft(_key(section.key, problems), at_most, rate)
+    return LimitDraft(_read_key(section.key, problems), at_most, rate)
 
 
-def _key(node: Node | None, problems: Problems) -> Node | None:
-    """Text, mostly with a template: what is limited together has the same one."""
+def _read_key(node: Node | None, problems: Problems) -> Node | None:
+    """Reads the key of a limit: text, mostly with a template, which is the same for all that are limited together."""
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, str):
-        mistyped(node, "`key`", "text", problems, _KEY)
+        report_wrong_type(node, "`key`", "text", problems, _KEY)
         return None
     if not value.strip():
         problems.error("invalid_value", "`key` is empty", node, _KEY)
@@ -113,17 +124,19 @@ def _key(node: Node | None, problems: Problems) -> Node | None:
     return node
 
 
-def _rate(node: Node | None, problems: Problems) -> Rate | None:
+def _read_rate(node: Node | None, problems: Problems) -> Rate | None:
     if is_null(node):
         return None
     section = read_section(node, LimitRate, problems)
     at = section.per_s
     per_s = at.value if isinstance(at, Scalar) else None
-    burst = _whole(section.burst, "`burst`", problems) or 1
+    burst = _read_whole_number(section.burst, "`burst`", problems) or 1
     if at is None:
         return None
     if isinstance(per_s, bool) or not isinstance(per_s, int | float):
-        mistyped(at, "`per_s`", "a number", problems, _constant(at, "per_s: 10, or 0.5 for one in two seconds"))
+        report_wrong_type(
+            at, "`per_s`", "a number", problems, _constant_hint(at, "per_s: 10, or 0.5 for one in two seconds")
+        )
         return None
     if not LEAST_PER_S <= per_s <= MOST_PER_S:
         message = f"`per_s` must be from {LEAST_PER_S:f} to {MOST_PER_S}, not {per_s:g}"
@@ -132,13 +145,13 @@ def _rate(node: Node | None, problems: Problems) -> Rate | None:
     return Rate(float(per_s), burst)
 
 
-def _whole(node: Node | None, what: str, problems: Problems) -> int | None:
-    """A literal whole number of at least 1; ``None`` if absent or invalid."""
+def _read_whole_number(node: Node | None, what: str, problems: Problems) -> int | None:
+    """Reads a literal whole number of at least 1; ``None`` if absent or invalid."""
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, bool) or not isinstance(value, int):
-        mistyped(node, what, "a whole number", problems, _constant(node, "write a number such as 5"))
+        report_wrong_type(node, what, "a whole number", problems, _constant_hint(node, "write a number such as 5"))
         return None
     if not 1 <= value <= MOST_AT_ONCE:
         problems.error("invalid_value", f"{what} must be from 1 to {MOST_AT_ONCE}, not {value}", node)
@@ -146,5 +159,5 @@ def _whole(node: Node | None, what: str, problems: Problems) -> int | None:
     return value
 
 
-def _constant(node: Node, otherwise: str) -> str:
+def _constant_hint(node: Node, otherwise: str) -> str:
     return "write a constant: only `key` takes a template" if holds_template(node) else otherwise

@@ -12,7 +12,14 @@ from msgspec.structs import asdict, replace
 from noetl_stream.playbook.diagnostics import Position, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.sections import Section, described, is_null, mistyped, read_section, recovered
+from noetl_stream.playbook.model.sections import (
+    Section,
+    described,
+    is_null,
+    read_section,
+    recover_keys,
+    report_wrong_type,
+)
 from noetl_stream.playbook.model.shapes import SECONDS, or_null
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, walk
@@ -20,7 +27,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_templa
 S = TypeVar("S", bound=Section)
 
 MAX_LAYERED_VALUES: Final = 100
-"""Values, at any depth, of the knobs in one outer ``spec``; every task inside is checked with them."""
+"""The most values, at any depth, of the knobs in one outer ``spec``; every task inside is checked with them."""
 
 _NO_TIMEOUTS: Final = Timeouts()
 _NO_KNOBS: Final = Mapping(Position(1, 1), "")
@@ -33,13 +40,13 @@ class Layer(msgspec.Struct, frozen=True):
     knobs: Mapping = _NO_KNOBS
 
     def over(self, outer: Layer) -> Layer:
-        """This layer merged over an outer one."""
-        return Layer(overlay(outer.timeouts, self.timeouts), merged(outer.knobs, self.knobs))
+        """Merges this layer over an outer one."""
+        return Layer(overlay(outer.timeouts, self.timeouts), merge_mappings(outer.knobs, self.knobs))
 
     def knobs_for(self, kind: KindSpec, own: Mapping) -> Mapping:
         """The knobs of a task of this kind with its ``own`` knobs."""
         foreign = self.knobs.keys.keys() - spellings(kind.knobs).keys()
-        return merged(self.knobs.without(foreign), own)
+        return merge_mappings(self.knobs.without(foreign), own)
 
 
 def knobs_of(kinds: Kinds) -> frozenset[str]:
@@ -65,13 +72,13 @@ def read_layered(node: Node | None, section: type[S], knobs: Collection[str], pr
     return spec, Layer(read_timeouts(node.get("timeout"), problems), layered)
 
 
-def merged(outer: Mapping, inner: Mapping) -> Mapping:
-    """Merges mappings key by key; otherwise the inner value wins."""
+def merge_mappings(outer: Mapping, inner: Mapping) -> Mapping:
+    """Merges two mappings key by key; otherwise the inner value wins."""
     both = Mapping(inner.mark, inner.pointer, {**outer.keys, **inner.keys}, {**outer.values, **inner.values})
     for name in outer.keys.keys() & inner.keys.keys():
         under, over = outer.values[name], inner.values[name]
         if isinstance(under, Mapping) and isinstance(over, Mapping):
-            both.values[name] = merged(under, over)
+            both.values[name] = merge_mappings(under, over)
     return both
 
 
@@ -102,28 +109,28 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
     """Reads ``timeout``, in seconds greater than 0; ``timeout: 30`` is ``{total: 30}``."""
     if isinstance(node, Scalar):
         if _number(node) is None:
-            mistyped(node, "`timeout`", "seconds or {total, connect, read}", problems)
+            report_wrong_type(node, "`timeout`", "seconds or {total, connect, read}", problems)
         return Timeouts(total=_seconds(_number(node), node, problems))
-    node = recovered(node, TimeoutParts, problems)
+    node = recover_keys(node, TimeoutParts, problems)
     read_section(node, TimeoutParts, problems)
     parts = node.only(TimeoutParts.model_fields.keys()).values if isinstance(node, Mapping) else {}
     return Timeouts(**{name: _seconds(_number(part), part, problems) for name, part in parts.items()})
 
 
 def overlay(outer: Timeouts, inner: Timeouts) -> Timeouts:
-    """Merges two scopes part by part; the inner one wins."""
+    """Merges the timeouts of two scopes part by part; the inner one wins."""
     return replace(outer, **{part: value for part, value in asdict(inner).items() if value is not None})
 
 
 def read_seconds(node: Node | None, what: str, problems: Problems) -> float | None:
-    """A literal number of seconds greater than 0; ``None`` if absent or invalid."""
+    """Reads a literal number of seconds greater than 0; ``None`` if absent or invalid."""
     if node is None or is_null(node):
         return None
     value = _number(node)
     if value is None:
         is_template = holds_template(node)
         hint = "write a constant: templates are not allowed here" if is_template else "write a number such as 600"
-        mistyped(node, what, "a number of seconds", problems, hint)
+        report_wrong_type(node, what, "a number of seconds", problems, hint)
     return _seconds(value, node, problems, what)
 
 

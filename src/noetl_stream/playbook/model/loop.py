@@ -20,9 +20,9 @@ from noetl_stream.playbook.model.sections import (
     Section,
     described,
     is_null,
-    mistyped,
     read_section,
-    recovered,
+    recover_keys,
+    report_wrong_type,
 )
 from noetl_stream.playbook.model.shapes import NULL, Schema, number_or_template, ref, section
 from noetl_stream.playbook.plan import FailureMode, Tolerated
@@ -124,12 +124,12 @@ class LoopDraft(msgspec.Struct, frozen=True):
     inner: LoopDraft | None
 
     def levels(self) -> list[LoopDraft]:
-        """This level and those inside it, outermost first."""
+        """This level of the loop and those inside it, outermost first."""
         return [self, *(self.inner.levels() if self.inner else [])]
 
 
 class _OuterLevels(msgspec.Struct, frozen=True):
-    """The levels around one: the positions of their iterators, and of the first ``exec: local``."""
+    """The levels around a level: the positions of their iterators, and of the first ``exec: local``."""
 
     depth: int = 0
     iterators: MappingOf[str, Position] = msgspec.field(default_factory=dict)
@@ -146,7 +146,7 @@ _NO_LEVELS: Final = _OuterLevels()
 def read_loop(
     node: Node, at: MappingKey, knobs: Collection[str], problems: Problems, outer: _OuterLevels = _NO_LEVELS
 ) -> LoopDraft | None:
-    """A level of a step's loop and the levels inside it; ``None`` if it is nested too deeply.
+    """Reads a level of a step's loop and the levels inside it; ``None`` if it is nested too deeply.
 
     Every level must have ``in`` and ``iterator``.
     """
@@ -154,7 +154,7 @@ def read_loop(
         message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
         problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
         return None
-    node = recovered(node, Loop, problems)
+    node = recover_keys(node, Loop, problems)
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
@@ -163,7 +163,7 @@ def read_loop(
     iterator_at = child(node, "iterator")
     if loop.iterator is not None and iterator_at is not None:
         _check_iterator(loop.iterator, iterator_at, outer, problems)
-    loop_spec = recovered(loop.spec, LoopSpec, problems, knobs)
+    loop_spec = recover_keys(loop.spec, LoopSpec, problems, knobs)
     spec, layer = read_layered(loop_spec, LoopSpec, knobs, problems)
     policy = read_section(spec.policy, LoopPolicy, problems)
     _check_agreement(loop_spec, spec.policy, problems)
@@ -190,7 +190,7 @@ def read_loop(
 
 
 def read_failure(node: Node | None, problems: Problems) -> FailureDraft:
-    """``failure`` of a loop's policy or of its step's."""
+    """Reads ``failure`` of a loop's policy or of its step's."""
     failure = read_section(node, LoopFailure, problems)
     at = None if is_null(failure.tolerated) else failure.tolerated
     return FailureDraft(failure.mode, None if at is None else _read_tolerated(at, problems), at)
@@ -215,7 +215,7 @@ def _placement(
     at: Location,
     problems: Problems,
 ) -> Placement:
-    """Where a level's iterations run (LANGUAGE §6): in the worker that runs the level around it, or anywhere."""
+    """The placement of a level's iterations (LANGUAGE §6): in the worker that runs the level around it, or anywhere."""
     if outer.local is not None:
         if explicit == "distributed":
             message = f"`exec: distributed` inside the local level of line {outer.local.line}"
@@ -259,10 +259,10 @@ def _read_max_in_flight(node: Node | None, mode: Mode, problems: Problems) -> No
 
 
 def _check_items(node: Node | None, problems: Problems) -> None:
-    """Requires a list, a mapping or one expression: nothing else can be iterated."""
+    """Requires a list, a mapping or one expression as the items of a loop: no other value can be iterated."""
     if not isinstance(node, Scalar) or node.value is None:
         return
     text = node.value.strip() if isinstance(node.value, str) else ""
     if not (text.startswith("{{") and text.endswith("}}")):
         hint = f'write in: "{{{{ {text} }}}}"' if text.replace(".", "").isidentifier() else advice.LOOP_HINT
-        mistyped(node, "`in`", "a list, a mapping or one {{ expression }}", problems, hint)
+        report_wrong_type(node, "`in`", "a list, a mapping or one {{ expression }}", problems, hint)

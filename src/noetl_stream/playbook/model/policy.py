@@ -17,29 +17,29 @@ from noetl_stream.playbook.model.sections import (
     Required,
     Reserved,
     Section,
+    correct_spelling,
     described,
     entries,
     is_null,
     keys_of,
-    mistyped,
     pairs,
     read_section,
-    recovered,
-    respelt,
+    recover_keys,
+    report_wrong_type,
 )
 from noetl_stream.playbook.model.shapes import (
     ANYTHING,
     SECONDS,
     Schema,
-    holding,
     ladder,
+    mapping_of,
+    mapping_with,
     number_or_template,
     ref,
     section,
-    writes,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
-from noetl_stream.playbook.suggestions import listed
+from noetl_stream.playbook.suggestions import list_names
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
@@ -79,8 +79,8 @@ class Allow(Section):
     allow: Annotated[bool, Required("then: { allow: true }")] = described("Whether the token may enter.", default=True)
 
 
-def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
-    """Requires ``needed`` with a directive, and forbids ``options`` with any other."""
+def _directive_options(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
+    """Requires the keys ``needed`` with a directive, and forbids ``options`` with any other."""
     is_it: Schema = {"properties": {"do": {"const": directive}}, "required": ["do"]}
     others = {"not": {"anyOf": [{"required": [name]} for name in options]}}
     return [{"if": is_it, "then": {"required": needed}, "else": others}]
@@ -92,8 +92,8 @@ class Then(Section):
     rejected = advice.THEN
     schema_rules: ClassVar[Schema] = {
         "allOf": [
-            *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),
-            *_only_with("jump", ["to"], ["to"]),
+            *_directive_options("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),
+            *_directive_options("jump", ["to"], ["to"]),
         ]
     }
 
@@ -107,11 +107,11 @@ class Then(Section):
     delay: Part = described("Seconds before the next attempt.", number_or_template({"type": "number", "minimum": 0}))
     max_delay: float | None = described("The longest delay, in seconds.", {"type": ["number", "null"], "minimum": 0})
     to: str | None = described("The task of this step to jump to.")
-    set_ctx: Part = described("Sets keys of `ctx`, the state of the execution.", writes(ANYTHING))
-    set_iter: Part = described("Sets keys of `iter`, the scope of this iteration.", writes(ANYTHING))
-    set_vars: Part = described("Sets keys of `vars`, the scope of this step run.", writes(ANYTHING))
+    set_ctx: Part = described("Sets keys of `ctx`, the state of the execution.", mapping_of(ANYTHING))
+    set_iter: Part = described("Sets keys of `iter`, the scope of this iteration.", mapping_of(ANYTHING))
+    set_vars: Part = described("Sets keys of `vars`, the scope of this step run.", mapping_of(ANYTHING))
     set_shared: Part = described(
-        "Changes keys of `ctx` from parallel iterations, by operations that add up.", writes(ref("SharedEntry"))
+        "Changes keys of `ctx` from parallel iterations, by operations that add up.", mapping_of(ref("SharedEntry"))
     )
 
 
@@ -120,7 +120,7 @@ class TaskPolicy(Placeholders):
     schema_rules: ClassVar[Schema] = {
         "anyOf": [
             {"required": ["rules"]},
-            {**holding("limit", {"type": "object"}), "not": {"required": ["on_unmatched"]}},
+            {**mapping_with("limit", {"type": "object"}), "not": {"required": ["on_unmatched"]}},
         ]
     }
 
@@ -159,8 +159,8 @@ class NextWait(AdmitWait):
     on_timeout: OnTimeout = described("`fail` fails the execution, `discard` ends the branch.", default="fail")
 
 
-def _shared_takes(kind: str, operations: list[str]) -> Schema:
-    """The type of the value of these operations, unless it is a template."""
+def _shared_value_schema(kind: str, operations: list[str]) -> Schema:
+    """The JSON Schema of the value of these operations, unless it is a template."""
     is_one: Schema = {"properties": {"op": {"enum": operations}}, "required": ["op"]}
     value = {"anyOf": [{"type": kind}, {"allOf": [{"type": "string"}, ref("holds_template")]}]}
     return {"if": is_one, "then": {"properties": {"value": value}}}
@@ -174,14 +174,14 @@ class SharedEntry(Section):
         "then": {"not": {"required": ["value"]}},
         "else": {"required": ["value"]},
         "allOf": [
-            _shared_takes("number", ["add", "min", "max"]),
-            _shared_takes("array", ["extend", "union"]),
-            _shared_takes("object", ["merge"]),
+            _shared_value_schema("number", ["add", "min", "max"]),
+            _shared_value_schema("array", ["extend", "union"]),
+            _shared_value_schema("object", ["merge"]),
         ],
     }
 
-    op: Annotated[SharedOperation | None, Required(f"write one of {listed(get_args(SharedOperation))}")] = described(
-        "How the value changes the key."
+    op: Annotated[SharedOperation | None, Required(f"write one of {list_names(get_args(SharedOperation))}")] = (
+        described("How the value changes the key.")
     )
     value: Part = described("The value; `count` takes none.", ANYTHING)
 
@@ -195,7 +195,7 @@ class RuleDraft(msgspec.Struct, frozen=True):
 
 
 class AdmitDraft(msgspec.Struct, frozen=True):
-    """Admission as read: conditions, each with whether to allow."""
+    """Admission rules as read: conditions, each with whether to allow."""
 
     rules: list[tuple[Node | None, bool]]
     wait: WaitPlan | None
@@ -238,7 +238,7 @@ class PolicyDraft(msgspec.Struct, frozen=True):
 
 
 def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
-    """``step.spec.policy.admit``, if present."""
+    """Reads ``step.spec.policy.admit``, if present."""
     if is_null(node):
         return None
     admit = read_section(node, Admit, problems)
@@ -252,7 +252,7 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
 
 
 def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> WaitPlan | None:
-    """How long to wait at an admission or a ``next``, if at all; no time if, after reporting, it has problems."""
+    """Reads the wait of an admission or a ``next``, if any; its time is 0 if, after reporting, it has problems."""
     if is_null(node):
         return None
     wait = read_section(node, model, problems)
@@ -260,12 +260,12 @@ def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> 
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
-    """The rules of a task's policy; ``None`` if it is not a mapping, or only has a ``limit``."""
+    """Reads the rules of a task's policy; ``None`` if it is not a mapping, or only has a ``limit``."""
     if not isinstance(node, Mapping):
         message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
         problems.error("policy_shape", message, node, advice.POLICY_HINT)
         return None
-    node = recovered(node, TaskPolicy, problems)
+    node = recover_keys(node, TaskPolicy, problems)
     if is_null(node.get("rules")) and not is_null(node.get("limit")) and "on_unmatched" not in node.keys:
         read_section(node, TaskPolicy, problems)
         return None
@@ -285,7 +285,7 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
 def read_rules(
     node: Node | None, problems: Problems, what: str = "`rules`", model: type[Rule] = Rule
 ) -> list[RuleDraft]:
-    """A list of rules with ``when`` and ``then``, and at most one ``else``, which must be last.
+    """Reads a list of rules with ``when`` and ``then``, and at most one ``else``, which must be last.
 
     Args:
         what: The list's name in messages.
@@ -297,9 +297,9 @@ def read_rules(
         problems.error("invalid_value", f"{what} is empty", node, "{ when: …, then: … }")
     for item in entries(node, what, problems):
         if not isinstance(item, Mapping):
-            mistyped(item, model.title, "a mapping", problems)
+            report_wrong_type(item, model.title, "a mapping", problems)
             continue
-        item = respelt(item, ["else"], keys_of(model), model.title, problems)
+        item = correct_spelling(item, ["else"], keys_of(model), model.title, problems)
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
             problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
@@ -309,7 +309,7 @@ def read_rules(
             else_seen = otherwise
             drafts.append(_read_else(item, otherwise, problems))
             continue
-        item = recovered(item, model, problems)
+        item = recover_keys(item, model, problems)
         rule = read_section(item, model, problems)
         if rule.when is None:
             message = f"{model.title} needs `when` or `else`"
@@ -327,7 +327,7 @@ def always_holds(when: Node | None) -> bool:
 
 
 def _warn_never_reached(drafts: list[RuleDraft], title: str, problems: Problems) -> None:
-    """Rules after ``when: true`` never match, except after a retry once its attempts are used up."""
+    """Warns of rules after ``when: true``: they never match, except after a retry once its attempts are used up."""
     certain = next((rule for rule in drafts if rule.when and always_holds(rule.when) and not _retries(rule)), None)
     if certain is None:
         return
@@ -360,7 +360,7 @@ def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
 def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
     if rule.then is None:
         return None
-    node = recovered(rule.then, Then, problems)
+    node = recover_keys(rule.then, Then, problems)
     then = read_section(node, Then, problems)
     if not isinstance(node, Mapping):
         return None
@@ -404,20 +404,20 @@ def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
 
 
 def check_number(node: Node | None, what: str, least: int, problems: Problems) -> None:
-    """Reports anything but a template or a number of at least ``least``."""
+    """Reports a value that is neither a template nor a number of at least ``least``."""
     if node is None:
         return
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and "{{" in value:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        mistyped(node, what, "a number or a {{ template }}", problems)
+        report_wrong_type(node, what, "a number or a {{ template }}", problems)
     elif value < least:
         problems.error("invalid_value", f"{what} must be at least {least}", node)
 
 
 def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[Write]:
-    """The keys and values of ``set_ctx``, ``set_iter``, ``set_vars`` or ``set_shared`` that have valid names."""
+    """Reads the keys and values of ``set_ctx``, ``set_iter``, ``set_vars`` or ``set_shared`` that have valid names."""
     what = f"`set_{namespace}`"
     written = pairs(node, what, problems)
     return [(key, value) for key, value in written if check_identifier(key.name, f"a key of {what}", key, problems)]
@@ -428,9 +428,9 @@ def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
     for key, entry in _read_writes(node, "shared", problems):
         if not isinstance(entry, Mapping):
             what = f"`{key.name}` of `set_shared`"
-            mistyped(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
+            report_wrong_type(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
             continue
-        entry = recovered(entry, SharedEntry, problems)
+        entry = recover_keys(entry, SharedEntry, problems)
         shared = read_section(entry, SharedEntry, problems)
         if shared.op is not None:
             _check_value(shared.op, entry, problems)

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.model.shapes import Schema
-from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
+from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.advice import RejectedKey
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
@@ -36,19 +36,19 @@ _TYPES: Final = {
 
 
 class Required(msgspec.Struct, frozen=True):
-    """The key is required. ``hint`` shows how to write it."""
+    """Marks a required key. ``hint`` shows how to write it."""
 
     hint: str | None = None
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A reserved key: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
+    """Marks a reserved key: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
 
     neutral: tuple[str, ...] = ()
 
 
 class PartMark(msgspec.Struct, frozen=True):
-    """The key's value is kept as a node, to be read elsewhere."""
+    """Marks a key whose value is kept as a node, to be read elsewhere."""
 
 
 Part = Annotated[Any, PartMark()]
@@ -56,10 +56,10 @@ Part = Annotated[Any, PartMark()]
 
 
 def described(description: str, schema: Schema | None = None, *, default: Any = None, alias: str | None = None) -> Any:
-    """The field of a key: what it means, for editors, and the JSON Schema of its value.
+    """The field of a key: its description, for editors, and the JSON Schema of its value.
 
     Args:
-        schema: Needed of a :data:`Part`. Default: that of the field's type.
+        schema: The JSON Schema, required for a :data:`Part`. Default: that of the field's type.
     """
     return Field(default, alias=alias, description=description, json_schema_extra=schema)
 
@@ -102,7 +102,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, {}, [], "")
 def read_section(
     node: Node | None, model: type[S], problems: Problems, *, at: Location | None = None, layered: Collection[str] = ()
 ) -> S:
-    """Reads a mapping, with defaults where it has problems.
+    """Reads a mapping into its model, with defaults where it has problems.
 
     Args:
         node: The mapping; ``None`` and null count as an empty one.
@@ -114,9 +114,9 @@ def read_section(
     if node is None or is_null(node):
         return model.model_construct()
     if not isinstance(node, Mapping):
-        mistyped(node, model.title, "a mapping", problems, model.example)
+        report_wrong_type(node, model.title, "a mapping", problems, model.example)
         return model.model_construct()
-    node = recovered(node, model, problems, layered)
+    node = recover_keys(node, model, problems, layered)
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     parts: dict[str, Any] = {}
     values: dict[str, Any] = {}
@@ -136,24 +136,24 @@ def read_section(
         required = _marker(field, Required)
         if required and is_null(node.get(name)):
             problems.error("missing_key", f"{model.title} needs `{name}`", at or node, required.hint)
-    return model.model_construct(**parts, **_valid(node, model, values, problems))
+    return model.model_construct(**parts, **_valid_values(node, model, values, problems))
 
 
 N = TypeVar("N", Mapping, Node, Node | None)
 
 
-def recovered(node: N, model: type[Section], problems: Problems, layered: Collection[str] = ()) -> N:
-    """``node`` with its misspelt, older and misplaced keys where they belong, after reporting them.
+def recover_keys(node: N, model: type[Section], problems: Problems, layered: Collection[str] = ()) -> N:
+    """Moves misspelt, older and misplaced keys of ``node`` to where they belong, after reporting them.
 
-    What they hold is then checked like the rest. A key whose place is taken stays, for :func:`read_section` to report.
+    Their values are then checked like the rest. A key whose place is taken stays, for :func:`read_section` to report.
     """
     known: list[str] = keys_of(model)
     if not isinstance(node, Mapping) or node.keys.keys() <= {*known, *layered}:
         return node
-    node = _indented(node, model, {*known, *layered}, problems)
-    for name in _strange(node, known):
+    node = _indent_lost(node, model, {*known, *layered}, problems)
+    for name in _unknown_keys(node, known):
         advice = model.rejected.get(name)
-        word = None if advice or name in layered else misspelt(name, known)
+        word = None if advice or name in layered else correct_word(name, known)
         place = advice.place if advice else (word,) if word else ()
         if place and (moved := node.moved(name, place)):
             refuse_key(node.keys[name], model, problems)
@@ -161,15 +161,15 @@ def recovered(node: N, model: type[Section], problems: Problems, layered: Collec
     return node
 
 
-def _indented(node: Mapping, model: type[Section], known: Collection[str], problems: Problems) -> Mapping:
-    """``node`` with the keys that follow an empty one under it, after reporting that they lost their indentation."""
+def _indent_lost(node: Mapping, model: type[Section], known: Collection[str], problems: Problems) -> Mapping:
+    """Moves the keys that follow an empty one under it, after reporting that they lost their indentation."""
     parts = {field.alias or name for name, field in model.model_fields.items() if _marker(field, PartMark)}
     lost: dict[str, list[str]] = {}
     owner: str | None = None
     for name, value in node.values.items():
         if name in known:
             owner = name if name in parts and is_null(value) else None
-        elif owner and (len(lost.get(owner, ())) > MAX_DIAGNOSTICS or not misspelt(name, known)):
+        elif owner and (len(lost.get(owner, ())) > MAX_DIAGNOSTICS or not correct_word(name, known)):
             lost.setdefault(owner, []).append(name)
         else:
             owner = None
@@ -181,19 +181,21 @@ def _indented(node: Mapping, model: type[Section], known: Collection[str], probl
 
 
 def report_lost_indentation(first: MappingKey, owner: str, hint: str, problems: Problems) -> None:
-    """Reports that ``first`` and what follows are beside their owner instead of in it."""
+    """Reports that ``first`` and the keys after it are next to their owner instead of in it."""
     message = f"lost indentation: `{first.name}` belongs to {owner}, but stands beside it"
     problems.error("lost_indentation", message, first, hint)
 
 
-def respelt(node: Mapping, words: Collection[str], known: Collection[str], where: str, problems: Problems) -> Mapping:
-    """``node`` with misspelt ``words`` under their own spelling, after reporting them.
+def correct_spelling(
+    node: Mapping, words: Collection[str], known: Collection[str], where: str, problems: Problems
+) -> Mapping:
+    """Corrects misspelt ``words`` among the keys of ``node``, after reporting them.
 
     Args:
         known: Other keys, which are not misspellings.
     """
-    for name in _strange(node, {*known, *words}):
-        word = misspelt(name, sorted(words))
+    for name in _unknown_keys(node, {*known, *words}):
+        word = correct_word(name, sorted(words))
         if word and (moved := node.moved(name, (word,))):
             message = f"unknown key `{name}` in {where}"
             problems.error("unknown_key", message, node.keys[name], f"did you mean `{word}`?")
@@ -201,13 +203,13 @@ def respelt(node: Mapping, words: Collection[str], known: Collection[str], where
     return node
 
 
-def _strange(node: Mapping, known: Collection[str]) -> list[str]:
+def _unknown_keys(node: Mapping, known: Collection[str]) -> list[str]:
     """The keys that are not ``known``, as many as can be reported: comparing each with all words is slow."""
     return [name for name in node.keys if name not in known][:MAX_DIAGNOSTICS]
 
 
 def keys_of(model: type[Section]) -> list[str]:
-    """The keys that a section has."""
+    """The keys of a section."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
@@ -218,41 +220,41 @@ def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> Non
         advice.report(key, problems)
         return
     known = keys_of(model)
-    hint = did_you_mean(key.name, known) or f"known keys: {listed(known)}"
+    hint = did_you_mean(key.name, known) or f"known keys: {list_names(known)}"
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
 
 
-def mistyped(node: Node, what: str, wanted: str, problems: Problems, hint: str | None = None) -> None:
+def report_wrong_type(node: Node, what: str, wanted: str, problems: Problems, hint: str | None = None) -> None:
     """Reports a value that is not ``wanted``, such as ``a list``."""
     problems.error("wrong_type", f"{what} must be {wanted}, not {kind_of(node)}", node, hint)
 
 
 def entries(node: Node | None, what: str, problems: Problems, hint: str | None = None) -> list[Node]:
-    """The items of a list. Reports anything else, with ``hint``, and returns no items."""
+    """The items of a list. Reports any other value, with ``hint``, and returns no items."""
     if node is None:
         return []
     if isinstance(node, Sequence):
         return node.items
-    mistyped(node, what, "a list", problems, hint)
+    report_wrong_type(node, what, "a list", problems, hint)
     return []
 
 
 def pairs(node: Node | None, what: str, problems: Problems) -> list[tuple[MappingKey, Node]]:
-    """The keys and values of a mapping. Reports anything else and returns no pairs."""
+    """The keys and values of a mapping. Reports any other value and returns no pairs."""
     if node is None:
         return []
     if isinstance(node, Mapping):
         return [(key, node.values[name]) for name, key in node.keys.items()]
-    mistyped(node, what, "a mapping", problems)
+    report_wrong_type(node, what, "a mapping", problems)
     return []
 
 
 def text_of(node: Node | None, what: str, problems: Problems) -> str | None:
-    """The text of a scalar. Reports anything else and returns ``None``."""
+    """The text of a scalar. Reports any other value and returns ``None``."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node.value
     if node is not None:
-        mistyped(node, what, "text", problems)
+        report_wrong_type(node, what, "text", problems)
     return None
 
 
@@ -266,19 +268,19 @@ def _marker(field: FieldInfo, kind: type[Any]) -> Any:
 
 
 def _accepts(field: FieldInfo, key: MappingKey, value: Node, problems: Problems) -> bool:
-    """Whether to validate the value. Reports a reserved key with a value."""
+    """Whether to validate the value of a key. Reports a reserved key with a value."""
     placeholder = _marker(field, Reserved)
     if placeholder is None:
         return True
     if value.plain() not in (*_EMPTY, *placeholder.neutral):
-        allowed = f"; only {listed(placeholder.neutral)} is allowed" if placeholder.neutral else ""
+        allowed = f"; only {list_names(placeholder.neutral)} is allowed" if placeholder.neutral else ""
         message = f"`{key.name}` is reserved for a later version{allowed}"
         problems.error("reserved", message, key, "remove it")
     return False
 
 
-def _valid(node: Mapping, model: type[Section], values: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """The valid values. Reports the others and leaves them out."""
+def _valid_values(node: Mapping, model: type[Section], values: dict[str, Any], problems: Problems) -> dict[str, Any]:
+    """The valid values of a mapping. Reports the others and leaves them out."""
     try:
         model(**values)
     except ValidationError as failure:
@@ -297,7 +299,7 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
     choices = _words(field.annotation)
     if choices:
         near = did_you_mean(str(value), choices)
-        return near or f"write {'one of ' if len(choices) > 1 else ''}{listed(choices)}"
+        return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, str) and takes & {int, float, bool}:
         plainly = "write true or false" if bool in takes else "write a number without quotes"
@@ -312,7 +314,7 @@ def _words(annotation: Any) -> list[str]:
 
 
 class InvalidValue(msgspec.Struct, frozen=True):
-    """One invalid value. ``key`` is the key of the validated mapping that holds it."""
+    """One invalid value of a mapping. ``key`` is the key that holds it."""
 
     key: str
     at: Node
@@ -337,7 +339,7 @@ def explain(failure: ValidationError, values: MappingOf[str, Node]) -> list[Inva
 
 
 def sentence(error: Any) -> str:
-    """The message of an error that concerns no single value."""
+    """The message of a validation error that concerns no single value."""
     message = str(error["msg"])
     return _SHOULD.sub("must", message.removeprefix("Value error, "))
 

@@ -25,19 +25,19 @@ from noetl_stream.playbook.model.sections import (
     described,
     entries,
     is_null,
-    mistyped,
     pairs,
     read_section,
-    recovered,
+    recover_keys,
+    report_wrong_type,
 )
-from noetl_stream.playbook.model.shapes import MAPPING, SECONDS, Schema, holding, list_of, or_null, ref, section
-from noetl_stream.playbook.model.sugar import Item, flattened, read_construct, word_of
+from noetl_stream.playbook.model.shapes import MAPPING, SECONDS, Schema, list_of, mapping_with, or_null, ref, section
+from noetl_stream.playbook.model.sugar import Item, flatten, read_construct, word_of
 from noetl_stream.playbook.model.task import (
     TaskDraft,
     label_of_task,
     name_of_task,
     read_task,
-    unlabelled,
+    unlabel,
     with_rules_of_eval,
 )
 from noetl_stream.playbook.model.workbook import Workbook
@@ -61,7 +61,7 @@ class Step(Section):
     schema_rules: ClassVar[Schema] = {
         "anyOf": [{"required": ["tool"]}, {"required": ["next"]}],
         "dependentRequired": {"loop": ["tool"]},
-        "if": holding("spec", holding("policy", holding("limit", {"type": "object"}))),
+        "if": mapping_with("spec", mapping_with("policy", mapping_with("limit", {"type": "object"}))),
         "then": {"required": ["tool"]},
     }
 
@@ -164,7 +164,7 @@ class ArcDraft(msgspec.Struct, frozen=True):
 
 
 class RouterDraft(msgspec.Struct, frozen=True):
-    """``next`` as read."""
+    """The router ``next`` of a step as read."""
 
     arcs: list[ArcDraft] = msgspec.field(default_factory=list)
     routing: Routing = "exclusive"
@@ -172,7 +172,7 @@ class RouterDraft(msgspec.Struct, frozen=True):
 
 
 class JoinDraft(msgspec.Struct, frozen=True):
-    """How many tokens a step waits for; ``at`` is the node that says so."""
+    """A join as read: how many tokens a step waits for; ``at`` is its node."""
 
     tokens: Join
     at: Node
@@ -201,24 +201,24 @@ class StepDraft(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> list[LoopDraft]:
-        """The levels of its loop, outermost first."""
+        """The levels of the step's loop, outermost first."""
         return self.loop.levels() if self.loop else []
 
     @property
     def rules(self) -> list[ActionDraft]:
-        """All rules of its tasks' policies."""
+        """All rules of the policies of the step's tasks."""
         return [rule for task in self.tasks if task.policy for rule in task.policy.rules]
 
     @property
     def results(self) -> list[str]:
-        """The result names of its tasks and constructs (LANGUAGE §12 *Sugar*)."""
+        """The result names of the step's tasks and constructs (LANGUAGE §12 *Sugar*)."""
         return list(dict.fromkeys(name for task in self.tasks if (name := result_name(task.name))))
 
 
 def read_steps(
     node: Node | None, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
 ) -> list[StepDraft]:
-    """The steps of the workflow in file order, including those with problems.
+    """Reads the steps of the workflow in file order, including those with problems.
 
     Args:
         layer: The executor's defaults for all tasks.
@@ -239,9 +239,9 @@ def read_steps(
 
 def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems) -> StepDraft | None:
     if not isinstance(node, Mapping):
-        mistyped(node, Step.title, "a mapping", problems, "- step: <name>")
+        report_wrong_type(node, Step.title, "a mapping", problems, "- step: <name>")
         return None
-    node = recovered(_with_eval_in_tool(node, problems), Step, problems)
+    node = recover_keys(_with_eval_in_tool(node, problems), Step, problems)
     step = read_section(node, Step, problems)
     at: Location = node.values["step"] if "step" in node.keys else node
     if isinstance(at, Scalar) and isinstance(at.value, str):
@@ -250,7 +250,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         message = f"step `{step.step}` needs `tool`, `next` or both"
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
-    step_spec = recovered(step.spec, StepSpec, problems, knobs)
+    step_spec = recover_keys(step.spec, StepSpec, problems, knobs)
     spec, own = read_layered(step_spec, StepSpec, knobs, problems)
     check_pool(spec.pool, step_spec, problems)
     policy = read_section(spec.policy, StepPolicy, problems)
@@ -291,7 +291,7 @@ def _read_step_limit(limit: Node | None, step: Mapping, problems: Problems) -> L
 
 
 def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
-    """The step with its ``eval`` as the policy of its only task, after reporting it."""
+    """Moves the ``eval`` of a step into the policy of its only task, after reporting it."""
     older = node.get("eval")
     if older is None or not older.plain() or not isinstance(node.get("tool"), Mapping):
         return node
@@ -303,7 +303,9 @@ def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
 
 
 def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
-    """``all``, ``any`` or a number of tokens. Not a template: joins are decided before any template is rendered."""
+    """Reads a join: ``all``, ``any`` or a number of tokens. Not a template: joins are decided before any template is
+    rendered.
+    """
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None
@@ -324,8 +326,8 @@ def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
 def _read_router(node: Node, problems: Problems) -> RouterDraft:
     if not isinstance(node, Mapping):
         message = f"`next` must be a mapping, not {kind_of(node)}"
-        problems.error("next_shape", message, node, _rewritten_next(node) or advice.NEXT_HINT)
-        return RouterDraft([arc for item in _listed_targets(node) if (arc := _read_arc(item, problems))])
+        problems.error("next_shape", message, node, _rewrite_next(node) or advice.NEXT_HINT)
+        return RouterDraft([arc for item in _targets_in(node) if (arc := _read_arc(item, problems))])
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
@@ -340,9 +342,9 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
 def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
     if not isinstance(node, Mapping):
         hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
-        mistyped(node, Arc.title, "a mapping", problems, hint)
+        report_wrong_type(node, Arc.title, "a mapping", problems, hint)
         return None
-    node = recovered(node, Arc, problems)
+    node = recover_keys(node, Arc, problems)
     arc = read_section(node, Arc, problems)
     if not is_null(arc.args):
         pairs(arc.args, "`args`", problems)
@@ -352,7 +354,7 @@ def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
     return ArcDraft(step=arc.step, target=node.values["step"], when=arc.when, args=args, at=node)
 
 
-def _listed_targets(node: Node) -> Iterator[Mapping]:
+def _targets_in(node: Node) -> Iterator[Mapping]:
     """The arcs of ``next`` in the older form of a list or a name."""
     for item in node.items if isinstance(node, Sequence) else [node]:
         if isinstance(item, Scalar) and isinstance(item.value, str):
@@ -362,7 +364,7 @@ def _listed_targets(node: Node) -> Iterator[Mapping]:
             yield item
 
 
-def _rewritten_next(node: Node) -> str | None:
+def _rewrite_next(node: Node) -> str | None:
     """The router equivalent to an older form of ``next``, where it is obvious."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return f"write next: {{ arcs: [ {{ step: {node.value} }} ] }}"
@@ -380,7 +382,7 @@ def _rewritten_next(node: Node) -> str | None:
 def _read_tool(
     node: Node, step: str, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
 ) -> list[TaskDraft]:
-    """The pipeline of a step, in order.
+    """Reads the pipeline of a step, in order.
 
     Args:
         layer: Defaults of the outer scopes.
@@ -395,12 +397,12 @@ def _read_tool(
         if (label := label_of_task(node)) is not None:
             hint = f"write tool: [ {{ {label.name}: {{ kind: …, … }} }} ]"
             problems.error("label_keyed_task", "a task under its label needs a list", label, hint)
-        tasks = flattened([tool.item(node, f"{step}_task")])
+        tasks = flatten([tool.item(node, f"{step}_task")])
     else:
         if not node.items:
             hint = "add a task, or remove `tool` from a step that only routes"
             problems.error("invalid_value", "`tool` has no tasks", node, hint)
-        tasks = flattened([tool.item(item, f"task_{index}") for index, item in enumerate(node.items)])
+        tasks = flatten([tool.item(item, f"task_{index}") for index, item in enumerate(node.items)])
     _check_unique(tasks, problems)
     return tasks
 
@@ -415,10 +417,10 @@ class _Tool(msgspec.Struct, frozen=True):
 
     def item(self, node: Node, synthetic: str) -> Item:
         if not isinstance(node, Mapping):
-            mistyped(node, "a task", "a mapping", self.problems, "write { kind: …, … }")
+            report_wrong_type(node, "a task", "a mapping", self.problems, "write { kind: …, … }")
             self.problems.mark_unreadable(node.pointer)
             node = Mapping(node.mark, node.pointer)
-        node = unlabelled(node, self.problems)
+        node = unlabel(node, self.problems)
         word = word_of(node)
         if word is not None:
             name = name_of_task(node, synthetic, self.problems)
@@ -431,7 +433,7 @@ class _Tool(msgspec.Struct, frozen=True):
         return replace(read_task(node, task.name, self.kinds, self.layer, self.problems), at=task.at, origin=origin)
 
     def body(self, node: Node | None, what: str, prefix: str) -> list[Item]:
-        """The tasks of a branch or body."""
+        """Reads the tasks of a branch or body."""
         if isinstance(node, Sequence) and not node.items:
             self.problems.error("invalid_value", f"{what} has no tasks", node, "write [ { kind: …, … } ]")
         items = entries(node, what, self.problems)

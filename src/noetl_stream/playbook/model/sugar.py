@@ -96,7 +96,8 @@ class Construct(msgspec.Struct, frozen=True):
 Item: TypeAlias = TaskDraft | Construct
 
 ReadTasks = Callable[[Node | None, str, str], list[Item]]
-"""Reads a list of tasks. Arguments: the list, its name in messages, and the prefix of unnamed tasks."""
+"""A reader of a list of tasks. Arguments: the list, its name in messages, and the prefix of unnamed tasks.
+"""
 
 
 def word_of(node: Mapping) -> str | None:
@@ -118,11 +119,11 @@ def read_construct(node: Mapping, word: str, name: str, read_tasks: ReadTasks, p
     return Construct(name, word, node.keys[word], branches)
 
 
-def flattened(items: Sequence[Item], following: str | None = None) -> list[TaskDraft]:
-    """The canonical pipeline.
+def flatten(items: Sequence[Item], following: str | None = None) -> list[TaskDraft]:
+    """Compiles tasks and constructs to the canonical pipeline.
 
     Args:
-        following: The label of what comes after the items; ``None`` ends the pipeline.
+        following: The label of the task after the items; ``None`` ends the pipeline.
     """
     tasks: list[TaskDraft] = []
     for index, item in enumerate(items):
@@ -141,7 +142,7 @@ def _choose(construct: Construct, after: str | None) -> list[TaskDraft]:
         rules.append(_jump(None, after, construct.at))
     tasks = [_noop(construct, begin_label(construct.name, construct.word), construct.at, rules)]
     for branch, end in branches:
-        tasks += [*flattened(branch.body, end), _noop(construct, end, branch.at, [_jump(None, after, branch.at)])]
+        tasks += [*flatten(branch.body, end), _noop(construct, end, branch.at, [_jump(None, after, branch.at)])]
     return tasks
 
 
@@ -155,7 +156,7 @@ def _rounds(construct: Construct, after: str | None) -> list[TaskDraft]:
     first = repeat if construct.word == "while" else [_jump(None, body, branch.at)]
     return [
         _noop(construct, begin_label(construct.name, construct.word), construct.at, first),
-        *flattened(branch.body, end),
+        *flatten(branch.body, end),
         _noop(construct, end, construct.at, repeat),
     ]
 

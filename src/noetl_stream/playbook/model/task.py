@@ -20,18 +20,18 @@ from noetl_stream.playbook.model.sections import (
     Part,
     Required,
     Section,
+    correct_spelling,
     described,
     is_null,
-    mistyped,
     read_section,
     report_lost_indentation,
-    respelt,
+    report_wrong_type,
     text_of,
 )
 from noetl_stream.playbook.model.shapes import Schema, ref
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, read_result_schema
-from noetl_stream.playbook.suggestions import did_you_mean, listed, misspelt
+from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, extend_pointer, holds_template
@@ -61,9 +61,10 @@ class ResultSpec(Section):
 
 
 class TaskDraft(msgspec.Struct, frozen=True):
-    """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
-    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
-    result. ``knobs_at`` and ``schema_at`` are where they stand."""
+    """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are. ``knobs``
+    and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its result.
+    ``knobs_at`` and ``schema_at`` are their places.
+    """
 
     name: str
     kind: KindSpec | None
@@ -83,7 +84,7 @@ class TaskDraft(msgspec.Struct, frozen=True):
 def read_task(
     node: Mapping, synthetic: str, kinds: Kinds, layer: Layer, problems: Problems, *, require_all: bool = True
 ) -> TaskDraft:
-    """Reads a task that is not a construct, written without a label (:func:`unlabelled`).
+    """Reads a task that is not a construct, written without a label (:func:`unlabel`).
 
     Args:
         synthetic: The name of a task without one.
@@ -92,7 +93,7 @@ def read_task(
     """
     node = _with_kind(node, problems)
     kind = _kind_of_task(node, kinds, problems)
-    node = in_place(node, kind, problems)
+    node = move_spec_keys(node, kind, problems)
     name = name_of_task(node, synthetic, problems)
     at: Location = node.get("name") or node.get("kind") or node
     spec = _spec_of_task(node, kind, problems)
@@ -120,7 +121,7 @@ def read_task(
 def _read_inputs(
     node: Mapping, kind: KindSpec, at: Location, problems: Problems, require_all: bool
 ) -> tuple[Mapping, MappingOf[str, Node]]:
-    """The inputs that are rendered before every run, and those that never are."""
+    """Reads the inputs that are rendered before every run, and those that never are."""
     inputs = _without_misplaced(node.without(LANGUAGE_KEYS), advice.TASK, kind.inputs, problems)
     known = spellings(kind.inputs)
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
@@ -151,8 +152,10 @@ def _read_inputs(
     return inputs.without(verbatim), inputs.only(verbatim).values
 
 
-def unlabelled(node: Mapping, problems: Problems) -> Mapping:
-    """``{fetch: {kind: …}}`` as ``{name: fetch, kind: …}``; anything else as it is (LANGUAGE §3 *Tasks*)."""
+def unlabel(node: Mapping, problems: Problems) -> Mapping:
+    """Rewrites ``{fetch: {kind: …}}`` as ``{name: fetch, kind: …}``; any other task stays as it is (LANGUAGE §3
+    *Tasks*).
+    """
     node = _with_label(node, problems)
     label = label_of_task(node)
     if label is None:
@@ -170,7 +173,7 @@ def unlabelled(node: Mapping, problems: Problems) -> Mapping:
 
 
 def _with_label(node: Mapping, problems: Problems) -> Mapping:
-    """The task under its label, after reporting that its keys are beside it."""
+    """Moves the keys of a task under its label, after reporting that they are beside it."""
     names = list(node.keys)
     if names[1:2] != ["kind"] or names[0] in LANGUAGE_KEYS or not is_null(node.values[names[0]]):
         return node
@@ -180,29 +183,31 @@ def _with_label(node: Mapping, problems: Problems) -> Mapping:
 
 
 def label_of_task(node: Mapping) -> MappingKey | None:
-    """The label of a task written under one: its only key, whose value is a mapping with ``kind`` (misspelt, too)."""
+    """The label of a labelled task: its only key, whose value is a mapping with ``kind`` (misspelt, too)."""
     if len(node.keys) != 1:
         return None
     (label,), (value,) = node.keys.values(), node.values.values()
     is_task = isinstance(value, Mapping) and any(
-        misspelt(name, ["kind", "type"]) for name in list(value.keys)[:MAX_DIAGNOSTICS]
+        correct_word(name, ["kind", "type"]) for name in list(value.keys)[:MAX_DIAGNOSTICS]
     )
     return label if is_task else None
 
 
 def _with_kind(node: Mapping, problems: Problems) -> Mapping:
-    """The task with its ``kind`` under that key, after reporting another one."""
+    """Moves the kind of a task to ``kind``, after reporting the key it has."""
     if "kind" not in node.keys and "type" in node.keys:
         advice.TASK["type"].report(node.keys["type"], problems)
         return node.moved("type", ("kind",)) or node
-    return respelt(node, ["kind"], advice.TASK, "a task", problems)
+    return correct_spelling(node, ["kind"], advice.TASK, "a task", problems)
 
 
-def in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
-    """The task with what belongs under ``spec`` there, after reporting what must not be beside ``kind``."""
+def move_spec_keys(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
+    """Moves the keys of a task that belong under ``spec`` there, after reporting those that must not be beside
+    ``kind``.
+    """
     inputs = spellings(kind.inputs) if kind else {}
     if kind and not _is_free(kind.inputs):
-        node = respelt(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)
+        node = correct_spelling(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)
     for name, target in kind.beside.items() if kind else ():
         if name in node.keys:
             moved = node.moved(name, ("spec", target))
@@ -221,7 +226,7 @@ def in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mappin
 
 
 def with_rules_of_eval(node: Mapping) -> Mapping:
-    """The task or step with the rules that its ``eval`` means. Their older form has one problem, the ``eval``."""
+    """Converts the ``eval`` of a task or step to rules. Their older form has one problem, the ``eval``."""
     older = node.get("eval")
     if not isinstance(older, Sequence):
         return node
@@ -257,7 +262,7 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
         return kinds[kind]
     plugin = advice.PLUGINS.get(kind)
     near = f"install the plugin `{plugin}`" if plugin else did_you_mean(kind, kinds)
-    hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add more"
+    hint = near or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None
 
@@ -279,14 +284,14 @@ def _spec_of_task(node: Mapping, kind: KindSpec | None, problems: Problems) -> M
     spec = node.get("spec")
     if isinstance(spec, Mapping):
         known = None if kind is None or _is_free(kind.knobs) else {**spellings(kind.knobs), **advice.TASK_SPEC}
-        return spec if known is None else respelt(spec, _SPEC_KEYS, known, "a task's `spec`", problems)
+        return spec if known is None else correct_spelling(spec, _SPEC_KEYS, known, "a task's `spec`", problems)
     if spec is not None and not is_null(spec):
-        mistyped(spec, "`spec`", "a mapping", problems)
+        report_wrong_type(spec, "`spec`", "a mapping", problems)
     return Mapping(node.mark, node.pointer)
 
 
 def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Node]:
-    """The kind's own keys, including those of the outer scopes."""
+    """Reads the kind's own keys of ``spec``, including those of the outer scopes."""
     own = _without_misplaced(spec.without(_SPEC_KEYS), advice.TASK_SPEC, kind.knobs, problems)
     knobs = layer.knobs_for(kind, own)
     title = f"the `spec` keys of kind `{kind.kind}`"

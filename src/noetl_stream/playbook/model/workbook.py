@@ -16,22 +16,22 @@ from msgspec.structs import replace
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds, KindSpec
-from noetl_stream.playbook.model.layering import Layer, merged
+from noetl_stream.playbook.model.layering import Layer, merge_mappings
 from noetl_stream.playbook.model.sections import (
     Part,
     Required,
     Section,
     described,
     is_null,
-    mistyped,
     pairs,
     read_section,
-    recovered,
+    recover_keys,
+    report_wrong_type,
 )
 from noetl_stream.playbook.model.shapes import ref
 from noetl_stream.playbook.model.sugar import word_of
-from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, in_place, label_of_task, read_task, unlabelled
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, label_of_task, move_spec_keys, read_task, unlabel
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template
 
@@ -59,7 +59,7 @@ class ListedEntry(Section):
 
 
 class WorkbookEntry(msgspec.Struct, frozen=True):
-    """An entry as read; ``at`` is its name. ``draft`` is ``None`` if it cannot be called."""
+    """A workbook entry as read; ``at`` is its name. ``draft`` is ``None`` if it cannot be called."""
 
     at: Location
     task: Mapping
@@ -67,7 +67,7 @@ class WorkbookEntry(msgspec.Struct, frozen=True):
 
 
 class Workbook(msgspec.Struct, frozen=True):
-    """The entries by name, and which of them are used."""
+    """The workbook: its entries by name, and which of them are used."""
 
     entries: MappingOf[str, WorkbookEntry]
     used: set[str] = msgspec.field(default_factory=set)
@@ -77,7 +77,7 @@ class Workbook(msgspec.Struct, frozen=True):
 
         Args:
             node: The task of kind ``workbook``.
-            name: Its name.
+            name: The name of that task.
         """
         named = node.get("task") or node.get("name")
         if named is None:
@@ -89,7 +89,9 @@ class Workbook(msgspec.Struct, frozen=True):
             return None
         entry = self.entries.get(called)
         if entry is None:
-            known = f"entries: {listed(self.entries)}; `task` is not rendered" if self.entries else f"write {_SHAPE}"
+            known = (
+                f"entries: {list_names(self.entries)}; `task` is not rendered" if self.entries else f"write {_SHAPE}"
+            )
             hint = did_you_mean(called, self.entries) or known
             problems.error("unknown_entry", f"the workbook has no entry `{called}`", named, hint)
             return None
@@ -97,33 +99,33 @@ class Workbook(msgspec.Struct, frozen=True):
         if entry.draft is None or entry.draft.kind is None:
             return None
         own = node.without(node.keys.keys() - {"name", "spec"})
-        defined = in_place(entry.task, entry.draft.kind, problems)
-        task = merged(_with_args(defined, entry.draft.kind, node.get("args"), problems), own)
+        defined = move_spec_keys(entry.task, entry.draft.kind, problems)
+        task = merge_mappings(_with_args(defined, entry.draft.kind, node.get("args"), problems), own)
         return _with_spec(task, defined, own), f"workbook {called}, line {entry.at.mark.line}"
 
     def unused(self) -> dict[str, WorkbookEntry]:
-        """Entries that no task runs."""
+        """The workbook entries that no task runs."""
         return {name: entry for name, entry in self.entries.items() if name not in self.used}
 
 
 def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbook:
-    """The root ``workbook``. Each entry is checked on its own, except for required inputs, which calls may add."""
+    """Reads the root ``workbook``. Each entry is checked alone, except for required inputs, which calls may add."""
     entries: dict[str, WorkbookEntry] = {}
-    for name, at, task in _listed(node, problems):
+    for name, at, task in _read_listed(node, problems):
         if name in entries:
             first, rule = entries[name].at.mark.line, "entry names must be unique in the workbook"
             report_duplicate(f"workbook entry `{name}`", first, at, rule, problems)
         elif check_name(name, "an entry's name", at, problems) and isinstance(task, Mapping):
             entries[name] = WorkbookEntry(at, task, _read_entry(task, name, kinds, problems))
         elif not isinstance(task, Mapping):
-            mistyped(task, "a workbook entry", "one task", problems, "write { kind: …, … }")
+            report_wrong_type(task, "a workbook entry", "one task", problems, "write { kind: …, … }")
     return Workbook(entries)
 
 
-def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, Node]]:
+def _read_listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, Node]]:
     if isinstance(node, Sequence):
         found: list[tuple[str, Location, Node]] = []
-        for item in (recovered(item, ListedEntry, problems) for item in node.items):
+        for item in (recover_keys(item, ListedEntry, problems) for item in node.items):
             entry = read_section(item, ListedEntry, problems)
             if entry.name and entry.tool is not None and isinstance(item, Mapping):
                 found.append((entry.name, item.values["name"], entry.tool))
@@ -133,7 +135,7 @@ def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, 
 
 
 def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> TaskDraft | None:
-    """The task of an entry; ``None`` if it cannot be called."""
+    """Reads the task of an entry; ``None`` if it cannot be called."""
     if (word := word_of(task)) is not None:
         hint = f"put the `{word}` in the step and its tasks in the workbook"
         problems.error("workbook_entry", f"a workbook entry must be one task, not a `{word}`", task.keys[word], hint)
@@ -141,7 +143,7 @@ def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> T
     if (label := label_of_task(task)) is not None:
         hint = "remove the label: an entry is named by its key"
         problems.error("label_keyed_task", "a workbook entry cannot have a label", label, hint)
-        task = unlabelled(task, problems).without({"name"})
+        task = unlabel(task, problems).without({"name"})
     if "name" in task.keys:
         problems.error("workbook_entry", "a workbook entry is named by its key", task.keys["name"], "remove `name`")
     draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, require_all=False)
@@ -158,7 +160,7 @@ def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> T
 
 
 def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Problems) -> Mapping:
-    """The entry's task with the call's ``args`` merged over."""
+    """Merges the call's ``args`` over the entry's task."""
     if not isinstance(args, Mapping):
         if args is not None and holds_template(args):
             hint = "write args: { … }, which is merged key by key"
@@ -166,34 +168,36 @@ def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Probl
         return task
     known = spellings(kind.inputs)
     if "args" in known or kind.inputs.model_config.get("extra") == "allow":
-        return merged(task, _keyed("args", args))
+        return merge_mappings(task, _mapping_of_one("args", args))
     for name in args.keys.keys() & LANGUAGE_KEYS:
         problems.error("unknown_key", f"`{name}` is not an input of kind `{kind.kind}`", args.keys[name])
     given = {known.get(name): name for name in args.keys}
     renamed = {name: given.get(known.get(name), name) if name in known else name for name in task.keys}
     keys = {renamed[name]: key for name, key in task.keys.items()}
     values = {renamed[name]: value for name, value in task.values.items()}
-    return merged(replace(task, keys=keys, values=values), args.without(LANGUAGE_KEYS))
+    return merge_mappings(replace(task, keys=keys, values=values), args.without(LANGUAGE_KEYS))
 
 
 def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
-    """``task`` with the right ``spec``: a call's policy replaces, and ``timeout: n`` merges as ``{total: n}``."""
+    """Merges the ``spec`` of the entry and of the call into ``task``: a call's policy replaces, and ``timeout: n``
+    merges as ``{total: n}``.
+    """
     outer, inner = entry.get("spec"), call.get("spec")
     if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
         return task
-    spec = merged(_expanded(outer), _expanded(inner))
+    spec = merge_mappings(_expand_timeout(outer), _expand_timeout(inner))
     if "policy" in inner.keys:
         spec.values["policy"] = inner.values["policy"]
     return replace(task, values={**task.values, "spec": spec})
 
 
-def _expanded(spec: Mapping) -> Mapping:
+def _expand_timeout(spec: Mapping) -> Mapping:
     timeout = spec.get("timeout")
     if not isinstance(timeout, Scalar):
         return spec
-    return replace(spec, values={**spec.values, "timeout": _keyed("total", timeout)})
+    return replace(spec, values={**spec.values, "timeout": _mapping_of_one("total", timeout)})
 
 
-def _keyed(name: str, value: Node) -> Mapping:
-    """The mapping with ``value`` as its only one."""
+def _mapping_of_one(name: str, value: Node) -> Mapping:
+    """Makes the mapping with ``value`` as its only one."""
     return Mapping(value.mark, value.pointer, {name: MappingKey(name, value.mark, value.pointer)}, {name: value})

@@ -31,8 +31,8 @@ def has_exit(flow: Flow, cycle: Cycle) -> bool:
     return False
 
 
-def left_behind(flow: Flow, cycle: Cycle) -> frozenset[str]:
-    """The steps that get tokens beside the one that stays in the cycle."""
+def steps_outside(flow: Flow, cycle: Cycle) -> frozenset[str]:
+    """The steps that get tokens in addition to the one that stays in the cycle."""
     found: set[str] = set()
     for step in cycle:
         for departure in flow.departures[step]:
@@ -43,7 +43,7 @@ def left_behind(flow: Flow, cycle: Cycle) -> frozenset[str]:
 
 
 def round_of(flow: Flow, cycle: Cycle, first: str) -> list[Firing]:
-    """A shortest way once round the cycle."""
+    """A shortest path of firings once round the cycle."""
     came: dict[str, Firing] = {}
     pending = [first]
     for step in pending:

@@ -1,4 +1,4 @@
-"""Questions to the net of a workflow, answered within one bound on firings for all of them."""
+"""Explorations of the net of a workflow, within one bound on firings for all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noetl_stream.playbook.net.reach import Reached
 from noetl_stream.playbook.net.unfold import MAX_TRANSITIONS, Place, TooLarge, Unfolding, can_move_in_turn
 
 MAX_FIRINGS: Final = 60_000
-"""Firings tried for one playbook, and transitions unfolded for it."""
+"""The most firings tried for one playbook, and transitions unfolded for it."""
 MAX_FIRINGS_PER_QUESTION: Final = 20_000
 
 Explored = Exploration[Place, Firing | None]
@@ -22,7 +22,7 @@ class Inquiry:
     """Explores nets as long as firings are left.
 
     Attributes:
-        unanswered: The questions for which there were too few.
+        unanswered: The questions for which too few firings were left.
     """
 
     def __init__(self, most: int = MAX_FIRINGS) -> None:
@@ -38,17 +38,17 @@ class Inquiry:
         """The markings of the part of the net that leads to ``steps``, nearest first, until the caller has an answer.
 
         Args:
-            question: What is asked, in words, in case it stays unanswered.
+            question: The question in words, in case it stays unanswered.
         """
-        return self._explored(lambda: Unfolding(reach, steps), question)
+        return self._explore(lambda: Unfolding(reach, steps), question)
 
     def arrivals(self, reach: Reached, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
         """The markings before a join fires; also those after it, if its own tokens may come back."""
         if can_move_in_turn(reach, join):
-            return self._explored(lambda: Unfolding(reach, [join], ends_at=join), question, in_turn=True)
+            return self._explore(lambda: Unfolding(reach, [join], ends_at=join), question, in_turn=True)
         return self.markings(reach, [join], question)
 
-    def _explored(
+    def _explore(
         self, unfold: Callable[[], Unfolding], question: str, *, in_turn: bool = False
     ) -> Iterator[tuple[Tokens, Explored]]:
         try:
@@ -71,5 +71,5 @@ class Inquiry:
 
 
 def firings(labels: Iterable[Firing | None]) -> list[Firing]:
-    """The firings that a path shows."""
+    """The firings in the labels of a path."""
     return [label for label in labels if label is not None]

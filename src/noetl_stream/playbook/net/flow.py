@@ -1,6 +1,7 @@
-"""What can follow each step: which arcs fire together when it ends, guards unknown unless they are certain.
+"""The possible departures of each step: which arcs fire together when it ends, guards unknown unless they are certain.
 
-Source: LANGUAGE §4, §7. More may follow here than ever does, since a guard that reads data may hold or not; never less.
+Source: LANGUAGE §4, §7. These may be more departures than ever happen, since a guard that reads data may hold or not;
+never fewer.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, Opposites, ended
+from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, Opposites, ended_event
 from noetl_stream.playbook.plan import AdmitRule, Plan, StepPlan
 
 MAX_OPEN_ARCS: Final = 4
-"""Up to this many arcs with unknown guards at one inclusive router, all combinations are tried. Of more: none of them,
-each alone, and all, from which the most and the fewest tokens follow."""
+"""The most arcs with unknown guards at one inclusive router for which all combinations are tried. Of more: none of
+them, each alone, and all, from which the most and the fewest tokens follow.
+"""
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """What may follow a step run.
+    """A possible departure of tokens after a step run.
 
     Attributes:
-        event: What ended it: ``step.done``, ``loop.done``, ``step.failed`` or ``next.timed_out``.
+        event: The event that ended the run: ``step.done``, ``loop.done``, ``step.failed`` or ``next.timed_out``.
         arcs: Indexes of the arcs that fire together; without any, the branch ends.
         rests: Whether the branch rests first, at a router with ``wait``.
     """
@@ -34,10 +36,10 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """The possible departures of every step, and how its admission decides.
+    """The possible departures of every step, and the decision of its admission.
 
     Attributes:
-        departures: By step. A failure that ends the execution is not listed.
+        departures: The departures by step. A failure that ends the execution is not listed.
         admits: By step, whether a token is admitted: ``None`` if it depends on data.
         dead: Arcs that never fire, by step and index.
     """
@@ -60,7 +62,7 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
-    """The flow of a plan.
+    """Finds the flow of a plan.
 
     Args:
         failing: Steps whose join always fails: they never run, but their failure may be routed.
@@ -69,14 +71,14 @@ def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
         step.name: list(dict.fromkeys(_departures(step, facts, is_failing=step.name in failing)))
         for step in plan.steps.values()
     }
-    sources = _sources(plan, _dead(plan, departures))
+    sources = _sources(plan, _dead_arcs(plan, departures))
     admits = {step.name: _admits(plan, step, facts, sources[step.name]) for step in plan.steps.values()}
     for name in (name for name, admitted in admits.items() if admitted is False):
         departures[name] = [departure for departure in departures[name] if departure.event == "step.failed"]
-    return Flow(plan, facts, departures, admits, _dead(plan, departures))
+    return Flow(plan, facts, departures, admits, _dead_arcs(plan, departures))
 
 
-def _dead(plan: Plan, departures: Mapping[str, Sequence[Departure]]) -> frozenset[tuple[str, int]]:
+def _dead_arcs(plan: Plan, departures: Mapping[str, Sequence[Departure]]) -> frozenset[tuple[str, int]]:
     """The arcs that are in no departure."""
     every = {(step.name, index) for step in plan.steps.values() for index in range(len(step.arcs))}
     return frozenset(every - {(step, index) for step in departures for one in departures[step] for index in one.arcs})
@@ -85,10 +87,10 @@ def _dead(plan: Plan, departures: Mapping[str, Sequence[Departure]]) -> frozense
 def _departures(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[Departure]:
     done = "loop.done" if step.loop is not None else "step.done"
     if not is_failing:
-        yield from _routed(step, facts, done, range(len(step.arcs)))
+        yield from _route(step, facts, done, range(len(step.arcs)))
     if _can_fail(step):
         handling = [index for index, arc in enumerate(step.arcs) if arc.handles_failure]
-        for departure in _routed(step, facts, "step.failed", handling):
+        for departure in _route(step, facts, "step.failed", handling):
             if departure.arcs or step.failure_mode == "best_effort":
                 yield departure
 
@@ -98,7 +100,7 @@ def _can_fail(step: StepPlan) -> bool:
     return bool(step.tasks) or isinstance(step.join, int) or step.deadline_s is not None or times_out
 
 
-def _routed(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) -> Iterator[Departure]:
+def _route(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) -> Iterator[Departure]:
     """The departures after one event, of the arcs that are candidates then."""
     known = _values(step, facts, event, indexes)
     wait = step.next_wait if event != "step.failed" else None
@@ -119,14 +121,14 @@ def _routed(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) ->
 def _values(step: StepPlan, facts: Facts, event: str, indexes: Iterable[int]) -> dict[int, bool | None]:
     if step.next_wait is not None:
         facts = Facts(unrun=facts.unrun)  # what is not set yet may come from outside (LANGUAGE §4)
-    seen = ended(event, step.name)
+    seen = ended_event(event, step.name)
     return {index: facts.value(step.arcs[index].guard, event=seen) for index in indexes}
 
 
 def _combinations(
     step: StepPlan, asked: Opposites, indexes: Sequence[int], known: Mapping[int, bool | None]
 ) -> Iterator[tuple[int, ...]]:
-    """Which arcs may fire together; the empty tuple if it may be none."""
+    """The arcs that may fire together; the empty tuple if it may be none."""
     possible = [index for index in indexes if known[index] is not False]
     if step.routing == "exclusive":
         passed: set[str] = set()
@@ -165,7 +167,7 @@ def _contradicts(step: StepPlan, asked: Opposites, opened: Sequence[int], chosen
 
 
 def _sources(plan: Plan, dead: frozenset[tuple[str, int]]) -> dict[str, list[Mapping[str, Any]]]:
-    """By step, what ``token`` may be in its admission."""
+    """The values that ``token`` may have in the admission of each step."""
     sources: dict[str, set[str | None]] = {name: set() for name in plan.steps}
     sources[plan.entry].add(None)
     for step in plan.steps.values():
@@ -189,7 +191,7 @@ def _admits(plan: Plan, step: StepPlan, facts: Facts, sources: Sequence[Mapping[
 
 
 def _decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool | None:
-    """What the first rule that holds says; ``None`` if that depends on data."""
+    """The decision of the first rule that holds; ``None`` if that depends on data."""
     possible = set()
     for value, rule in zip(values, rules, strict=True):
         if value is not False:

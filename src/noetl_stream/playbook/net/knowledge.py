@@ -1,4 +1,4 @@
-"""What is known of a guard before anything runs: true, false, or neither.
+"""The certain values of guards before any execution: true, false, or neither.
 
 A guard is evaluated with the values that are certain; one that reads another value is unknown.
 """
@@ -34,7 +34,7 @@ _OPPOSITES: Final = {
 
 
 class Partial(dict[str, Any]):
-    """A namespace of which some keys are known; the others are :data:`UNKNOWN`, except those known to be undefined."""
+    """A namespace of which some keys are known; other keys are :data:`UNKNOWN`, except those known to be undefined."""
 
     def __init__(self, known: Mapping[str, Any], undefined: Collection[str] = ()) -> None:
         super().__init__(known)
@@ -47,10 +47,10 @@ class Partial(dict[str, Any]):
 
 
 class Asked(NamedTuple):
-    """What a guard asks, as the text of its syntax tree, and the texts of those that hold exactly when it does not.
+    """A guard as the text of its syntax tree, with the texts of guards that hold exactly when it does not.
 
-    Of ``a`` it is ``not a``, of ``a < b`` also ``a >= b``: two guards are opposite if one asks what is opposite to the
-    other.
+    The opposite of ``a`` is ``not a``, of ``a < b`` also ``a >= b``: two guards are opposite if the text of one is an
+    opposite of the other.
     """
 
     tree: str
@@ -58,27 +58,27 @@ class Asked(NamedTuple):
 
 
 class Opposites:
-    """What guards ask. Each text is parsed once."""
+    """The opposites of guards. Each text is parsed once."""
 
     def __init__(self) -> None:
         self._known: dict[str, Asked] = {}
 
     def of(self, guard: Guard | None) -> Asked:
-        """What ``guard`` asks; nothing is opposite to an omitted one."""
+        """The opposites of ``guard``; an omitted one has none."""
         if guard is None:
             return Asked("")
         if guard.source not in self._known:
-            self._known[guard.source] = _asked(guard.source)
+            self._known[guard.source] = _parse_guard(guard.source)
         return self._known[guard.source]
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is certain where guards are evaluated.
+    """The facts that are certain where guards are evaluated.
 
     Attributes:
-        unset: Keys of ``ctx`` that nothing can have set.
+        unset: Keys of ``ctx`` that no rule can have set.
         unrun: Steps that cannot have run.
-        asked: What guards ask.
+        asked: The opposites of guards.
     """
 
     unset: frozenset[str] = frozenset()
@@ -104,8 +104,8 @@ class Facts(msgspec.Struct, frozen=True):
             return None
 
 
-def ended(name: str, step: str) -> Mapping[str, Any]:
-    """``event`` as far as it is known when ``step`` has ended, by the event's name."""
+def ended_event(name: str, step: str) -> Mapping[str, Any]:
+    """The namespace ``event`` as far as it is known when ``step`` has ended, by the event's name."""
     failed = name == "step.failed"
     return OutcomeEnvelope(
         name=name,
@@ -117,7 +117,7 @@ def ended(name: str, step: str) -> Mapping[str, Any]:
     )
 
 
-def _asked(source: str) -> Asked:
+def _parse_guard(source: str) -> Asked:
     try:
         expression = single_expression(parse(ENVIRONMENT, source))
     except TextError:
@@ -130,7 +130,7 @@ def _asked(source: str) -> Asked:
 
 
 def _opposite_of(expression: nodes.Expr) -> nodes.Expr | None:
-    """The comparison that holds when this one does not; ``None`` for anything but a comparison of two values."""
+    """The comparison that holds when this one does not; ``None`` for any other expression."""
     if not isinstance(expression, nodes.Compare) or len(expression.ops) != 1:
         return None
     [operand] = expression.ops

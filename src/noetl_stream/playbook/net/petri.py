@@ -22,15 +22,15 @@ OMEGA: Final = math.inf
 """The number of tokens in a place that has no bound."""
 
 Marking = frozenset[tuple[P, float]]
-"""The places that are not empty, each with its number of tokens."""
+"""The places of the net that are not empty, each with its number of tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transition(Generic[P, L]):
-    """It is enabled if ``takes`` is there and the places of ``unless`` are empty.
+    """A transition of the net. It is enabled if ``takes`` is there and the places of ``unless`` are empty.
 
     Attributes:
-        label: What the path shows.
+        label: The label of its firings in a path.
         takes, puts: Tokens by place.
         unless: Inhibitor arcs.
         moves: Transfer arcs, after ``takes`` and before ``puts``: all tokens of a place go to another, or vanish.
@@ -42,8 +42,8 @@ class Transition(Generic[P, L]):
     unless: frozenset[P] = frozenset()
     moves: Mapping[P, P | None] = field(default_factory=lambda: MappingProxyType({}))
 
-    def fired_from(self, tokens: Mapping[P, float]) -> dict[P, float] | None:
-        """The tokens after firing; ``None`` if it is not enabled."""
+    def fire(self, tokens: Mapping[P, float]) -> dict[P, float] | None:
+        """The tokens after firing; ``None`` if the transition is not enabled."""
         if any(tokens.get(place, 0) < count for place, count in self.takes.items()):
             return None
         if any(place in tokens for place in self.unless):
@@ -61,7 +61,7 @@ class Transition(Generic[P, L]):
 
     @property
     def reads_zero(self) -> frozenset[P]:
-        """Places whose exact number of tokens matters."""
+        """Places whose exact number of tokens matters to the transition."""
         return self.unless | self.moves.keys()
 
 
@@ -86,7 +86,7 @@ class Exploration(Generic[P, L]):
             :data:`OMEGA`.
 
     Args:
-        most: Firings tried at most.
+        most: The most firings to try.
         in_turn: Whether to let the tokens of one place move at a time. Where transitions from different places never
             disable each other, and none can repeat, this finds every last marking, and far fewer on the way.
     """
@@ -122,7 +122,7 @@ class Exploration(Generic[P, L]):
                 if self._in_turn and moved is not None and first != moved:
                     continue
                 is_exact = is_exact and unbounded.isdisjoint(transition.reads_zero)
-                after = transition.fired_from(tokens)
+                after = transition.fire(tokens)
                 if after is not None:
                     moved = first
                     self.fired += 1
@@ -145,7 +145,7 @@ class Exploration(Generic[P, L]):
         marking = frozenset(after.items())
         if marking in self._reached:
             return
-        grown = self._grown(before, transition, after)
+        grown = self._growing_places(before, transition, after)
         if grown:
             after = {place: OMEGA if place in grown else count for place, count in after.items()}
             marking = frozenset(after.items())
@@ -155,8 +155,8 @@ class Exploration(Generic[P, L]):
         self._sizes[marking] = _size(after)
         pending.append(marking)
 
-    def _grown(self, before: Marking[P], transition: Transition[P, L], after: dict[P, float]) -> frozenset[P]:
-        """The places that repeat firings since an earlier marking would fill without bound."""
+    def _growing_places(self, before: Marking[P], transition: Transition[P, L], after: dict[P, float]) -> frozenset[P]:
+        """The places that would fill without bound if the firings since an earlier marking repeat."""
         cycle = [transition]
         step: Marking[P] | None = before
         size = _size(after)
@@ -200,5 +200,5 @@ def _excess(earlier: Mapping[P, float], later: Mapping[P, float]) -> dict[P, flo
 def _adds_again(backwards: list[Transition[P, L]], tokens: dict[P, float], expected: dict[P, float]) -> bool:
     after: dict[P, float] | None = tokens
     for transition in reversed(backwards):
-        after = None if after is None else transition.fired_from(after)
+        after = None if after is None else transition.fire(after)
     return after is not None and _excess(tokens, after) == expected

@@ -1,4 +1,4 @@
-"""What exploring the net of a playbook proves about its runs: findings, each with a path of firings that shows it.
+"""Proofs about the runs of a playbook by exploring its net: findings, each with a path of firings that shows it.
 
 Guards that read data may hold or not: a finding of what *can* happen is true for some data, one of what *never* happens
 for all.
@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from noetl_stream.playbook.check.step_graph import Arcs, arcs_of, concurrent_steps, reversed_arcs
 from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
-from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
+from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, round_of, steps_outside
 from noetl_stream.playbook.net.exploring import Inquiry, firings
 from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.net.rounds import endless_task
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.suggestions import MAX_LISTED, listed
+from noetl_stream.playbook.suggestions import MAX_LISTED, list_names
 from noetl_stream.playbook.yaml.nodes import MappingKey
 
 
@@ -29,9 +29,9 @@ class Arrivals(NamedTuple):
     """The tokens that may wait at a join with a number.
 
     Attributes:
-        wanted: The number.
+        wanted: The number of tokens that the join waits for.
         most: How many may wait there at once, counted up to one more than that; infinite after it has fired.
-        path: A path to the most.
+        path: A path to that most.
     """
 
     wanted: int
@@ -40,26 +40,26 @@ class Arrivals(NamedTuple):
 
 
 def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Reports what the net of a plan proves. The plan must have no errors."""
+    """Reports the findings about a plan by its net. The plan must have no errors."""
     questions = Inquiry()
     joins: dict[str, Arrivals] = {}
     failing: dict[str, Arrivals] = {}
     while True:
         reached = reach_of(plan, frozenset(failing))
-        joins |= {name: found for name in reached.arrived if (found := _arrivals(reached, name, questions))}
+        joins |= {name: found for name in reached.arrived if (found := _count_arrivals(reached, name, questions))}
         fewer = {name: arrivals for name, arrivals in joins.items() if arrivals.most < arrivals.wanted}
         if fewer.keys() <= failing.keys():
             break
         failing = fewer
     proof = _Proof(reached, {step.name: step for step in steps}, questions, problems)
     for step, arrivals in failing.items():
-        proof.join_never_fires(step, arrivals)
-    proof.unreached()
-    proof.endless_rounds()
+        proof.report_join(step, arrivals)
+    proof.report_unreached()
+    proof.report_endless_rounds()
     for cycle in cycles_of(reached):
-        proof.endless(cycle)
-        proof.piling_up(cycle)
-    proof.competing([name for name, arrivals in joins.items() if arrivals.most <= arrivals.wanted])
+        proof.report_endless(cycle)
+        proof.report_piling_up(cycle)
+    proof.report_competing([name for name, arrivals in joins.items() if arrivals.most <= arrivals.wanted])
     if not reached.is_complete:
         questions.unanswered.append("which guards hold before the steps that set what they read")
     if questions.unanswered:
@@ -70,8 +70,8 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
         problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
 
 
-def _arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
-    """How many tokens may wait at the join of a step; ``None`` if it waits for no number, or that stays unanswered."""
+def _count_arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
+    """The tokens that may wait at the join of a step; ``None`` if it waits for no number, or that stays unanswered."""
     wanted = reached.flow.plan.steps[name].join
     if not isinstance(wanted, int):
         return None
@@ -89,14 +89,14 @@ def _arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | Non
 
 
 class _Proof(msgspec.Struct, frozen=True):
-    """Reports findings about what is reached."""
+    """Reports findings about the reached steps."""
 
     reached: Reached
     steps: Mapping[str, StepDraft]
     questions: Inquiry
     problems: Problems
 
-    def join_never_fires(self, name: str, arrivals: Arrivals) -> None:
+    def report_join(self, name: str, arrivals: Arrivals) -> None:
         step = self.steps[name]
         assert step.join is not None
         wanted = f"it waits for {step.join.tokens} tokens, and at most {arrivals.most:g} can arrive"
@@ -104,20 +104,20 @@ class _Proof(msgspec.Struct, frozen=True):
         message = f"the join of `{name}` never fires: {wanted}"
         self.problems.warn("join_never_fires", message, step.join.at, hint, arrivals.path)
 
-    def unreached(self) -> None:
-        """Closed admissions, and the steps that no run reaches although arcs lead there."""
+    def report_unreached(self) -> None:
+        """Reports closed admissions, and the steps that no run reaches although arcs lead there."""
         flow, arrived = self.reached.flow, self.reached.arrived
         for name in arrived:
             if flow.admits[name] is False and not self.problems.is_truncated:
-                self._closed(name)
+                self._report_closed(name)
         arcs = arcs_of(self.steps.values())
         before = reversed_arcs(arcs)
-        nearest = _nearest(arrived, arcs)
+        nearest = _nearest_starts(arrived, arcs)
         for name in sorted(nearest.keys() - arrived.keys()):
             if self.problems.is_truncated:
                 break
             running = [source for source in before[name] if source in self.reached.runs]
-            why = f"it comes only after {listed(dict.fromkeys(before[name]))}"
+            why = f"it comes only after {list_names(dict.fromkeys(before[name]))}"
             if running:
                 line = next(arc.line for arc in flow.plan.steps[running[0]].arcs if arc.step == name)
                 why = f"the arc of `{running[0]}` on line {line} never fires"
@@ -126,7 +126,7 @@ class _Proof(msgspec.Struct, frozen=True):
             message = f"no run reaches step `{name}`: {why}"
             self.problems.warn("unreachable_step", message, self.steps[name].at, hint, path)
 
-    def _closed(self, name: str) -> None:
+    def _report_closed(self, name: str) -> None:
         policy = self.reached.flow.plan.steps[name].admit
         assert policy is not None
         message = f"nothing in this playbook opens the admission of `{name}`: every token is held, then "
@@ -135,8 +135,8 @@ class _Proof(msgspec.Struct, frozen=True):
         at = self.steps[name].at
         self.problems.warn("admission_never_opens", message + ends, at, hint, self.reached.path_to(name))
 
-    def endless(self, cycle: Cycle) -> None:
-        """A cycle that a token never leaves."""
+    def report_endless(self, cycle: Cycle) -> None:
+        """Reports a cycle that a token never leaves."""
         flow = self.reached.flow
         if has_exit(flow, cycle):
             return
@@ -148,8 +148,8 @@ class _Proof(msgspec.Struct, frozen=True):
         path = [*self.reached.path_to(first), *around]
         self.problems.warn("endless_cycle", message, self.steps[first].at, hint, path)
 
-    def endless_rounds(self) -> None:
-        """Pipelines that jump back for ever."""
+    def report_endless_rounds(self) -> None:
+        """Reports pipelines that jump back for ever."""
         plan = self.reached.flow.plan
         for name in self.reached.arrived:
             step = plan.steps[name]
@@ -161,25 +161,26 @@ class _Proof(msgspec.Struct, frozen=True):
                 hint = "let a guard read what a round changes, break in a rule, or write lifecycle: { timeout_s: 600 }"
                 self.problems.warn("endless_cycle", message, at, hint, self.reached.path_to(name))
 
-    def piling_up(self, cycle: Cycle) -> None:
-        """A cycle in which each round leaves tokens behind."""
-        left = left_behind(self.reached.flow, cycle)
+    def report_piling_up(self, cycle: Cycle) -> None:
+        """Reports a cycle in which each round leaves tokens behind."""
+        left = steps_outside(self.reached.flow, cycle)
         if not left:
             return
-        question = f"whether tokens pile up in the cycle of {listed(sorted(cycle))}"
+        question = f"whether tokens pile up in the cycle of {list_names(sorted(cycle))}"
         for _, exploration in self.questions.markings(self.reached, cycle | left, question):
             growth = exploration.growth
             if growth is not None:
                 again = [replace(firing, repeats=True) for firing in firings(growth.cycle)]
                 names = list(dict.fromkeys(place.step for place in growth.places))
-                message = f"tokens can pile up at {listed(names)} without bound: each round of the cycle adds one"
+                message = f"tokens can pile up at {list_names(names)} without bound: each round of the cycle adds one"
                 hint = "join the branches before the arc that leads back, or guard it so that the rounds end"
                 at = self.steps[again[0].step].at
                 self.problems.warn("tokens_pile_up", message, at, hint, [*firings(growth.path), *again])
                 return
 
-    def competing(self, merging: Collection[str]) -> None:
-        """Steps that set the same key of ``ctx`` and may run at the same time: fold order decides (LANGUAGE §5).
+    def report_competing(self, merging: Collection[str]) -> None:
+        """Reports steps that set the same key of ``ctx`` and may run at the same time: fold order decides (LANGUAGE
+        §5).
 
         Args:
             merging: Steps whose join waits for all tokens that can arrive.
@@ -221,8 +222,8 @@ class _Proof(msgspec.Struct, frozen=True):
         return None
 
 
-def _nearest(starts: Iterable[str], arcs: Arcs) -> dict[str, str]:
-    """For each step that arcs lead to, the start from which the fewest do."""
+def _nearest_starts(starts: Iterable[str], arcs: Arcs) -> dict[str, str]:
+    """The start from which the fewest arcs lead to each step."""
     nearest = {start: start for start in starts}
     pending = list(nearest)
     for step in pending:

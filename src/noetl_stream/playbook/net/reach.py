@@ -1,4 +1,4 @@
-"""Which steps can run at all, as the least solution: a step runs only if what it needs can come from steps that run.
+"""The steps that can run at all, as the least solution: a step runs only if what it needs can come from steps that run.
 
 A guard that reads a key of ``ctx`` set only by steps behind it, or the result of such a step, cannot hold because of
 them (a cyclic wait); so the steps known to run grow from the entry until nothing is added.
@@ -19,7 +19,8 @@ from noetl_stream.playbook.net.knowledge import Facts, Opposites
 from noetl_stream.playbook.plan import Plan
 
 MAX_LOOKED_AT: Final = 20_000
-"""Steps and arcs looked at in all rounds; then every step is taken to run, so that more may follow than ever does."""
+"""The most steps and arcs looked at in all rounds; then every step is taken to run, which may be more than ever do.
+"""
 MIN_ROUNDS: Final = 10
 
 
@@ -29,8 +30,8 @@ class Reached(msgspec.Struct, frozen=True):
     Attributes:
         arrived: Steps that a token can reach, nearest first, each with the step and the departure that send it there
             on a shortest path; ``None`` for the entry.
-        before: By step, those of them that can send it a token.
-        runs: Those of them that can run, and not only be held or refused.
+        before: The arrived steps that can send a token to each step.
+        runs: The arrived steps that can run, and not only be held or refused.
         is_complete: Whether there were rounds enough to find no more steps than that.
     """
 
@@ -50,13 +51,13 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def firing_of(flow: Flow, step: str, departure: Departure, *, repeats: bool = False) -> Firing:
-    """A departure as an element of a path."""
+    """A departure as a firing in a path."""
     line = flow.plan.steps[step].line
     return Firing(step, departure.event, line, to=flow.targets(step, departure), repeats=repeats)
 
 
 def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reached:
-    """What runs of a plan reach.
+    """Finds the steps that runs of a plan reach.
 
     Args:
         failing: Steps whose join always fails.
@@ -67,24 +68,24 @@ def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reached:
     runs: frozenset[str] = frozenset()
     for _ in range(max(MIN_ROUNDS, MAX_LOOKED_AT // max(size, 1))):
         unset = frozenset(key for key, steps in writers.items() if runs.isdisjoint(steps))
-        reached = _reached(plan, Facts(unset, frozenset(plan.steps) - runs, asked), failing)
+        reached = _reach_with(plan, Facts(unset, frozenset(plan.steps) - runs, asked), failing)
         if reached.runs == runs:
             return reached
         runs = reached.runs
-    return replace(_reached(plan, Facts(asked=asked), failing), is_complete=False)
+    return replace(_reach_with(plan, Facts(asked=asked), failing), is_complete=False)
 
 
-def _reached(plan: Plan, facts: Facts, failing: frozenset[str]) -> Reached:
-    """What runs reach if these are the facts."""
+def _reach_with(plan: Plan, facts: Facts, failing: frozenset[str]) -> Reached:
+    """Finds the steps that runs reach if these are the facts."""
     flow = flow_of(plan, facts, failing)
-    arrived = _arrived(flow)
+    arrived = _arrivals(flow)
     runs = frozenset(step for step in arrived if flow.admits[step] is not False and step not in failing)
     before = reversed_arcs({step: list(flow.successors(step)) for step in arrived})
     return Reached(flow, arrived, before, runs)
 
 
 def _writers(plan: Plan) -> dict[str, set[str]]:
-    """By key of ``ctx``, the steps whose rules set it or contribute to it."""
+    """The steps whose rules set each key of ``ctx`` or contribute to it."""
     writers: dict[str, set[str]] = {}
     for step in plan.steps.values():
         for rule in (rule for task in step.tasks if task.policy for rule in task.policy.rules):
@@ -93,7 +94,7 @@ def _writers(plan: Plan) -> dict[str, set[str]]:
     return writers
 
 
-def _arrived(flow: Flow) -> dict[str, tuple[str, Departure] | None]:
+def _arrivals(flow: Flow) -> dict[str, tuple[str, Departure] | None]:
     entry = flow.plan.entry
     arrived: dict[str, tuple[str, Departure] | None] = {entry: None}
     pending = [entry]

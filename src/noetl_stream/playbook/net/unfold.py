@@ -17,15 +17,15 @@ from noetl_stream.playbook.net.reach import Reached, firing_of
 from noetl_stream.playbook.plan import StepPlan
 
 MAX_TRANSITIONS: Final = 2000
-"""Transitions of one net."""
+"""The most transitions of one net."""
 MAX_COUNTING: Final = 4
-"""Joins of one net that absorb tokens: each may double the number of places."""
+"""The most joins of one net that absorb tokens: each may double the number of places."""
 
 Joins = frozenset[str]
 
 
 class Place(NamedTuple):
-    """Where tokens are: before admission, at a join, in a run of the step, or resting at its ``next``."""
+    """A place of tokens: before admission, at a join, in a run of the step, or resting at its ``next``."""
 
     phase: Literal["gate", "join", "run", "rest"]
     step: str
@@ -48,7 +48,7 @@ class Unfolding:
         ends_at: A step whose join does not fire.
 
     Raises:
-        TooLarge: the net is.
+        TooLarge: the net is too large.
     """
 
     def __init__(self, reach: Reached, targets: Iterable[str], ends_at: str | None = None) -> None:
@@ -62,11 +62,11 @@ class Unfolding:
             raise TooLarge
         first = self._enter(self._plan.entry, frozenset())
         self.start: Final[dict[Place, int]] = {} if first is None else {first: 1}
-        self.transitions: Final = self._closed()
+        self.transitions: Final = self._build_transitions()
 
-    def _closed(self) -> Sequence[Arrow]:
-        """All transitions: those of single tokens, followed from place to place, then those of joins, as long as these
-        lead to new places.
+    def _build_transitions(self) -> Sequence[Arrow]:
+        """Builds all transitions: those of single tokens, followed from place to place, then those of joins, as long as
+        these lead to new places.
         """
         single: list[Arrow] = []
         places: dict[Place, None] = {}
@@ -75,18 +75,18 @@ class Unfolding:
             for place in pending:
                 if place not in places:
                     places[place] = None
-                    found = [] if place.phase == "join" else list(self._ended(place))
+                    found = [] if place.phase == "join" else list(self._transitions_from(place))
                     single += found
-                    pending += _following(found)
+                    pending += _places_after(found)
                     _require_room(single)
             joining = list(islice(self._joins(list(places)), MAX_TRANSITIONS + 1))
             _require_room([*single, *joining])
-            pending = [place for place in _following(joining) if place not in places]
+            pending = [place for place in _places_after(joining) if place not in places]
             if not pending:
                 return [*single, *joining]
 
     def _enter(self, step: str, late: Joins, *, is_merged: bool = False) -> Place | None:
-        """Where a token goes that reaches a step; ``None`` if it is absorbed or does not matter."""
+        """The place of a token that reaches a step; ``None`` if it is absorbed or does not matter."""
         if step not in self.steps:
             return None
         joins = self._plan.steps[step].join is not None and not is_merged
@@ -100,7 +100,7 @@ class Unfolding:
     def _ahead(self, step: str) -> Joins:
         return self._reaches.get(step, frozenset()) & self._counting
 
-    def _ended(self, place: Place) -> Iterator[Arrow]:
+    def _transitions_from(self, place: Place) -> Iterator[Arrow]:
         step, phase = self._plan.steps[place.step], place.phase
         departures = self._flow.departures[place.step]
         if phase == "gate":
@@ -115,7 +115,7 @@ class Unfolding:
             may_fail_at_gate = phase == "gate" and departure.event == "step.failed"
             if may_fail_at_gate or (phase != "gate" and departure.rests == (phase == "rest")):
                 sent = [self._enter(to, place.late) for to in self._flow.targets(place.step, departure)]
-                yield Transition(firing_of(self._flow, place.step, departure), {place: 1}, _counted(sent))
+                yield Transition(firing_of(self._flow, place.step, departure), {place: 1}, _count_places(sent))
 
     def _joins(self, places: Sequence[Place]) -> Iterator[Arrow]:
         joins = dict.fromkeys(place.step for place in places if place.phase == "join" and place.step != self._ends_at)
@@ -126,49 +126,51 @@ class Unfolding:
             wanted = _wanted(self._plan.steps[step])
             if wanted is not None:
                 for taken in islice(combinations_with_replacement(waiting, wanted), MAX_TRANSITIONS):
-                    yield self._merged(firing, _counted(taken))
+                    yield self._merge(firing, _count_places(taken))
             # Otherwise it fires once no other token can reach it; with too few for a number of tokens, it fails.
-            for present, unless in _alone(step, waiting, others, self._reaches):
+            for present, unless in _sources_of_join(step, waiting, others, self._reaches):
                 takes = dict.fromkeys(present, 1)
                 if wanted is None:
-                    yield self._merged(firing, takes, unless)
+                    yield self._merge(firing, takes, unless)
                 else:
-                    yield from self._failed(firing, takes, unless)
+                    yield from self._failures(firing, takes, unless)
 
     def _late_places(self, step: str, waiting: Sequence[Place], others: Sequence[Place]) -> dict[Place, Place | None]:
-        """Where tokens go when a join fires without them: those at the join vanish, those on the way are late."""
+        """The places that tokens move to when a join fires without them: those at the join vanish, those on the way are
+        late.
+        """
         moves: dict[Place, Place | None] = dict.fromkeys(waiting)
         for place in others if step in self._counting else ():
             if step in self._ahead(place.step) and step not in place.late:
                 moves[place] = place._replace(late=place.late | {step})
         return moves
 
-    def _merged(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place] = frozenset()) -> Arrow:
+    def _merge(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place] = frozenset()) -> Arrow:
         to = self._enter(firing.step, _late_of(takes, firing.step), is_merged=True)
         label = Firing(firing.step, "token.joined", self._plan.steps[firing.step].line, to=(firing.step,))
-        return Transition(label, takes, _counted([to]), unless, firing.moves)
+        return Transition(label, takes, _count_places([to]), unless, firing.moves)
 
-    def _failed(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place]) -> Iterator[Arrow]:
+    def _failures(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place]) -> Iterator[Arrow]:
         late = _late_of(takes, firing.step)
         for departure in self._flow.departures[firing.step]:
             if departure.event == "step.failed":
                 sent = [self._enter(to, late) for to in self._flow.targets(firing.step, departure)]
                 label = firing_of(self._flow, firing.step, departure)
-                yield Transition(label, takes, _counted(sent), unless, firing.moves)
+                yield Transition(label, takes, _count_places(sent), unless, firing.moves)
 
 
 class _JoinFiring(NamedTuple):
-    """What all firings of a join have in common."""
+    """The parts that all firings of a join share."""
 
     step: str
     waiting: Sequence[Place]
     moves: dict[Place, Place | None]
 
 
-def _alone(
+def _sources_of_join(
     step: str, waiting: Sequence[Place], others: Sequence[Place], reaches: Mapping[str, Joins]
 ) -> Iterator[tuple[tuple[Place, ...], frozenset[Place]]]:
-    """The places from which a join may take what is there, and those that must be empty then."""
+    """The places from which a join may take its tokens, and those that must be empty then."""
     coming = frozenset(place for place in others if step in reaches.get(place.step, ()))
     active = frozenset(place for place in others if place.phase != "join")
     # Of joins that wait for each other, the oldest fires when nothing else is active.
@@ -182,11 +184,11 @@ def _alone(
 
 
 def _late_of(places: Iterable[Place], fired: str) -> Joins:
-    """The joins for which the token that a join merges is late: those for which all that it merges are."""
+    """The joins for which the token that a join merges is late: those for which all merged tokens are."""
     return frozenset.intersection(*(place.late for place in places)) - {fired}
 
 
-def _following(transitions: Iterable[Arrow]) -> Iterator[Place]:
+def _places_after(transitions: Iterable[Arrow]) -> Iterator[Place]:
     for transition in transitions:
         yield from transition.puts
         yield from (place for place in transition.moves.values() if place is not None)
@@ -203,8 +205,8 @@ def is_running(place: Place) -> bool:
 
 
 def can_move_in_turn(reach: Reached, join: str) -> bool:
-    """Whether the tokens on the way to a join go their ways independently, whatever their order: nothing repeats, and
-    no other join fires without some of them.
+    """Whether the tokens on the way to a join move independently, whatever their order: nothing repeats, and no other
+    join fires without some of them.
     """
     steps = _ancestors(reach, [join])
     if any(_wanted(reach.flow.plan.steps[step]) for step in steps - {join}):
@@ -221,7 +223,7 @@ def _wanted(step: StepPlan) -> int | None:
     return 1 if step.join == "any" else step.join if isinstance(step.join, int) else None
 
 
-def _counted(places: Iterable[Place | None]) -> dict[Place, int]:
+def _count_places(places: Iterable[Place | None]) -> dict[Place, int]:
     counts: dict[Place, int] = {}
     for place in places:
         if place is not None:

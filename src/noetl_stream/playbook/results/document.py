@@ -9,7 +9,7 @@ import msgspec
 
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_kind, read_metadata
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
 from noetl_stream.playbook.results.result_schema import read_json_schema
 from noetl_stream.playbook.yaml.nodes import Node
 
@@ -35,8 +35,8 @@ class SchemaDocument(msgspec.Struct, frozen=True):
 
 
 def read_schema_document(root: Node, digest: str, problems: Problems) -> SchemaDocument | None:
-    """The document; ``None``, after reporting, if its schema has problems."""
-    root = recovered(root, SchemaRoot, problems)
+    """Reads a schema document; ``None``, after reporting, if its schema has problems."""
+    root = recover_keys(root, SchemaRoot, problems)
     top = read_section(root, SchemaRoot, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Schema", problems)
     metadata = read_metadata(top.metadata, problems)

@@ -18,10 +18,10 @@ import msgspec
 from noetl_stream.model.json.codec import encode
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.model.sections import Required, Section, described, mistyped, read_section
+from noetl_stream.playbook.model.sections import Required, Section, described, read_section, report_wrong_type
 from noetl_stream.playbook.results.validator import InvalidSchema, Validator
 from noetl_stream.playbook.results.walk import SchemaRefused, Walk
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
     MappingKey,
@@ -56,7 +56,7 @@ _REFUSED: Final = {
     **dict.fromkeys(["$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"], "write `$ref: '#/$defs/…'`"),
 }
 MAX_PATTERNS: Final = 500
-"""Patterns of one schema: each may take a megabyte and some milliseconds to compile."""
+"""The most patterns of one schema: each may take a megabyte and some milliseconds to compile."""
 _EXAMPLE: Final = "write schema: { type: object, properties: { … } }, or schema: { path: schemas/order, version: '1' }"
 
 
@@ -71,19 +71,19 @@ class NamedSchema(Section):
 
 
 class ResultSchema(msgspec.Struct, frozen=True, dict=True):
-    """What a task's result must match: ``content``, a JSON Schema, or the one at ``address`` (``PATH[@VERSION]``)."""
+    """The JSON Schema of a task's result: ``content``, or the schema at ``address`` (``PATH[@VERSION]``)."""
 
     content: Any = None
     address: str = ""
 
     @cached_property
     def digest(self) -> str:
-        """Identifies ``content``: its SHA-256, in hex."""
+        """The digest of ``content``: its SHA-256, in hex."""
         return sha256(encode(self.content)).hexdigest()
 
 
 def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
-    """The value of ``spec.result.schema``; ``None``, after reporting, if it has problems."""
+    """Reads the value of ``spec.result.schema``; ``None``, after reporting, if it has problems."""
     if isinstance(node, Mapping) and "path" in node.keys:
         named = read_section(node, NamedSchema, problems)
         path = named.path.removeprefix("/")
@@ -93,7 +93,7 @@ def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
 
 
 class Dialect(NamedTuple):
-    """The keywords that a schema may have, what to write ``instead`` of others, and an example of one."""
+    """A dialect of JSON Schema: the allowed keywords, what to write ``instead`` of others, and an example."""
 
     keywords: Collection[str]
     instead: MappingOf[str, str]
@@ -106,9 +106,9 @@ _OF_RESULTS: Final = Dialect(KEYWORDS, _REFUSED, _EXAMPLE)
 def read_json_schema(
     node: Node, what: str, problems: Problems, dialect: Dialect = _OF_RESULTS
 ) -> dict[str, Any] | None:
-    """The JSON Schema that ``node`` is; ``None``, after reporting, if it is not one."""
+    """Reads a JSON Schema; ``None``, after reporting, if ``node`` is none."""
     if not isinstance(node, Mapping):
-        mistyped(node, what, "a JSON Schema", problems, dialect.example)
+        report_wrong_type(node, what, "a JSON Schema", problems, dialect.example)
         return None
     found = list(_problems(node, dialect, is_root=True))
     for code, message, at, hint in found:
@@ -125,14 +125,14 @@ _Problem = tuple[Code, str, Location, str | None]
 
 
 def _problems(node: Node, dialect: Dialect, *, is_root: bool = False) -> Iterator[_Problem]:
-    """Keywords, at any depth, that are unknown or refused."""
+    """The keywords of a schema, at any depth, that are unknown or refused."""
     if not isinstance(node, Mapping):
         return
     keywords, instead, _ = dialect
     for name, key in node.keys.items():
         value = node.values[name]
         if name in instead or (name in KEYWORDS and name not in keywords):
-            hint = instead.get(name) or f"use {listed(sorted(keywords))}"
+            hint = instead.get(name) or f"use {list_names(sorted(keywords))}"
             yield "invalid_schema", f"`{name}` is not supported", key, hint
         elif name in _AT_ROOT:
             if not is_root:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 MAX_PATTERN_BYTES: Final = 1024 * 1024
-"""The largest compiled form of one pattern."""
+"""The largest compiled form of one pattern, in bytes."""
 MAX_REASON_CHARACTERS: Final = 500
 
 _WEIGHTS: Final = ((1, 8), (4, 80), (16, 170), (64, 4_000), (256, 60_000))
@@ -22,7 +22,7 @@ _VALUE: Final = "the value"
 
 
 class InvalidSchema(NoetlError):
-    """Not a JSON Schema; ``path`` leads to the part that is wrong."""
+    """Not a JSON Schema; ``path`` leads to the wrong part."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -30,7 +30,9 @@ class InvalidSchema(NoetlError):
 
 
 class Mismatch(NamedTuple):
-    """Where a value does not match its schema, and why, without quoting it. Both places are JSON pointers."""
+    """A mismatch of a value and its schema, with its reason, which does not quote the value. Both places are JSON
+    pointers.
+    """
 
     pointer: str
     reason: str
@@ -38,7 +40,7 @@ class Mismatch(NamedTuple):
 
     @property
     def keyword(self) -> str:
-        """What of the schema it does not match, such as ``required``."""
+        """The keyword of the schema that the value does not match, such as ``required``."""
         return self.schema_pointer.rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -47,10 +49,10 @@ class Mismatch(NamedTuple):
 
 
 class Validator:
-    """A compiled schema.
+    """A compiled JSON Schema.
 
     Raises:
-        InvalidSchema: it is not a valid one.
+        InvalidSchema: the schema is not valid.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -71,7 +73,7 @@ class Validator:
             raise InvalidSchema(f"the schema cannot be read: {error}") from None
 
     def mismatch(self, value: Any) -> Mismatch | None:
-        """Where ``value`` does not match first; ``None`` if it does."""
+        """The first mismatch of ``value``; ``None`` if it matches."""
         import jsonschema_rs
 
         try:
@@ -81,7 +83,7 @@ class Validator:
         return None
 
     def mismatches(self, value: Any) -> list[Mismatch]:
-        """Everything in ``value`` that does not match."""
+        """All mismatches of ``value``."""
         return [_mismatch(error) for error in self._compiled.iter_errors(value)]
 
 
@@ -99,7 +101,7 @@ def pattern_weight(pattern: str) -> int:
 
 
 def _options(size: int) -> jsonschema_rs.RegexOptions:
-    """Patterns of linear time with a compiled form of at most ``size`` bytes."""
+    """The options for patterns of linear time with a compiled form of at most ``size`` bytes."""
     import jsonschema_rs
 
     return jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=MAX_PATTERN_BYTES)
@@ -113,7 +115,7 @@ def _mismatch(error: jsonschema_rs.ValidationError) -> Mismatch:
 
 
 def _pointer_of(path: list[str | int]) -> str:
-    """A path as a JSON pointer."""
+    """Converts a path to a JSON pointer."""
     return "".join(extend_pointer("", part) for part in path)
 
 

@@ -16,12 +16,12 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.playbook.yaml.nodes import extend_pointer
 
 MAX_APPLIED: Final = 1_000
-"""Subschemas that may apply to one value, each counted once for each way that leads to it."""
+"""The most subschemas that may apply to one value, each counted once for each way that leads to it."""
 MAX_FOLLOWED: Final = 200_000
-"""Parts of values that subschemas are followed into, to find out."""
+"""The most parts of values that subschemas are followed into, to find that out."""
 
 MAX_DEPTH: Final = 100
-"""Subschemas around one another that apply to one value."""
+"""The most subschemas around one another that apply to one value."""
 
 Pointers = Counter[str]
 """Subschemas by JSON pointer, with how many times each applies to one value."""
@@ -46,14 +46,14 @@ class SchemaRefused(NoetlError):
 
 
 class Unknown(NamedTuple):
-    """The schema declares other keys at this depth of a path."""
+    """A read that leaves the schema: it declares other keys at this depth of the path."""
 
     depth: int
     declared: tuple[str, ...]
 
 
 class Walk:
-    """One schema, whose references are local and exist."""
+    """A walk through one schema, whose references are local and exist."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -85,7 +85,9 @@ class Walk:
                     waiting.append(part)
 
     def unknown(self, path: Sequence[str]) -> Unknown | None:
-        """Where a path of keys and :data:`ITEM` leaves the schema; ``None`` if it does not, as far as it says."""
+        """The place where a path of keys and :data:`ITEM` leaves the schema; ``None`` if it does not, as far as the
+        schema says.
+        """
         at = _ROOT
         for depth, key in enumerate(path):
             before, applied = at, self._closure(at)
@@ -106,7 +108,7 @@ class Walk:
         return bool(self._parts(self._closure(_ROOT), ("property", key), is_sure=True))
 
     def _at(self, pointer: str) -> Mapping[str, Any]:
-        """The subschema; ``true`` and ``false`` as an empty one."""
+        """The subschema at a JSON pointer; ``true`` and ``false`` as an empty one."""
         found: Any = self._schema
         for part in pointer.split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
@@ -114,7 +116,7 @@ class Walk:
         return found if isinstance(found, Mapping) else {}
 
     def _closure(self, pointers: Pointers) -> Pointers:
-        """These subschemas, and all that apply to the same value because of them."""
+        """The subschemas, and all that apply to the same value because of them."""
         found: Pointers = Counter()
         for pointer, times in pointers.items():
             for other, count in self._applied_by(pointer, frozenset()).items():
@@ -131,14 +133,14 @@ class Walk:
         known = self._applied.get(pointer)
         if known is None:
             known = Counter([pointer])
-            for other in self._beside(pointer):
+            for other in self._subschemas_of_same_value(pointer):
                 known.update(self._applied_by(other, around | {pointer}))
                 if known.total() > MAX_APPLIED:
                     break
             self._applied[pointer] = known
         return known
 
-    def _beside(self, pointer: str) -> Iterator[str]:
+    def _subschemas_of_same_value(self, pointer: str) -> Iterator[str]:
         """The subschemas that a subschema applies to the same value."""
         schema = self._at(pointer)
         if "$ref" in schema:
@@ -161,10 +163,10 @@ class Walk:
         yield from (("index", ""), ("names", ""))
 
     def _parts(self, applied: Pointers, label: Label, *, is_sure: bool) -> Pointers:
-        """The subschemas that apply to a part.
+        """The subschemas that apply to a part of a value.
 
         Args:
-            is_sure: Leaves out those that apply to some of these parts only, as those of a pattern.
+            is_sure: Whether to leave out subschemas that apply to some of these parts only, as those of a pattern.
         """
         found: Pointers = Counter()
         for pointer, times in applied.items():
@@ -205,12 +207,12 @@ class Walk:
         return pointer.rpartition("/")[0].endswith(("/anyOf", "/oneOf")) and self._is_silent(pointer)
 
     def _is_silent(self, pointer: str) -> bool:
-        """Whether nothing is known of the keys of a value that matches the subschema."""
+        """Whether the subschema leaves open which keys a matching value has."""
         applied = self._applied_by(pointer, frozenset())
         return not (self._is_no_object(pointer) or any("properties" in self._at(one) for one in applied))
 
     def _is_no_object(self, pointer: str) -> bool:
-        """Whether only other types match the subschema, as far as it says itself or by reference."""
+        """Whether only other types than objects match the subschema, as far as it says itself or by reference."""
         schema = self._at(pointer)
         if "type" in schema:
             return "object" not in schema["type"]

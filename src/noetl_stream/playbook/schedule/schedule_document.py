@@ -13,13 +13,13 @@ from pydantic import Field
 
 from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timetable
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_address, check_kind, read_metadata, read_workload
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
 from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_day, read_duration, read_time
-from noetl_stream.playbook.suggestions import misspelt
+from noetl_stream.playbook.suggestions import correct_word
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
 from noetl_stream.schedule.recurrence import (
     CRON_FIELDS,
@@ -35,7 +35,7 @@ from noetl_stream.schedule.zones import zone_named, zone_names
 MAX_CRON: Final = 20
 MAX_CRON_CHARS: Final = 256
 MAX_TIMES: Final = 1000
-"""Entries of ``at``, and of ``exclude``."""
+"""The most entries of ``at``, and of ``exclude``."""
 MAX_INTERVAL_S: Final = 366 * DAY_S
 MAX_JITTER_S: Final = DAY_S
 
@@ -109,7 +109,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> ScheduleTerms:
-        """What servers are told of it."""
+        """The terms of the schedule for servers."""
         return ScheduleTerms(
             playbook=self.call.path,
             version=self.call.version,
@@ -124,13 +124,13 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
-    """The document; ``None``, after reporting, if it has errors."""
-    root = recovered(root, ScheduleRoot, problems)
+    """Reads a schedule document; ``None``, after reporting, if it has errors."""
+    root = recover_keys(root, ScheduleRoot, problems)
     top = read_section(root, ScheduleRoot, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Schedule", problems)
     metadata = read_metadata(top.metadata, problems)
     check_address(root, problems)
-    node = recovered(top.spec, ScheduleSpec, problems)
+    node = recover_keys(top.spec, ScheduleSpec, problems)
     spec = read_section(node, ScheduleSpec, problems)
     if not isinstance(node, Mapping):
         return None
@@ -176,21 +176,21 @@ def check_playbook(path: str, node: Mapping, problems: Problems) -> None:
     at = node.get("playbook")
     if at is None or not isinstance(at.plain(), str):
         return
-    if not are_segments(path) or not path.isprintable() or set(path) & {" ", "@"} or len(path) > MAX_PATH_CHARS:
+    if not has_valid_segments(path) or not path.isprintable() or set(path) & {" ", "@"} or len(path) > MAX_PATH_CHARS:
         hint = "write names separated by single slashes, team/reports; a version goes to `version`"
         problems.error("invalid_value", "`playbook` must be the path of a playbook", at, hint)
 
 
 class _Reading:
-    """Reads what a ``spec`` says about time, and reports what is wrong with it.
+    """Reads the times in the ``spec`` of a schedule, and reports their problems.
 
     Attributes:
-        way: The key that says when: ``cron``, ``every`` or ``at``.
+        way: The key of the timetable: ``cron``, ``every`` or ``at``.
     """
 
     def __init__(self, node: Mapping, spec: ScheduleSpec, problems: Problems) -> None:
         self._node, self._spec, self._problems = node, spec, problems
-        self._window_node = recovered(spec.window, ScheduleWindow, problems)
+        self._window_node = recover_keys(spec.window, ScheduleWindow, problems)
         self._bounds = read_section(self._window_node, ScheduleWindow, problems)
         given = [name for name in _WAYS if not is_null(node.get(name))]
         self.way = given[0] if given else ""
@@ -202,7 +202,7 @@ class _Reading:
             problems.error("missing_key", "`spec` needs `cron`, `every` or `at`", node, hint)
 
     def recurrence(self) -> Recurrence:
-        """When it is due; as far as it can be read."""
+        """The recurrence of the schedule, as far as it can be read."""
         zone = self._zone()
         from_ms, before_ms = self._window(zone)
         cron = self._cron()
@@ -217,7 +217,7 @@ class _Reading:
         )
 
     def duration(self, name: str, most_s: int) -> int | None:
-        """The seconds of a key; ``None`` without it."""
+        """The duration at a key in seconds; ``None`` without it."""
         text = getattr(self._spec, name)
         if text is None:
             return None
@@ -240,7 +240,7 @@ class _Reading:
         return zone_named(name)
 
     def _ask_for_zone(self) -> None:
-        """Reports a missing ``timezone`` if what is written means different instants in different zones."""
+        """Reports a missing ``timezone`` if the times mean different instants in different zones."""
         spec, bounds = self._spec, filter(None, (self._bounds.from_, self._bounds.until))
         if spec.cron or any(map(needs_zone, [*(spec.at or ()), *(spec.exclude or ()), *bounds])):
             hint = "write timezone: UTC, or the IANA name of a zone, such as Europe/Berlin"
@@ -286,7 +286,7 @@ class _Reading:
         return found
 
     def _window(self, zone: tzinfo) -> tuple[int, int]:
-        """The first instant in it, and the first behind it."""
+        """The first instant of the window, and the first after it."""
         found = [0, END_MS]
         for place, (name, text) in enumerate((("from", self._bounds.from_), ("until", self._bounds.until))):
             if text is None or self._window_node is None:
@@ -318,5 +318,5 @@ def _similar_zone(name: str) -> str | None:
     """The hint for a zone that does not exist: `Berlin` and `europe/berlin` mean `Europe/Berlin`."""
     names, last = sorted(zone_names()), name.rpartition("/")[2].lower()
     same = [one for one in names if one.rpartition("/")[2].lower() == last]
-    near = same[0] if same else misspelt(name, [one for one in names if one[:1].lower() == name[:1].lower()])
+    near = same[0] if same else correct_word(name, [one for one in names if one[:1].lower() == name[:1].lower()])
     return f"did you mean `{near}`?" if near else None

@@ -16,7 +16,7 @@ TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[
 
 
 def read_duration(text: str) -> int | None:
-    """The seconds in ``30s``, ``15m``, ``6h`` or ``2d``; ``None`` if it is not written so."""
+    """The seconds of a duration: ``30s``, ``15m``, ``6h`` or ``2d``; ``None`` if it is not written so."""
     return int(text[:-1]) * SECONDS[text[-1]] if re.fullmatch(DURATION, text) else None
 
 
@@ -30,7 +30,7 @@ def read_time(text: str, zone: tzinfo) -> int | None:
     """The instant in ``2026-11-05T09:00``, with or without seconds and offset; ``None`` if it is not written so.
 
     Args:
-        zone: Of a time without an offset.
+        zone: The zone of a time without an offset.
     """
     found = _moment(text, TIME)
     if found is None or not _is_near(found.replace(tzinfo=found.tzinfo or UTC)):
@@ -53,8 +53,8 @@ def bound_ms(bound: date, zone: tzinfo, *, is_last: bool) -> int:
     """The instant of a day or time that bounds a range.
 
     Args:
-        zone: Of a day, and of a time without an offset.
-        is_last: Whether it ends the range, which includes it, a day whole: the answer is the first instant behind it.
+        zone: The zone of a day, and of a time without an offset.
+        is_last: Whether the bound ends the range, which includes its whole day or time: the first instant after it.
     """
     if not isinstance(bound, datetime):
         return midnight(bound + timedelta(days=is_last), zone)
@@ -64,7 +64,7 @@ def bound_ms(bound: date, zone: tzinfo, *, is_last: bool) -> int:
 
 
 def needs_zone(text: str) -> bool:
-    """Whether it means different instants in different zones."""
+    """Whether a time means different instants in different zones."""
     found = _moment(text, TIME)
     return found is None or found.tzinfo is None
 

@@ -14,13 +14,13 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.trigger.matching import concerns
 
 CIRCLE: Final[Code] = "trigger_circle"
-"""The code of the warning about it."""
+"""The code of the warning about a circle of triggers."""
 
 
 def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
     """The shortest circle of triggers, by path, from ``path`` on: each waits for the end of what the one before starts,
-    and the first for what the last starts. Empty if there is none. No trigger hears of the end of what it has started
-    itself.
+    and the first for what the last starts. Empty if there is none. A trigger never sees the end of an execution it has
+    started itself.
 
     Labels, status and ``when`` are not looked at: they may break the circle.
     """
@@ -28,7 +28,7 @@ def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
     seen = {path}
     while ways:
         way = ways.pop(0)
-        for found in _told_by(triggers[way[-1]].playbook, triggers):
+        for found in _triggers_on_end(triggers[way[-1]].playbook, triggers):
             if found == path and len(way) > 1:
                 return way
             if found not in seen:
@@ -51,8 +51,8 @@ def warning_of(circle: Sequence[str], call: PlaybookCall, file: str) -> Diagnost
     )
 
 
-def _told_by(playbook: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
-    """The triggers that may hear of the end of an execution of this playbook."""
+def _triggers_on_end(playbook: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
+    """The triggers that may wait for the end of an execution of this playbook."""
     waiting = {path: terms.execution for path, terms in triggers.items() if terms.execution is not None}
     anyhow = {path: replace(wanted, labels={}, status=()) for path, wanted in waiting.items()}
     return [path for path, wanted in anyhow.items() if concerns(wanted, playbook, {}, "")]

@@ -1,4 +1,4 @@
-"""Events as templates of triggers read them, and what a trigger makes of one. Pure."""
+"""Events as templates of triggers read them, and the decision of a trigger about one. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json.codec import check_text, decode_value, encode
 from noetl_stream.model.json.digits import digits_lost
-from noetl_stream.model.json.texts import charset_of, decoded, media_type
+from noetl_stream.model.json.texts import charset_of, decode_body, media_type
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.trigger.trigger_document import visible_in
 from noetl_stream.template import (
@@ -47,13 +47,13 @@ from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessa
 MAX_KEY_CHARS: Final = 256
 MAX_REASON_CHARS: Final = 1_000
 MAX_FIELDS: Final = 1000
-"""Fields of a form or of the query of an address."""
+"""The most fields of a form or of the query of an address."""
 
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a trigger makes of events, as written: templates over ``event``."""
+    """The rules of a trigger for events, as written: templates over ``event``."""
 
     source: EventSource
     when: str | bool
@@ -62,43 +62,43 @@ class Rules(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, terms: TriggerTerms) -> Rules:
-        """Those of a trigger."""
+        """The rules of a trigger's terms."""
         return cls(terms.source, terms.when, terms.workload, terms.key)
 
 
 class Starts(NamedTuple):
-    """``key`` is empty if the trigger has none."""
+    """The event starts an execution. ``key`` is empty if the trigger has none."""
 
     workload: dict[str, Any]
     key: str
 
 
 class Ignored(NamedTuple):
-    """The event starts nothing, as the trigger says."""
+    """The event starts no execution, as the trigger says."""
 
     reason: str
 
     @classmethod
-    def because(cls, reason: str) -> Self:
-        """``reason`` in a form that can be stored, whatever it quotes of the event."""
+    def for_reason(cls, reason: str) -> Self:
+        """Makes one whose ``reason`` can be stored, whatever it quotes of the event."""
         return cls(reason.replace("\0", "").encode(errors="replace").decode()[:MAX_REASON_CHARS])
 
 
 class Fault(Ignored):
-    """The event starts nothing, since the trigger cannot do with it what it says."""
+    """The event starts no execution, since the trigger cannot do with it what it says."""
 
     __slots__ = ()
 
 
 def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
-    """``event`` of a webhook. ``json`` and ``form`` are absent if the body is none; of a repeated field the last
-    counts.
+    """The namespace ``event`` of a webhook. ``json`` and ``form`` are absent if the body is none; of a repeated field
+    the last counts.
 
     Raises:
         UsageError: the body is JSON that nests too deeply.
     """
     content_type = delivery.headers.get("content-type", "")
-    text = decoded(delivery.body, content_type)
+    text = decode_body(delivery.body, content_type)
     is_form = media_type(content_type) == _FORM
     return _view(
         WebhookEvent(
@@ -113,7 +113,7 @@ def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
 
 
 def digits_lost_in(terms: TriggerTerms, given: Mapping[str, Any]) -> list[str]:
-    """The JSON pointers of the numbers that an event, as :func:`read_event` takes it, loses digits of."""
+    """The JSON pointers of the numbers in an event, as :func:`read_event` takes it, that lose digits."""
     text = given.get("body")
     if not isinstance(text, str) or (terms.nats is not None and terms.nats.format != "json"):
         return []
@@ -122,24 +122,24 @@ def digits_lost_in(terms: TriggerTerms, given: Mapping[str, Any]) -> list[str]:
 
 
 def execution_event(ended: EndedExecution) -> Mapping[str, Any]:
-    """``event`` of the end of an execution."""
+    """The namespace ``event`` of the end of an execution."""
     return _view(ended)
 
 
 def _view(event: msgspec.Struct) -> Mapping[str, Any]:
-    """An event as templates read it."""
+    """Makes an event readable for templates."""
     fields = msgspec.structs.asdict(event)
-    return OutcomeEnvelope((name, _shown(value)) for name, value in fields.items())
+    return OutcomeEnvelope((name, _shown_value(value)) for name, value in fields.items())
 
 
-def _shown(value: Any) -> Any:
+def _shown_value(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return _view(value)
     return ABSENT if value is msgspec.UNSET else value
 
 
 def concerns(wanted: EndedExecutions, path: str, labels: Mapping[str, Any], status: str) -> bool:
-    """Whether an end of an execution is one that the trigger waits for, before its templates are asked."""
+    """Whether the trigger waits for this end of an execution, before its templates are evaluated."""
     below = wanted.path.removesuffix("*") if wanted.path.endswith("/*") else None
     is_there = not wanted.path or path == wanted.path or (below is not None and path.startswith(below))
     is_labelled = all(name in labels and labels[name] == value for name, value in wanted.labels.items())
@@ -147,44 +147,44 @@ def concerns(wanted: EndedExecutions, path: str, labels: Mapping[str, Any], stat
 
 
 def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Starts | Ignored:
-    """What the trigger makes of an event. Never raises for what is in the event."""
-    when, workload, key = _compiled(encode(rules))
+    """Decides what the trigger does with an event. Never raises for the content of the event."""
+    when, workload, key = _compile_rules(encode(rules))
     scope = Scope({"event": event}, limits=limits, budget=Budget(limits.max_inline_operations))
     try:
         if not holds(when, scope):
-            return Ignored.because(f"`when` does not hold: {when.source}")
-        return _checked(render(workload, scope), None if key is None else render(key, scope), limits)
+            return Ignored.for_reason(f"`when` does not hold: {when.source}")
+        return _check_start(render(workload, scope), None if key is None else render(key, scope), limits)
     except ExpressionError as error:
-        return Fault.because(f"cannot be evaluated: {error}")
+        return Fault.for_reason(f"cannot be evaluated: {error}")
     except OverBudget:
-        return Fault.because(
+        return Fault.for_reason(
             f"its templates cost more than {limits.max_inline_operations:,} operations (limits.max_inline_operations)"
         )
     except PayloadRefused as error:
-        return Fault.because(f"the workload cannot be stored: {error.message}")
+        return Fault.for_reason(f"the workload cannot be stored: {error.message}")
 
 
-def _checked(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
+def _check_start(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
     encoded = encode(workload)
     check_text(encoded)
     size = len(encoded)
     if size > limits.max_workload_bytes:
         most = limits.max_workload_bytes
-        return Fault.because(
+        return Fault.for_reason(
             f"the workload has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
         )
     if key is None:
         return Starts(workload, "")
     text = key if isinstance(key, str) else encode(key).decode() if isinstance(key, int) else ""
     if not text or len(text) > MAX_KEY_CHARS or "\0" in text:
-        return Fault.because(
+        return Fault.for_reason(
             f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
         )
     return Starts(workload, text)
 
 
 @lru_cache(maxsize=256)
-def _compiled(rules: bytes) -> tuple[Guard, Template, Template | None]:
+def _compile_rules(rules: bytes) -> tuple[Guard, Template, Template | None]:
     read = msgspec.json.decode(rules, type=Rules)
     names = visible_in(read.source).namespaces
     key = read.key
@@ -240,23 +240,25 @@ class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
     error: _GivenError | msgspec.UnsetType = msgspec.UNSET
 
 
-def described(delivery: WebhookDelivery) -> dict[str, Any]:
-    """A delivery as :func:`read_event` takes it: plain JSON values."""
+def describe_delivery(delivery: WebhookDelivery) -> dict[str, Any]:
+    """Describes a delivery as :func:`read_event` takes it: plain JSON values."""
     query = {"query": delivery.query} if delivery.query else {}
-    return {"method": delivery.method, "headers": dict(delivery.headers), **query, **_described(delivery.body)}
+    return {"method": delivery.method, "headers": dict(delivery.headers), **query, **_describe_body(delivery.body)}
 
 
-def described_message(message: TriggerMessage) -> dict[str, Any]:
-    """A message of a stream as :func:`read_event` takes it: plain JSON values. ``size`` stands for one too large."""
+def describe_message(message: TriggerMessage) -> dict[str, Any]:
+    """Describes a message of a stream as :func:`read_event` takes it: plain JSON values. ``size`` stands for one too
+    large.
+    """
     place = {"subject": message.subject, "stream": message.stream, "sequence": message.sequence}
     event = {**place, "time": iso(message.at_ms)}
     if message.size > MAX_MESSAGE_BYTES:
         return {**event, "size": message.size}
     headers = {"headers": dict(message.headers)} if message.headers else {}
-    return {**event, **headers, **_described(message.body)}
+    return {**event, **headers, **_describe_body(message.body)}
 
 
-def _described(body: bytes) -> dict[str, str]:
+def _describe_body(body: bytes) -> dict[str, str]:
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -265,11 +267,11 @@ def _described(body: bytes) -> dict[str, str]:
 
 
 def read_event(source: EventSource, given: Any, form: StreamFormat = "json") -> Mapping[str, Any]:
-    """``event`` from a description of one: the keys of a delivery or a message, with ``json`` or ``base64`` in place of
-    ``body``, or of an end.
+    """Reads the namespace ``event`` from a description of an event: the keys of a delivery or a message, with ``json``
+    or ``base64`` in place of ``body``, or of an end.
 
     Args:
-        form: What the data of a message is.
+        form: The format of a message's data.
 
     Raises:
         UsageError: the description is not valid.

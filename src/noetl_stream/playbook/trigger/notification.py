@@ -1,5 +1,5 @@
-"""What a trigger sends in place of starting a playbook: it compiles to a playbook of one step, which a worker runs like
-any other (LANGUAGE §15 *Trigger*).
+"""The notification that a trigger sends in place of starting a playbook: it compiles to a playbook of one step, which a
+worker runs like any other (LANGUAGE §15 *Trigger*).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from noetl_stream.model.json.codec import encode
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, holds_template
 
 SUFFIX: Final = "/notify"
-"""What the path of that playbook has behind the path of the trigger."""
+"""The suffix of that playbook's path, after the path of the trigger."""
 
 MAX_COMMAND: Final = 50
 ATTEMPTS: Final = 6
@@ -45,7 +45,7 @@ _RETRIED: Final = {
         ]
     }
 }
-"""For about a minute: the time that is signed is that of the first attempt."""
+"""The policy of retries, for about a minute: the time that is signed is that of the first attempt."""
 
 
 class NotifySection(Section):
@@ -83,8 +83,8 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 def read_notification(node: Node | None, problems: Problems) -> Notification | None:
-    """What is sent, and where; ``None``, after reporting, if it has errors."""
-    node = recovered(node, NotifySection, problems)
+    """Reads a notification: what is sent, and where; ``None``, after reporting, if it has errors."""
+    node = recover_keys(node, NotifySection, problems)
     read = read_section(node, NotifySection, problems)
     if not isinstance(node, MappingNode):
         return None
@@ -103,7 +103,7 @@ def read_notification(node: Node | None, problems: Problems) -> Notification | N
 
 
 def notify_path(path: str, at: Node, problems: Problems) -> str:
-    """The path of the playbook that sends what the trigger at ``path`` says."""
+    """The path of the playbook that sends the notification of the trigger at ``path``."""
     if len(path) > MAX_PATH_CHARS - len(SUFFIX):
         problems.error("invalid_value", f"`metadata.path` is too long for `notify`, which adds `{SUFFIX}`", at)
     return path + SUFFIX
@@ -128,7 +128,7 @@ def notify_playbook(path: str, name: str, sent: Notification) -> str:
 
 
 def _webhook(node: Node, _at: MappingNode, problems: Problems) -> Notification:
-    node = recovered(node, NotifyWebhook, problems)
+    node = recover_keys(node, NotifyWebhook, problems)
     read = read_section(node, NotifyWebhook, problems)
     if read.url and urlsplit(read.url).scheme not in ("http", "https") and isinstance(node, MappingNode):
         problems.error("invalid_value", "`url` must begin with https:// or http://", node.values["url"])
@@ -148,7 +148,7 @@ def _webhook(node: Node, _at: MappingNode, problems: Problems) -> Notification:
 
 
 def _nats(node: Node, _at: MappingNode, problems: Problems) -> Notification:
-    read = read_section(recovered(node, NotifyNats, problems), NotifyNats, problems)
+    read = read_section(recover_keys(node, NotifyNats, problems), NotifyNats, problems)
     headers = {"X-Noetl-Delivery": "{{ execution_id }}"}
     publish = {"name": "send", "kind": "nats", "action": "publish", "auth": read.credential, "subject": read.subject}
     return Notification(

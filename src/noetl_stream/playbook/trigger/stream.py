@@ -1,4 +1,4 @@
-"""``on: nats``: messages of a stream as a document names them."""
+"""The source ``on: nats`` of triggers: messages of a stream as a document names them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from noetl_stream.model.aggregates import StreamFilter, StreamFormat
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.model.sections import Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.model.sections import Required, Section, is_null, read_section, recover_keys
 from noetl_stream.playbook.schedule.times import needs_zone, read_time
 from noetl_stream.playbook.yaml.nodes import Mapping, Node
 from noetl_stream.trigger.stream_messages import is_subject_pattern, stream_fault
@@ -29,8 +29,8 @@ class StreamSource(Section):
 
 
 def read_stream(node: Node | None, problems: Problems) -> StreamFilter | None:
-    """Which messages count; ``None``, after reporting, if that cannot be read."""
-    node = recovered(node, StreamSource, problems)
+    """Reads which messages of a stream start executions; ``None``, after reporting, if that cannot be read."""
+    node = recover_keys(node, StreamSource, problems)
     read = read_section(node, StreamSource, problems)
     if not isinstance(node, Mapping) or is_null(node.get("stream")):
         return None

@@ -21,17 +21,17 @@ from noetl_stream.model.aggregates import (
     Verification,
 )
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.check.templates import TemplateRead, Templates
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import Label, check_address, check_kind, read_metadata, read_workload
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
 from noetl_stream.playbook.schedule.schedule_document import check_playbook
 from noetl_stream.playbook.schedule.times import read_duration
-from noetl_stream.playbook.suggestions import did_you_mean, listed
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.trigger.notification import Notification, notify_path, read_notification
 from noetl_stream.playbook.trigger.stream import read_stream
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
@@ -54,7 +54,7 @@ _KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
     "token": ("header",),
     "none": (),
 }
-"""Keys of ``webhook`` in addition to ``verify`` and ``credential``, by the form that they belong to."""
+"""The keys of ``webhook`` in addition to ``verify`` and ``credential``, by the form that they belong to."""
 
 
 class TriggerRoot(Section):
@@ -112,8 +112,9 @@ class EndSource(Section):
 
 
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is what ``terms`` start; ``None``
-    for the playbook of ``notification``. ``watched`` is the one playbook whose ends it waits for, if it is one.
+    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is the playbook that ``terms``
+    start; ``None`` for the playbook of ``notification``. ``watched`` is the playbook whose ends it waits for, if it is
+    only one.
     """
 
     digest: str
@@ -128,18 +129,18 @@ class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
-    """The document; ``None``, after reporting, if it has errors."""
-    root = recovered(source.root, TriggerRoot, problems)
+    """Reads a trigger document; ``None``, after reporting, if it has errors."""
+    root = recover_keys(source.root, TriggerRoot, problems)
     top = read_section(root, TriggerRoot, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Trigger", problems)
     metadata = read_metadata(top.metadata, problems)
     check_address(root, problems)
-    node = recovered(top.spec, TriggerSpec, problems)
+    node = recover_keys(top.spec, TriggerSpec, problems)
     spec = read_section(node, TriggerSpec, problems)
     if not isinstance(node, Mapping):
         return None
     notification = _action(spec, node, problems)
-    on = recovered(spec.on, TriggerSources, problems)
+    on = recover_keys(spec.on, TriggerSources, problems)
     kind, part = _source(on, read_section(on, TriggerSources, problems), problems)
     webhook = _webhook(part, problems) if kind == "webhook" else None
     execution = _execution(part, problems) if kind == "execution" else None
@@ -159,7 +160,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
         version=metadata.version,
         labels=metadata.labels or {},
         call=call,
-        watched=_watched(execution, part),
+        watched=_watched_call(execution, part),
         notification=notification,
         terms=TriggerTerms(
             playbook=playbook if notification is None else notify_path(path, node, problems),
@@ -174,14 +175,14 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     )
 
 
-def _watched(execution: EndedExecutions | None, part: Node | None) -> PlaybookCall | None:
+def _watched_call(execution: EndedExecutions | None, part: Node | None) -> PlaybookCall | None:
     if execution is None or not execution.path or execution.path.endswith("/*") or not isinstance(part, Mapping):
         return None
     return PlaybookCall(execution.path, None, part.values["path"])
 
 
 def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notification | None:
-    """What is sent in place of starting a playbook."""
+    """Reads the notification that is sent in place of starting a playbook."""
     if is_null(spec.notify):
         if is_null(node.get("playbook")):
             hint = "write playbook: folder/name, as it is registered; or notify: { … }"
@@ -196,13 +197,13 @@ def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notificatio
 
 
 def visible_in(kind: EventSource) -> Visible:
-    """What templates of a trigger may read."""
+    """The names that templates of a trigger may read."""
     elsewhere = {name: ("event", name) for name in EVENTS[kind].__struct_fields__}
     return Visible(frozenset(["event"]), bindings={}, shadowed={}, elsewhere=elsewhere)
 
 
 def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[EventSource | None, Node | None]:
-    """What the trigger is on, and the part that says so."""
+    """The kind of events that the trigger is on, and the part of the document that says so."""
     given: list[EventSource] = [name for name in get_args(EventSource) if not is_null(child(on, name))]
     if not isinstance(on, Mapping):
         return None, None
@@ -210,13 +211,13 @@ def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[
         message = f"`{name}` beside `{given[0]}`: a trigger is on one kind of events"
         problems.error("conflicting_keys", message, on.keys[name], "remove one, or write two triggers")
     if not given:
-        problems.error("missing_key", f"`on` needs one of {listed(get_args(EventSource))}", on, _SOURCE_HINT)
+        problems.error("missing_key", f"`on` needs one of {list_names(get_args(EventSource))}", on, _SOURCE_HINT)
         return None, None
     return given[0], getattr(read, given[0])
 
 
 def _webhook(node: Node | None, problems: Problems) -> Verification | None:
-    node = recovered(node, WebhookSource, problems)
+    node = recover_keys(node, WebhookSource, problems)
     read = read_section(node, WebhookSource, problems)
     if not isinstance(node, Mapping) or is_null(node.get("verify")):
         return None
@@ -269,7 +270,7 @@ def _check_credential(read: WebhookSource, node: Mapping, problems: Problems) ->
 
 
 def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
-    node = recovered(node, EndSource, problems)
+    node = recover_keys(node, EndSource, problems)
     read = read_section(node, EndSource, problems)
     if not isinstance(node, Mapping):
         return None
@@ -290,7 +291,7 @@ def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
 def _is_pattern(path: str) -> bool:
     folder = path.removesuffix("/*")
     return (
-        are_segments(folder)
+        has_valid_segments(folder)
         and folder.isprintable()
         and not set(folder) & {" ", "@", "*"}
         and len(path) <= MAX_PATH_CHARS
@@ -298,7 +299,7 @@ def _is_pattern(path: str) -> bool:
 
 
 def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates, problems: Problems) -> None:
-    """Compiles ``when``, ``workload`` and ``key``, and reports what they read that no event has."""
+    """Compiles ``when``, ``workload`` and ``key``, and reports reads that no event has."""
     visible = visible_in(shape.source)
     for name in ("when", "workload", "key"):
         node = getattr(spec, name)
@@ -314,12 +315,12 @@ def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates,
         places = templates.places(node)
         for path in sorted(compiled.paths if compiled is not None else ()):
             if (found := shape.unknown(path)) is not None:
-                known = f"known: {listed(found.known)}" if found.known else None
+                known = f"known: {list_names(found.known)}" if found.known else None
                 way = did_you_mean(found.key, found.known) or known
                 problems.error("unknown_name", found.message, TemplateRead(path, places).at, way)
         for path, literal in guard.comparisons if guard is not None else ():
             if (words := shape.words(path)) and literal not in words:
-                message, hint = f"`{'.'.join(path)}` is never `{literal}` here", f"write one of {listed(words)}"
+                message, hint = f"`{'.'.join(path)}` is never `{literal}` here", f"write one of {list_names(words)}"
                 # What only `on` rules out does no harm beside what it lets through.
                 is_some_events = literal in EventShape(shape.source).words(path) or path == ("event", "path")
                 report = problems.warn if is_some_events else problems.error

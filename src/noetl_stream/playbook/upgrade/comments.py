@@ -21,14 +21,14 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar
 _COMMENT: Final = re.compile(r"(?:^|(?<=[ \t]))#.*$", re.MULTILINE)
 
 MARK: Final = "# upgrade: "
-"""The start of a comment on what a person must decide."""
+"""The start of a comment on a point that a person must decide."""
 
 Key = str | int
-"""A key of a mapping, or an index of a sequence."""
+"""The key of an entry: a key of a mapping, or an index of a sequence."""
 
 
 class FileLayout(msgspec.Struct, frozen=True):
-    """How a file is laid out.
+    """The layout of a file.
 
     ``mapping`` and ``dash`` are the columns that a nested mapping, and the dashes of a nested sequence, stand to the
     right of their key. ``spaced``: `{ a: 1 }` rather than `{a: 1}`.
@@ -40,7 +40,7 @@ class FileLayout(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct):
-    """What is said about an entry: the lines ``before`` it, blank ones empty, and the end of its line."""
+    """The comments on an entry: the lines ``before`` it, blank ones empty, and the end of its line."""
 
     before: list[str] = msgspec.field(default_factory=list)
     end: str = ""
@@ -74,7 +74,7 @@ class Comments:
         return self._remarks.setdefault(place, Remark())
 
     def take(self, container: Any, key: Key) -> Remark:
-        """The remark on an entry that is about to be removed, which is then without one."""
+        """Takes the remark off an entry that is about to be removed."""
         taken = self.at(container, key)
         found = Remark(taken.before, taken.end)
         taken.before, taken.end = [], ""
@@ -87,8 +87,8 @@ class Comments:
                 yield node, key
                 yield from self.entries_in(node[key])
 
-    def said_of(self, root: CommentedMap) -> list[str]:
-        """Every comment that is written, in no order."""
+    def all_comments(self, root: CommentedMap) -> list[str]:
+        """All comments of a document, in no order."""
         said = [*self.head, *self.tail]
         for container, key in self.entries_in(root):
             remark = self.at(container, key)
@@ -96,14 +96,14 @@ class Comments:
         return said
 
     def attach(self, root: CommentedMap, layout: FileLayout) -> None:
-        """Gives the remarks to ruamel, which writes them."""
+        """Attaches the remarks to ruamel's ``root``, which writes them."""
         _strip(root)
         root.ca.comment = [None, _lines(self.head, 0)] if self.head else None
         _attach(self, root, 0, layout)
 
 
 def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
-    """The comments of ``text``, taken from ruamel's ``root``, which is then without any.
+    """Reads the comments of ``text``, and removes them from ruamel's ``root``.
 
     Args:
         tree: The same document with the places of its scalars: what looks like a comment inside one is text.
@@ -112,7 +112,7 @@ def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
     entries = sorted(_entries(root), key=lambda entry: (entry.line, entry.column))
     _strip(root)
     scalars = list(_scalars(tree))
-    spoken = _spoken(text, scalars)
+    spoken = _find_comments(text, scalars)
     folded = {line for scalar in scalars if scalar.style in ("|", ">") for line in _lines_of(text, scalar)}
     lines = text.split("\n")
     begun = 0
@@ -124,26 +124,26 @@ def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
         if column < 0 and not is_blank:
             continue
         if column >= 0 and line[:column].strip():
-            remark = _of(comments, entries[begun - 1])
+            remark = _remark_on(comments, entries[begun - 1])
             remark.end = f"{remark.end} {said}".strip()
         elif begun == 0:
             comments.head.append(said)
         else:
-            (_of(comments, entries[begun]).before if begun < len(entries) else comments.tail).append(said)
+            (_remark_on(comments, entries[begun]).before if begun < len(entries) else comments.tail).append(said)
     return comments
 
 
 def comments_in(text: str, tree: Node) -> list[tuple[int, str]]:
     """The comments of a text, in order, each with its line from 1."""
-    return [(line + 1, said) for line, (_, said) in _spoken(text, list(_scalars(tree))).items()]
+    return [(line + 1, said) for line, (_, said) in _find_comments(text, list(_scalars(tree))).items()]
 
 
-def _of(comments: Comments, entry: _Entry) -> Remark:
+def _remark_on(comments: Comments, entry: _Entry) -> Remark:
     return comments.at(entry.container, entry.key)
 
 
-def _spoken(text: str, scalars: list[Scalar]) -> dict[int, tuple[int, str]]:
-    """Column and text of each comment, by line from 0, in order."""
+def _find_comments(text: str, scalars: list[Scalar]) -> dict[int, tuple[int, str]]:
+    """The column and text of each comment, by line from 0, in order."""
     spans = sorted((scalar.start, scalar.end) for scalar in scalars)
     found: dict[int, tuple[int, str]] = {}
     index = line = counted = 0
@@ -157,12 +157,12 @@ def _spoken(text: str, scalars: list[Scalar]) -> dict[int, tuple[int, str]]:
 
 
 def _lines_of(text: str, scalar: Scalar) -> range:
-    """The lines of a text in a block."""
+    """The lines that a block scalar spans."""
     return range(scalar.mark.line, scalar.mark.line + text.count("\n", scalar.start, scalar.end))
 
 
 def _scalars(node: Node) -> Iterator[Scalar]:
-    """The scalars of a tree, keys left out: they are of one line and have no comment inside."""
+    """The scalars of a tree without keys, which are of one line and have no comment inside."""
     if isinstance(node, Scalar):
         yield node
     else:
@@ -171,7 +171,7 @@ def _scalars(node: Node) -> Iterator[Scalar]:
 
 
 def _entries(node: Any) -> Iterator[_Entry]:
-    """The entries of block collections. What is in a flow collection has no line of its own."""
+    """The entries of block collections. An entry in a flow collection has no line of its own."""
     if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
         return
     for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
@@ -202,10 +202,10 @@ def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> N
             # Before the dash, not between it and the first key.
             first = next(iter(value))
             inner = comments.at(value, first)
-            _add(inner, _taken_inside(comments, value[first]))
+            _add(inner, _take_inside(comments, value[first]))
             _add(remark, inner.before)
             inner.before = []
-        _add(remark, _taken_inside(comments, value))
+        _add(remark, _take_inside(comments, value))
         before = _lines(remark.before, column) if remark.before else None
         end = _token(f"{remark.end}\n", 0) if remark.end else None
         if before or end:
@@ -215,18 +215,18 @@ def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> N
 
 
 def _add(remark: Remark, said: list[str]) -> None:
-    """Adds comments; the converter's own are there once, however often it runs."""
+    """Adds comments to a remark; the converter's own are there once, however often it runs."""
     remark.before += [line for line in said if not (line.startswith(MARK) and line in remark.before)]
 
 
-def _taken_inside(comments: Comments, node: Any, *, in_flow: bool = False) -> list[str]:
-    """The remarks on entries that share a line, which has no place for them."""
+def _take_inside(comments: Comments, node: Any, *, in_flow: bool = False) -> list[str]:
+    """Takes the remarks off entries that share a line, which has no place for them."""
     taken: list[str] = []
     if isinstance(node, CommentedMap | CommentedSeq) and (in_flow or node.fa.flow_style()):
         for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
             remark = comments.take(node, key)
             taken += [*filter(None, remark.before), *([remark.end] if remark.end else [])]
-            taken += _taken_inside(comments, node[key], in_flow=True)
+            taken += _take_inside(comments, node[key], in_flow=True)
     return taken
 
 

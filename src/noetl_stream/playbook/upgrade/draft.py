@@ -1,4 +1,4 @@
-"""A playbook that is being rewritten: its parts, how rules change them, and what they say about it."""
+"""A playbook that is being rewritten: its parts, the changes that rules make, and their notes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarStri
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.upgrade.comments import MARK, Comments, Key
-from noetl_stream.playbook.upgrade.expressions import Rewrite, has_template, rewritten
+from noetl_stream.playbook.upgrade.expressions import Rewrite, has_template, rewrite_text
 
 NoteKind = Literal["changed", "assumed", "decide"]
 
 _FLOW_ITEMS: Final = 4
-"""Mappings of at most this many scalars and nothing else are written on one line."""
+"""The most scalars of a mapping without anything else that is written on one line."""
 
 WORDS: Final = ("choose", "while", "until")
 
 
 class Note(msgspec.Struct, frozen=True, order=True):
-    """What the converter did or could not do. ``line`` starts at 1, in the file as it was.
+    """A note of the converter. ``line`` starts at 1, in the file as it was.
 
-    ``changed``: the same in another form. ``assumed``: what it means is not certain. ``decide``: a person must.
+    ``changed``: the same in another form. ``assumed``: the meaning is not certain. ``decide``: a person must decide.
     """
 
     line: int
@@ -38,7 +38,7 @@ class Note(msgspec.Struct, frozen=True, order=True):
 
 
 class Draft(msgspec.Struct):
-    """The document, and what rules need to rewrite it.
+    """A document that is being rewritten, with what rules need for that.
 
     Attributes:
         rule: The rule at work.
@@ -66,7 +66,7 @@ class Draft(msgspec.Struct):
         self._note("assumed", at, message)
 
     def decide(self, container: Any, key: Key, message: str) -> None:
-        """Names what a person must decide, in a comment before the entry as well."""
+        """Records a decision for a person, in a comment before the entry as well."""
         message = " ".join(message.split())
         said = f"{MARK}{message}"
         remark = self.comments.at(container, key)
@@ -82,7 +82,7 @@ class Draft(msgspec.Struct):
     # --- the parts ----------------------------------------------------------------------------------------------------
 
     def steps(self) -> list[CommentedMap]:
-        """The steps that are mappings."""
+        """The steps of the document that are mappings."""
         return mappings(self.root.get("workflow"))
 
     def tasks(self) -> Iterator[tuple[CommentedMap, CommentedMap | None]]:
@@ -99,12 +99,12 @@ class Draft(msgspec.Struct):
             yield from ((task, None) for task in ([tool] if isinstance(tool, CommentedMap) else mappings(tool)))
 
     def inputs_of(self, kind: str) -> frozenset[str]:
-        """The inputs of a kind under every name; empty if it is not known."""
+        """The inputs of a kind under every name; empty if the kind is not known."""
         known = self.kinds.get(kind)
         return frozenset(spellings(known.inputs)) if known else frozenset()
 
     def knobs_of(self, kind: str) -> frozenset[str]:
-        """The knobs of a kind under every name; empty if it is not known."""
+        """The knobs of a kind under every name; empty if the kind is not known."""
         known = self.kinds.get(kind)
         return frozenset(spellings(known.knobs)) if known else frozenset()
 
@@ -113,7 +113,7 @@ class Draft(msgspec.Struct):
     def move(self, source: CommentedMap, key: str, to: CommentedMap, name: str | None = None) -> None:
         """Moves an entry with its comments to the end of another mapping, under another name.
 
-        Two mappings become one. What is already there stays, and a person decides about the other.
+        Two mappings become one. Existing entries stay, and a person decides about the others.
         """
         name = name or key
         if isinstance(source[key], CommentedMap) and isinstance(to.get(name), CommentedMap):
@@ -134,7 +134,7 @@ class Draft(msgspec.Struct):
         moved.before, moved.end = [*moved.before, *remark.before], remark.end or moved.end
 
     def rename(self, container: CommentedMap, key: str, name: str, value: Any = ...) -> None:
-        """Gives an entry another name, and value, where it stands."""
+        """Renames an entry in place, and replaces its value if one is given."""
         position, line = list(container).index(key), line_of(container, key)
         remark = self.comments.take(container, key)
         old = container.pop(key)
@@ -172,9 +172,9 @@ class Draft(msgspec.Struct):
             if key == "code" and kind_of(value) == "python":
                 continue  # it is not a template
             if isinstance(inner, str) and has_template(inner) and (in_blocks or "{%" not in inner):
-                text = rewritten(inner, change)
+                text = rewrite_text(inner, change)
                 if text != inner:
-                    value[key] = like(inner, text)
+                    value[key] = quote_like(inner, text)
                     changes += 1
             else:
                 changes += self.rewrite(inner, change, in_blocks=in_blocks)
@@ -203,17 +203,17 @@ def _place(container: CommentedMap, key: str, line: int) -> None:
     container.lc.add_kv_line_col(key, [line - 1, 0, line - 1, 0])
 
 
-def made(value: Any, at: int = 0, *, block: bool = False) -> Any:
-    """Plain values as ruamel's, small mappings on one line.
+def to_ruamel(value: Any, at: int = 0, *, block: bool = False) -> Any:
+    """Converts plain values to ruamel's, small mappings on one line.
 
     Args:
-        at: The line that they come from, for notes about them.
+        at: The line that the values come from, for notes about them.
         block: Whether the outermost mapping has a line for each key.
     """
     if isinstance(value, CommentedMap | CommentedSeq):
         return value
     if isinstance(value, dict):
-        mapping = CommentedMap((key, made(inner, at)) for key, inner in value.items())
+        mapping = CommentedMap((key, to_ruamel(inner, at)) for key, inner in value.items())
         if at:
             mapping.lc.line, mapping.lc.col = at - 1, 0
             for key in mapping:
@@ -222,32 +222,32 @@ def made(value: Any, at: int = 0, *, block: bool = False) -> Any:
             mapping.fa.set_flow_style()
         return mapping
     if isinstance(value, list):
-        sequence = CommentedSeq(made(item, at) for item in value)
+        sequence = CommentedSeq(to_ruamel(item, at) for item in value)
         if at:
             sequence.lc.line, sequence.lc.col = at - 1, 0
         return sequence
-    return quoted(value) if type(value) is str else value
+    return quote(value) if type(value) is str else value
 
 
-def quoted(text: str) -> str:
-    """A text as it is best written: templates in quotes, texts of several lines as a block."""
+def quote(text: str) -> str:
+    """Quotes a text as it is best written: templates in quotes, texts of several lines as a block."""
     if "\n" in text:
-        return _styled(LiteralScalarString, text)
+        return _with_style(LiteralScalarString, text)
     if not has_template(text):
         return text
-    return _styled(SingleQuotedScalarString if '"' in text else DoubleQuotedScalarString, text)
+    return _with_style(SingleQuotedScalarString if '"' in text else DoubleQuotedScalarString, text)
 
 
-def like(old: str, new: str) -> str:
-    """A text in the quotes of another one."""
+def quote_like(old: str, new: str) -> str:
+    """Quotes a text like another one."""
     if isinstance(old, LiteralScalarString):
-        return _styled(LiteralScalarString, new)
+        return _with_style(LiteralScalarString, new)
     if isinstance(old, DoubleQuotedScalarString) and '"' not in new:
-        return _styled(DoubleQuotedScalarString, new)
-    return _styled(SingleQuotedScalarString, new) if isinstance(old, SingleQuotedScalarString) else quoted(new)
+        return _with_style(DoubleQuotedScalarString, new)
+    return _with_style(SingleQuotedScalarString, new) if isinstance(old, SingleQuotedScalarString) else quote(new)
 
 
-def _styled(style: type[str], text: str) -> str:
+def _with_style(style: type[str], text: str) -> str:
     return style(text)
 
 
@@ -289,13 +289,15 @@ def tasks_of(tool: Any) -> Iterator[CommentedMap]:
 
 
 def section(parent: CommentedMap, *path: str, at: int = 0) -> CommentedMap:
-    """The mapping under these keys, made where it is missing. A long path has a line for each key."""
+    """The mapping under these keys of ``parent``, made where it is missing. A long path has a line for each key."""
     for key in path:
         if len(path) > 1:
             parent.fa.set_block_style()
         inner = parent.get(key)
         if not isinstance(inner, CommentedMap):
-            parent[key] = inner = made({}, at or line_of(parent), block=len(path) > 1 or not parent.fa.flow_style())
+            parent[key] = inner = to_ruamel(
+                {}, at or line_of(parent), block=len(path) > 1 or not parent.fa.flow_style()
+            )
             _place(parent, key, at or line_of(parent))
         parent = inner
     if len(path) > 1:

@@ -1,4 +1,4 @@
-"""Rewrites template text token by token, so that all of it that no rule is about stays as it was written."""
+"""Rewrites template text token by token, so that all text that no rule concerns stays as it was written."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 
 Path = tuple[str | int, ...]
-"""A name and what is read of it: ``fetch.data[0]`` is ``("fetch", "data", 0)``."""
+"""A name and the keys read of it: ``fetch.data[0]`` is ``("fetch", "data", 0)``."""
 
 Replaced = tuple[int, str] | None
-"""How many parts of a path are replaced, and by what; ``None`` for none."""
+"""A replacement: how many parts of a path are replaced, and by what; ``None`` for none."""
 
 Rewrite = Callable[[Path], Replaced]
 
 _TEMPLATE: Final = re.compile(r"(\{\{|\{%)((?:[^%}]|\}(?!\})|%(?!\}))*+)")
-"""The opening and the code of a template, which its end, or that of the text, ends."""
+"""The opening and the code of a template, up to its end or that of the text."""
 _TOKEN: Final = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.]*|\s+|==|!=|<=|>=|//|\*\*|.""", re.DOTALL
 )
@@ -43,7 +43,7 @@ def has_template(value: object) -> bool:
 
 
 def expression_in(value: object) -> str | None:
-    """The expression of a text that is exactly one; ``None`` for anything else."""
+    """The expression of a text that is exactly one; ``None`` for any other value."""
     text = value.strip() if isinstance(value, str) else ""
     if not (text.startswith("{{") and text.endswith("}}")):
         return None
@@ -51,18 +51,18 @@ def expression_in(value: object) -> str | None:
     return None if "{{" in inner or "}}" in inner else inner.strip()
 
 
-def rewritten(text: str, rewrite: Rewrite) -> str:
-    """A text with the paths in its templates rewritten."""
-    return with_code(text, lambda code: rewritten_expression(code, rewrite))
+def rewrite_text(text: str, rewrite: Rewrite) -> str:
+    """Rewrites the paths in the templates of a text."""
+    return with_code(text, lambda code: rewrite_expression(code, rewrite))
 
 
 def with_code(text: str, change: Callable[[str], str]) -> str:
-    """A text with the code of each of its templates changed."""
+    """Changes the code of each template of a text."""
     return _TEMPLATE.sub(lambda match: match[1] + change(match[2]), text)
 
 
-def rewritten_expression(expression: str, rewrite: Rewrite) -> str:
-    """An expression with its paths rewritten."""
+def rewrite_expression(expression: str, rewrite: Rewrite) -> str:
+    """Rewrites the paths of an expression."""
     tokens = _TOKEN.findall(expression)
     out: list[str] = []
     index = 0
@@ -80,8 +80,8 @@ def rewritten_expression(expression: str, rewrite: Rewrite) -> str:
     return "".join(out)
 
 
-def renamed(name: str, new: str) -> Rewrite:
-    """Rewrites a name."""
+def rename_to(name: str, new: str) -> Rewrite:
+    """Makes the rewrite that renames a name."""
     return lambda path: (1, new) if path[0] == name else None
 
 
@@ -93,7 +93,7 @@ def paths_in(text: str) -> list[Path]:
         found.append(path)
         return None
 
-    rewritten(text, note)
+    rewrite_text(text, note)
     return found
 
 
@@ -101,7 +101,7 @@ def conjuncts(expression: str) -> list[str]:
     """The parts of an expression that must all hold; one if it is not a conjunction."""
     parts: list[list[str]] = [[]]
     depth = 0
-    for token in _TOKEN.findall(_unwrapped(expression)):
+    for token in _TOKEN.findall(_unwrap(expression)):
         depth += (token in _OPENING) - (token in _CLOSING)
         if depth == 0 and token in ("or", "if"):
             return [expression.strip()]
@@ -112,24 +112,24 @@ def conjuncts(expression: str) -> list[str]:
     return ["".join(part).strip() for part in parts]
 
 
-def negated(expression: str) -> str:
-    """An expression that holds where this one does not."""
-    return f"not {grouped(expression)}"
+def negate(expression: str) -> str:
+    """Negates an expression."""
+    return f"not {group(expression)}"
 
 
-def grouped(expression: str) -> str:
-    """An expression that can stand as an operand."""
+def group(expression: str) -> str:
+    """Groups an expression so that it can stand as an operand."""
     plain = _NAME.match(expression) or re.match(r"[\w.\[\]'\"]+\Z", expression)
-    return expression if plain or _unwrapped(expression) != expression else f"({expression})"
+    return expression if plain or _unwrap(expression) != expression else f"({expression})"
 
 
 def template(expression: str) -> str:
-    """A text that is exactly this expression."""
+    """Makes a text that is exactly this expression."""
     return f"{{{{ {expression} }}}}"
 
 
-def _unwrapped(expression: str) -> str:
-    """An expression without the parentheses around all of it; nobody writes more than a few."""
+def _unwrap(expression: str) -> str:
+    """Removes the parentheses around the whole of an expression; nobody writes more than a few."""
     for _ in range(_MAX_AROUND):
         if not _is_wrapped(expression):
             break
@@ -169,7 +169,7 @@ def _path_at(tokens: list[str], index: int) -> _Found | None:
                 break  # a method
             parts.append(tokens[at + 1])
             at += 2
-        elif tokens[at] == "[" and at + 2 < len(tokens) and tokens[at + 2] == "]" and _constant(tokens[at + 1]):
+        elif tokens[at] == "[" and at + 2 < len(tokens) and tokens[at + 2] == "]" and _is_constant(tokens[at + 1]):
             inner = tokens[at + 1]
             parts.append(int(inner) if inner.isdigit() else inner[1:-1])
             at += 3
@@ -179,7 +179,7 @@ def _path_at(tokens: list[str], index: int) -> _Found | None:
     return _Found(tuple(parts), tuple(ends))
 
 
-def _constant(token: str) -> bool:
+def _is_constant(token: str) -> bool:
     return token.isdigit() or token[0] in "'\""
 
 

@@ -24,7 +24,7 @@ from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import read_source
 
 _WIDTH: Final = 1_000_000
-"""Lines are never folded."""
+"""The line width of the output, so large that lines are never folded."""
 _SPACED: Final = re.compile(r"(?<![{$])\{ ")
 _TIGHT: Final = re.compile(r"(?<![{$])\{\w")
 
@@ -32,7 +32,7 @@ _TIGHT: Final = re.compile(r"(?<![{$])\{\w")
 class RoundTrip(msgspec.Struct, frozen=True):
     """A playbook that can be rewritten: ``root`` is changed in place.
 
-    ``unchanged`` is how ruamel writes it before any change, with line ends as in ``text``.
+    ``unchanged`` is what ruamel writes before any change, with line ends as in ``text``.
     """
 
     text: str
@@ -42,7 +42,7 @@ class RoundTrip(msgspec.Struct, frozen=True):
     unchanged: str
 
     def written(self) -> str:
-        """The text of what ``root`` now is."""
+        """Writes the text of ``root`` as it is now."""
         new = _dump(self.root, self.comments, self.layout)
         if new == self.unchanged:
             return self.text
@@ -51,7 +51,7 @@ class RoundTrip(msgspec.Struct, frozen=True):
 
 
 def open_playbook(text: str, tree: Node) -> RoundTrip:
-    """A playbook of ``text``, which has been read as ``tree`` without problems."""
+    """Opens the playbook of ``text``, which has been read as ``tree`` without problems."""
     root = _yaml(FileLayout()).load(text)
     layout = _layout_of(text, root)
     comments = read_comments(text, tree, root)
@@ -59,7 +59,7 @@ def open_playbook(text: str, tree: Node) -> RoundTrip:
 
 
 class _SpacedEmitter(Emitter):
-    """Writes `{ a: 1 }`, as playbooks do, for `{a: 1}`."""
+    """An emitter that writes `{ a: 1 }`, as playbooks do, for `{a: 1}`."""
 
     def expect_first_flow_mapping_key(self) -> None:
         if not isinstance(self.event, MappingEndEvent):
@@ -98,7 +98,9 @@ def _plain(text: str) -> Any:
 
 
 def _layout_of(text: str, root: CommentedMap) -> FileLayout:
-    """The indentation of the first mapping and the first sequence inside another one, and how most braces look."""
+    """The layout of a file: the indentation of the first mapping and the first sequence inside another one, and how
+    most braces look.
+    """
     lines = text.split("\n")
     mapping = dash = None
     pending: list[tuple[Any, int]] = [(root, 0)]
@@ -122,7 +124,7 @@ def _layout_of(text: str, root: CommentedMap) -> FileLayout:
 
 
 def _merge(text: str, unchanged: str, new: str) -> str:
-    """``new``, with the lines that it shares with ``unchanged`` as they are in ``text``."""
+    """Merges ``new`` with ``text``: lines that ``new`` shares with ``unchanged`` stay as they are in ``text``."""
     theirs, base, ours = (part.split("\n") for part in (text, unchanged, new))
     source: dict[int, tuple[int, int]] = {}
     for _, start, end, first, last in SequenceMatcher(None, base, theirs).get_opcodes():

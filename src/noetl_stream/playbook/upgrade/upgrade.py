@@ -1,4 +1,4 @@
-"""``upgrade``: rewrites one playbook and says what it did (LANGUAGE §16)."""
+"""The upgrade: rewrites one playbook and says what it did (LANGUAGE §16)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _LEFT: Final = "check"
 
 
 class Upgraded(msgspec.Struct, frozen=True):
-    """A playbook in the present language.
+    """A playbook in the present language, with notes on its upgrade.
 
     Attributes:
         text: The playbook; the given text itself if nothing had to change.
         notes: What was changed, assumed and left for a person to decide, in the order of the given file.
-        diagnostics: What `check` says of ``text``.
+        diagnostics: The diagnostics of `check` for ``text``.
     """
 
     before: str
@@ -44,12 +44,12 @@ class Upgraded(msgspec.Struct, frozen=True):
 
     @property
     def passes(self) -> bool:
-        """Whether ``text`` is without errors."""
+        """Whether ``text`` passes `check` without errors."""
         return not any(one.severity == "error" for one in self.diagnostics)
 
     @property
     def is_done(self) -> bool:
-        """Whether it can run, and no person must decide anything."""
+        """Whether the playbook can run, and no person must decide anything."""
         return self.passes and not any(note.kind == "decide" for note in self.notes)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,10 +63,10 @@ class Upgraded(msgspec.Struct, frozen=True):
 
 
 def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> Upgraded:
-    """Rewrites a playbook.
+    """Rewrites a playbook to the present language.
 
     Raises:
-        InvalidPlaybook: It is not YAML, or not a mapping with a workflow.
+        InvalidPlaybook: The source is not YAML, or not a mapping with a workflow.
     """
     problems = Problems(file)
     read = read_source(source, problems)
@@ -100,8 +100,8 @@ def _with_line_ends(before: str, upgraded: Upgraded) -> Upgraded:
 
 
 def _keep_comments(draft: Draft, comments: list[tuple[int, str]]) -> None:
-    """Puts comments whose entry is gone before the step in which they stood."""
-    kept = draft.comments.said_of(draft.root)
+    """Moves comments whose entry is gone before the step in which they stood."""
+    kept = draft.comments.all_comments(draft.root)
     for line, comment in comments:
         # Several comments on one entry are one line.
         if comment in kept:
@@ -120,13 +120,13 @@ def _remark_at(draft: Draft, line: int) -> list[str]:
 
 
 def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
-    """Names the older forms that are still there, where no comment names them. Returns whether there are any."""
+    """Records the older forms that are still there, where no comment names them. Returns whether there are any."""
     draft.rule = _LEFT
     is_any = False
     for one in found:
         if one.code not in OLDER_FORMS or one.severity != "error" or not one.pointer:
             continue
-        places = list(_along(draft.root, one.pointer))
+        places = list(_entries_along(draft.root, one.pointer))
         around = [*places, *draft.comments.entries_in(places[-1][0][places[-1][1]])]
         if not any(line.startswith(MARK) for place in around for line in draft.comments.at(*place).before):
             draft.decide(*places[-1], one.message)
@@ -134,7 +134,7 @@ def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
     return is_any
 
 
-def _along(node: Any, pointer: str) -> Iterator[tuple[Any, str | int]]:
+def _entries_along(node: Any, pointer: str) -> Iterator[tuple[Any, str | int]]:
     """The entries on the way to a JSON pointer, as far as they exist."""
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -146,7 +146,7 @@ def _along(node: Any, pointer: str) -> Iterator[tuple[Any, str | int]]:
 
 
 def _still_open(text: str, notes: list[Note]) -> list[Note]:
-    """What an earlier upgrade left to decide: its comments are still there."""
+    """The notes for a person that an earlier upgrade left: its comments are still there."""
     known = {note.message for note in notes if note.kind == "decide"}
     lines = enumerate(text.split("\n"), start=1)
     said = [(number, line.strip().removeprefix(MARK)) for number, line in lines if line.strip().startswith(MARK)]

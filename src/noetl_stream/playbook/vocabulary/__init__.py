@@ -1,1 +1,1 @@
-"""Names, and keys to reject with advice."""
+"""Names of the language, and rejected keys with advice."""

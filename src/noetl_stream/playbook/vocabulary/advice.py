@@ -1,5 +1,6 @@
-"""Keys that a playbook must not have, of older dialects or in the wrong place, each with what to write instead
-(LANGUAGE §1, §3 to §6; v10 §13)."""
+"""Rejected keys of a playbook, of older dialects or in the wrong place, each with what to write instead (LANGUAGE §1,
+§3 to §6; v10 §13).
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ _TASK_RULES: Final = RejectedKey(
 
 
 def _policies(*scopes: str) -> dict[str, RejectedKey]:
-    """The policies of a step beside the mapping that holds them, and the times of its ``lifecycle``."""
+    """The rejected policies of a step beside the mapping that holds them, and the times of its ``lifecycle``."""
     shown = {
         "admit": "admit: { rules: [ { when: …, then: { allow: true } } ] }",
         "lifecycle": "lifecycle: { timeout_s: 600 }",
@@ -90,8 +91,8 @@ _FOLLOWS: Final = "say it in the step before: next: { arcs: [ { step: <this step
 _EACH: Final = 'write loop: { in: "{{ workload.items }}", iterator: item } on the step'
 
 
-def _elsewhere(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
-    """Words of other tools, which no converter knows, by what to write instead."""
+def _other_tools(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
+    """Rejected words of other tools, which no converter knows, by what to write instead."""
     return {
         word: RejectedKey(f"unknown key `{word}` in {what}", hint, "unknown_key")
         for hint, words in hints.items()
@@ -152,7 +153,7 @@ OTHER_HINT: Final = (
 )
 
 ROOT: Final = {
-    **_elsewhere(_OTHER_ROOTS, "the playbook"),
+    **_other_tools(_OTHER_ROOTS, "the playbook"),
     "vars": RejectedKey(
         "a playbook has no root `vars`",
         "put inputs under `workload`; set state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
@@ -164,10 +165,10 @@ ROOT: Final = {
 }
 
 KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
-"""At the root, behind ``workflow``, they have lost their indentation."""
+"""Keys of steps: at the root, after ``workflow``, they have lost their indentation."""
 
 STEP: Final = {
-    **_elsewhere(_OTHER_STEPS, "a step"),
+    **_other_tools(_OTHER_STEPS, "a step"),
     "id": RejectedKey("unknown key `id` in a step", "write - step: <name>", "unknown_key", ("step",)),
     "when": _STEP_WHEN,
     "expr": RejectedKey("`expr` is not a keyword", f"use `when`; for a step, write {_ADMIT}"),
@@ -259,10 +260,10 @@ TASK: Final = {
 }
 
 TASK_HINTS: Final = {
-    **{word: key.hint for word, key in _elsewhere(_OTHER_TASKS, "a task").items()},
+    **{word: key.hint for word, key in _other_tools(_OTHER_TASKS, "a task").items()},
     **{word: key.hint for word, key in TASK.items()},
 }
-"""What to write instead of a key among the inputs of a task."""
+"""The hints for keys among the inputs of a task that do not belong there."""
 
 TASK_SPEC: Final = {
     "retry": RejectedKey("a task has no `spec.retry`", _RETRY),

@@ -1,4 +1,4 @@
-"""What each namespace of templates holds, in a few words, for editors (LANGUAGE §2)."""
+"""The content of each namespace of templates, in a few words, for editors (LANGUAGE §2)."""
 
 from __future__ import annotations
 

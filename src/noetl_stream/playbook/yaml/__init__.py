@@ -1,1 +1,1 @@
-"""YAML text to a tree of plain values with the position of every key (LANGUAGE §1)."""
+"""Reads YAML text to a tree of plain values with the position of every key (LANGUAGE §1)."""

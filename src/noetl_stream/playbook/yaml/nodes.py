@@ -47,7 +47,7 @@ class MappingKey(msgspec.Struct, frozen=True):
 
 
 class Mapping(msgspec.Struct, frozen=True):
-    """``keys`` and ``values`` have the same names, in file order."""
+    """A mapping of the tree. ``keys`` and ``values`` have the same names, in file order."""
 
     mark: Position
     pointer: str
@@ -74,11 +74,11 @@ class Mapping(msgspec.Struct, frozen=True):
         )
 
     def moved(self, name: str, place: tuple[str, ...]) -> Mapping | None:
-        """The mapping with a key's value at the path ``place``; ``None`` if something is there or in the way."""
+        """Moves a key's value to the path ``place``; ``None`` if something is there or in the way."""
         return self.without({name}).with_value(place, self.keys[name], self.values[name])
 
     def with_value(self, place: tuple[str, ...], key: MappingKey, value: Node) -> Mapping | None:
-        """The mapping with ``value``, which is written at ``key``, at the free path ``place``; else ``None``."""
+        """Adds ``value``, which is written at ``key``, at the free path ``place``; ``None`` if it is not free."""
         name, *rest = place
         here = self.values.get(name)
         placed: Node | None = value if here is None else None
@@ -102,7 +102,7 @@ def kind_of(node: Node) -> str:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The value and those in it, at any depth."""
+    """Yields a value and all values in it, at any depth."""
     yield node
     if not isinstance(node, Scalar):
         for part in node.items if isinstance(node, Sequence) else node.values.values():
@@ -148,5 +148,5 @@ def node_at(root: Node, pointer: str) -> Node | None:
 
 
 def extend_pointer(pointer: str, step: str | int) -> str:
-    """The JSON pointer (RFC 6901) of a part."""
+    """Extends a JSON pointer (RFC 6901) by the key or index of a part."""
     return f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}"

@@ -11,7 +11,7 @@ from noetl_stream.playbook.diagnostics import Position
 from noetl_stream.playbook.yaml.nodes import Scalar
 
 _BREAK: Final = re.compile("\r\n?|\n")
-"""Line breaks of YAML 1.2."""
+"""The pattern of line breaks of YAML 1.2."""
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*\s+)+")
 _BLOCK_HEADER: Final = re.compile(r"[|>][^\n]*\n")
 _ESCAPE: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|.)", re.DOTALL)
@@ -43,7 +43,7 @@ class InText(msgspec.Struct, frozen=True):
 
 
 def mark_of(source: str, offset: int) -> Position:
-    """Line and column of a character offset."""
+    """The line and column of a character offset."""
     line, start = 1, 0
     for found in _BREAK.finditer(source, 0, offset):
         line, start = line + 1, found.end()

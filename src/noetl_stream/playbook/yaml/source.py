@@ -61,7 +61,7 @@ _LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+\Z")
 """Numbers that look like codes, such as ``007``."""
 
 MAX_NUMBER_CHARS: Final = 40
-"""Characters of a number's spelling. Longer numbers would be out of range anyway."""
+"""The most characters of a number's spelling. Longer numbers would be out of range anyway."""
 _LARGEST: Final = 2**63
 
 
@@ -81,7 +81,7 @@ class _Stop(Exception):
 
 
 def read_source(text: str | bytes, problems: Problems) -> PlaybookSource | None:
-    """The tree of a YAML text, or ``None`` if it is not YAML or exceeds a limit."""
+    """Reads the tree of a YAML text; ``None`` if it is not YAML or exceeds a limit."""
     decoded = _decode(text, problems)
     if decoded is None:
         return None
@@ -137,7 +137,7 @@ class _Scanner(Scanner):
 
 
 class _Reader:
-    """Recursive descent over ruamel's events; the depth limit keeps the recursion shallow."""
+    """A recursive descent over ruamel's events; the depth limit keeps the recursion shallow."""
 
     def __init__(self, text: str, problems: Problems) -> None:
         self._text = text
@@ -151,7 +151,7 @@ class _Reader:
         self._chars = len(text)
 
     def document(self) -> Node:
-        """The text's only document."""
+        """Reads the text's only document."""
         next(self._events)
         start = next(self._events)
         if isinstance(start, events.StreamEndEvent):
@@ -210,7 +210,7 @@ class _Reader:
 
     def _node(self, event: Any, pointer: str, depth: int) -> Node:
         if isinstance(event, events.AliasEvent):
-            return self._aliased(event, pointer, depth)
+            return self._alias(event, pointer, depth)
         self._count(event, pointer, depth)
         anchor = event.anchor
         if anchor:
@@ -229,7 +229,7 @@ class _Reader:
         return node
 
     def _count(self, event: Any, pointer: str, depth: int) -> None:
-        """Counts a value, and checks how deep it is nested."""
+        """Counts a value of the tree, and checks how deep it is nested."""
         self._nodes += 1
         if self._nodes > MAX_YAML_NODES:
             message = f"more than {MAX_YAML_NODES:,} values, with aliases expanded (max_yaml_nodes)"
@@ -239,7 +239,7 @@ class _Reader:
             message = f"nested more than {MAX_YAML_DEPTH} levels deep{expanded} (max_yaml_depth)"
             self._stop("yaml_limit", message, _place_of(event, pointer))
 
-    def _aliased(self, event: Any, pointer: str, depth: int) -> Node:
+    def _alias(self, event: Any, pointer: str, depth: int) -> Node:
         spot = _place_of(event, pointer)
         self._aliases += 1
         if self._aliases > MAX_YAML_ALIASES:
@@ -316,7 +316,7 @@ class _Reader:
         spot = _place_of(event, pointer)
         value = self._value(event, spot)
         if isinstance(value, str) and _UNSAFE.search(value):
-            value = _PAIR.sub(_joined, value)
+            value = _PAIR.sub(_join_pair, value)
         if isinstance(value, str) and (bad := _UNSAFE.search(value)):
             message = f"text with U+{ord(bad.group()):04X} cannot be stored"
             self._problems.error("yaml_encoding", message, spot, "remove it")
@@ -336,7 +336,7 @@ class _Reader:
         if name == "str":
             return word
         try:
-            value = _resolved(word)
+            value = _resolve_scalar(word)
         except _NumberOutOfRange as error:
             self._problems.error("yaml_number", str(error), spot, "quote it if it is text")
             return 0
@@ -352,13 +352,13 @@ class _Reader:
         self._problems.error("yaml_tag", f"tag `{shown}` is not allowed", spot, "use plain JSON values")
 
 
-def _joined(pair: re.Match[str]) -> str:
-    """The character that two escapes stand for, as JSON writes it: YAML 1.2 is a superset of JSON."""
+def _join_pair(pair: re.Match[str]) -> str:
+    """Joins two escapes to the character that they stand for, as JSON writes it: YAML 1.2 is a superset of JSON."""
     return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-def _resolved(word: str) -> Plain:
-    """The value of a plain (unquoted) scalar in YAML 1.2's core schema: null, a boolean, a number or text.
+def _resolve_scalar(word: str) -> Plain:
+    """Resolves a plain (unquoted) scalar in YAML 1.2's core schema: null, a boolean, a number or text.
 
     Raises:
         _NumberOutOfRange: for NaN, infinity and numbers beyond 64 bits.

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.playbook.suggestions import listed, nearest
+from noetl_stream.playbook.suggestions import list_names, nearest
 
 ADDRESS_FORM: Final = "PATH[@VERSION], as in `examples/airports@1.0`"
 MAX_PART_CHARACTERS: Final = 256
@@ -186,7 +186,7 @@ def entry_named(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry |
     revision = revision_in(version)
     found = [entry for entry in entries if version == entry.version or revision == entry.revision]
     if len(found) > 1:
-        spellings = listed(f"{entry.path}@#{entry.revision}" for entry in found)
+        spellings = list_names(f"{entry.path}@#{entry.revision}" for entry in found)
         raise VersionAmbiguous(
             f"{found[0].path}@{version} is both a version and, of a different text, a revision",
             hint=f"name the revision: {spellings}",
@@ -251,7 +251,7 @@ async def find_entry(catalog: Catalog, address: Address, kind: str | None = None
             raise NotRegistered(f"{address} is a {found.kind.lower()}, not a {kind.lower()}")
         return found
     entries = await find_versions(catalog, address.path, kind or PLAYBOOK)
-    names = listed(entry.known_as for entry in entries[:VERSIONS_SHOWN])
+    names = list_names(entry.known_as for entry in entries[:VERSIONS_SHOWN])
     more = f" and {len(entries) - VERSIONS_SHOWN} older" if len(entries) > VERSIONS_SHOWN else ""
     raise NotRegistered(f"{address.path} has no version {address.version}", hint=f"it has {names}{more}")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from noetl_stream.engine.aggregates.contract import Found, Lookup
 from noetl_stream.model.paths import covers
-from noetl_stream.model.roles import suffices
+from noetl_stream.model.roles import includes_role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, VersionAmbiguous
 from noetl_stream.ports.stores.identities import Rights
@@ -50,7 +50,7 @@ class Lookups:
                 right = held.get(one.principal.removeprefix(TOKEN))
                 if right is None:
                     forbidden = f"{one.principal} is revoked or has expired"
-                elif not suffices(right.role, "operator"):
+                elif not includes_role(right.role, "operator"):
                     forbidden = f"{one.principal} has role {right.role}: starting takes operator"
                 elif not covers(right.paths, one.path):
                     forbidden = f"{one.principal} has no access to {one.path}"

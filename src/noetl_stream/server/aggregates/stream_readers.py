@@ -17,7 +17,7 @@ from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, StreamReading, 
 from noetl_stream.errors import Forbidden, NoetlError, ReaderBroken
 from noetl_stream.model.aggregates import StreamEventRead, StreamFilter, StreamPlace, StreamSeen
 from noetl_stream.model.ids import partition_of
-from noetl_stream.playbook.trigger.matching import described_message
+from noetl_stream.playbook.trigger.matching import describe_message
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.dead_letters import storable_text
 from noetl_stream.ports.streams.trigger_streams import ReadMessage, StreamConsumer, StreamWanted, TriggerStreams
@@ -314,7 +314,7 @@ class StreamReader:
         return StreamPlace(self.consumer.stream, consumer.made, one.message.sequence)
 
     def _read_as(self, place: StreamPlace, one: ReadMessage) -> StreamInput:
-        event = described_message(one.message)
+        event = describe_message(one.message)
         fact = StreamEventRead(self.consumer.name, place, self._filter.subject, one.pending, one.message.at_ms, event)
         return StreamInput(self._id, self._state.path, fact, one.message.size)
 

@@ -15,7 +15,7 @@ from noetl_stream.model.aggregates import TRIGGER, Verification, aggregate_id
 from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookAnswer
-from noetl_stream.playbook.trigger.matching import described
+from noetl_stream.playbook.trigger.matching import describe_delivery
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.aggregates import AggregateStore
 from noetl_stream.server.answers.credential_values import SecretsResponder
@@ -48,7 +48,9 @@ class Webhooks:
             log.warning("a delivery to the webhook of trigger %s is refused: %s", state.path, found.reason)
             return WebhookAnswer()
         identity = derive(state.created_ms, found.identity) if found.identity else ""
-        return WebhookAnswer(True, described(_without_secrets(delivery, how)), identity, challenge_in(delivery, how))
+        return WebhookAnswer(
+            True, describe_delivery(_without_secrets(delivery, how)), identity, challenge_in(delivery, how)
+        )
 
     async def _trigger(self, path: str) -> TriggerState | None:
         id = aggregate_id("starter", path)

@@ -18,7 +18,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
 from noetl_stream.model.aggregates import is_aggregate, is_key_of
-from noetl_stream.model.bounds import too_long
+from noetl_stream.model.bounds import bounds_exceeded
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
@@ -507,7 +507,7 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
         return "its id is not that of the key it names"
     if not isinstance(body, AggregateRequest) and is_aggregate(body.execution_id):
         return "it is for an execution, and its id is an aggregate's"
-    return too_long(fact) if fact is not None else ""
+    return bounds_exceeded(fact) if fact is not None else ""
 
 
 def _ids_valid(body: ReportedBody) -> bool:

@@ -11,7 +11,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events import Path
 from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.messages import path_key
-from noetl_stream.model.outcome import ErrorInfo, time_shown
+from noetl_stream.model.outcome import ErrorInfo, parse_shown_time
 from noetl_stream.model.status import RunStatus
 from noetl_stream.model.traces import Trace, execution_span, step_span, task_span
 from noetl_stream.ports.traces import Span, SpanLink
@@ -174,6 +174,6 @@ class JournalReading(JournalReader[_StepRun]):
 
 def _shown_ms(text: str, otherwise: int) -> int:
     try:
-        return time_shown(text)
+        return parse_shown_time(text)
     except ValueError:
         return otherwise

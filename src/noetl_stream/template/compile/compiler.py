@@ -7,7 +7,7 @@ from typing import Any, Final
 from jinja2 import TemplateSyntaxError, nodes
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, UNBOUNDED, Limits
-from noetl_stream.template.compile.evaluators import ENVIRONMENT, evaluator
+from noetl_stream.template.compile.evaluators import ENVIRONMENT, make_evaluator
 from noetl_stream.template.compile.expressions import LONE_SURROGATE, SURROGATE_MESSAGE, ExpressionBinder
 from noetl_stream.template.compile.findings import Bindings, Findings, Names
 from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse, single_expression
@@ -109,10 +109,10 @@ def compile_guard(
 
 
 def compile_text(text: TemplateText) -> Template | Guard:
-    """Compiles again what has been compiled before, whatever the limits on sources are now.
+    """Compiles a text of a template or guard again, whatever the limits on sources are now.
 
     Raises:
-        TemplateProblem: It was compiled by another version.
+        TemplateProblem: The text was compiled by another version.
     """
     if text.is_guard:
         return compile_guard(text.source, namespaces=text.namespaces, bindings=text.bindings, limits=UNBOUNDED)
@@ -140,12 +140,12 @@ class _Compiler:
 
     @property
     def reads(self) -> frozenset[tuple[str, str | None]]:
-        """The paths, cut after their first key."""
+        """The paths that the templates read, cut after their first key."""
         return frozenset((path[0], path[1] if len(path) > 1 else None) for path in self.paths)
 
     @property
     def steps(self) -> tuple[str | None, ...]:
-        """The keys of ``steps`` that are read."""
+        """The keys of ``steps`` that the templates read."""
         return tuple(key for namespace, key in self.reads if namespace == "steps")
 
     def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Evaluate | None:
@@ -184,7 +184,7 @@ class _Compiler:
                 message = "a guard must be true, false or a single `{{ expression }}`"
                 findings.add("guard_not_expression", message, 0, _GUARD_HINT)
             else:
-                expression = self._bound(text, tree, findings, native=native)
+                expression = self._bind(text, tree, findings, native=native)
         self.problems.extend(findings.problems)
         return expression
 
@@ -204,7 +204,7 @@ class _Compiler:
             findings.add("template_syntax", error.message, error.offset)
             return None
 
-    def _bound(self, text: str, tree: nodes.Template, findings: Findings, *, native: bool) -> Expression | None:
+    def _bind(self, text: str, tree: nodes.Template, findings: Findings, *, native: bool) -> Expression | None:
         binder = ExpressionBinder(self._names, findings, self._limits)
         StatementBinder(binder, findings, only_output=self._only_output).body(tree.body)
         self.paths.update(binder.paths)
@@ -217,7 +217,7 @@ class _Compiler:
             return None
         _, cost = static_cost(tree.body)
         try:
-            return Expression(text, evaluator(tree, binder.functions, native=native), cost)
+            return Expression(text, make_evaluator(tree, binder.functions, native=native), cost)
         except SyntaxError:
             findings.add("template_syntax", "the template nests too deeply", 0)
         except TemplateSyntaxError as error:

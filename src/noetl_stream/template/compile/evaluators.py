@@ -24,7 +24,7 @@ from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import Scope
 
 ENVIRONMENT: Final = environment.TemplateEnvironment()
-"""The only environment, never changed after import."""
+"""The only Jinja environment, never changed after import."""
 
 _RESULT: Final = "result"
 
@@ -42,11 +42,11 @@ _UNCOUNTED_TESTS: Final = frozenset({*TOLERANT_TESTS, "none"})
 
 
 class NotSimple(Exception):
-    """The expression needs the sandbox."""
+    """Raised for an expression that needs the sandbox."""
 
 
-def evaluator(tree: nodes.Template, reads: Sequence[Read], *, native: bool) -> Evaluate:
-    """Evaluates ``tree`` to its text, or, if ``native``, its only expression to its value.
+def make_evaluator(tree: nodes.Template, reads: Sequence[Read], *, native: bool) -> Evaluate:
+    """Makes the function that evaluates ``tree`` to its text, or, if ``native``, its only expression to its value.
 
     Raises:
         SyntaxError: Python cannot compile it because it is nested too deeply.
@@ -59,7 +59,7 @@ def evaluator(tree: nodes.Template, reads: Sequence[Read], *, native: bool) -> E
 
 
 def direct_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
-    """Evaluates ``node`` to its native value.
+    """Makes the function that evaluates ``node`` to its native value.
 
     Raises:
         NotSimple: The expression needs the sandbox.
@@ -98,7 +98,7 @@ def direct_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
 
 
 def direct_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
-    """Evaluates a text with simple expressions.
+    """Makes the function that evaluates a text with simple expressions.
 
     Raises:
         NotSimple: The expression needs the sandbox.
@@ -185,13 +185,13 @@ def _paired(values: Sequence[Any]) -> dict[Any, Any]:
 
 
 def sandboxed_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
-    """Evaluates ``node`` to its native value.
+    """Makes the function that evaluates ``node`` in the sandbox to its native value.
 
     Raises:
         SyntaxError: Python cannot compile it because it is nested too deeply.
     """
     assign = nodes.Assign(nodes.Name(_RESULT, "store", lineno=1), node, lineno=1)
-    template = _compiled([assign])
+    template = _compile([assign])
     variables = {**environment.FUNCTIONS, environment.READS: tuple(reads)}
 
     def evaluate(scope: Scope, meter: Meter) -> Any:
@@ -204,13 +204,13 @@ def sandboxed_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
 
 
 def sandboxed_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
-    """Evaluates ``tree`` to its text.
+    """Makes the function that evaluates ``tree`` in the sandbox to its text.
 
     Raises:
         SyntaxError: Python cannot compile it because it is nested too deeply.
     """
     chars, _ = static_cost(tree.body)
-    template = _compiled(tree.body)
+    template = _compile(tree.body)
     variables = {**environment.FUNCTIONS, environment.READS: tuple(reads)}
 
     def evaluate(scope: Scope, meter: Meter) -> Any:
@@ -221,7 +221,7 @@ def sandboxed_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
     return evaluate
 
 
-def _compiled(body: list[nodes.Node]) -> Template:
+def _compile(body: list[nodes.Node]) -> Template:
     tree = nodes.Template(body, lineno=1)
     tree.set_environment(ENVIRONMENT)
     try:

@@ -31,7 +31,7 @@ _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr":
 
 
 class ExpressionBinder:
-    """Rewrites the expressions of one text and collects what they read.
+    """Binds the names in the expressions of one text and collects the paths that they read.
 
     Attributes:
         max_depth: How deep expressions and statements may nest.
@@ -40,7 +40,7 @@ class ExpressionBinder:
         functions: The reads of the text, by their ``@read`` index.
         comparisons: Paths and the text literals that they are compared with.
         tested: Paths and the literals of any kind that they are compared with, under a default too; ``True`` where
-            their truth is asked.
+            the truth of a path is asked.
     """
 
     def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -58,7 +58,7 @@ class ExpressionBinder:
         self.tested: Final[list[Tested]] = []
 
     def expression(self, node: nodes.Expr, *, tolerant: bool = False) -> nodes.Expr:
-        """``node`` with its names bound.
+        """Binds the names in ``node``.
 
         Args:
             node: Changed in place where possible.
@@ -69,7 +69,7 @@ class ExpressionBinder:
             if self._depth > self.max_depth:
                 self.too_deep(node)
                 return constant(None, node)
-            return self._bound(node, tolerant)
+            return self._bind(node, tolerant)
         finally:
             self._depth -= 1
 
@@ -81,7 +81,7 @@ class ExpressionBinder:
         message = f"the template is nested deeper than limits.max_template_depth ({self.max_depth})"
         self._findings.add("template_syntax", message, node.lineno)
 
-    def _bound(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
+    def _bind(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
         match node:
             case nodes.Name() | nodes.Getattr() | nodes.Getitem():
                 return self._chain(node, tolerant)
@@ -292,14 +292,14 @@ class ExpressionBinder:
         return node
 
     def path_of(self, bound: nodes.Expr | None) -> tuple[str | int, ...]:
-        """The path that a bound expression is; empty if it is anything else, or has computed keys."""
+        """The path that a bound expression reads; empty if it is anything else, or has computed keys."""
         if not (isinstance(bound, nodes.Filter) and bound.name == environment.READ):
             return ()
         path = self._read_paths[bound.node.value]  # type: ignore[union-attr]
         return path if all(type(part) in (str, int) for part in path) else ()
 
     def note_truth(self, bound: nodes.Expr | None) -> None:
-        """Notes that a bound expression is asked whether it is true."""
+        """Records that the truth of a bound expression is asked."""
         path = self._path_under_default(bound)
         if path:
             self.tested.append((path, True))
@@ -323,7 +323,7 @@ class ExpressionBinder:
 
 
 def operation(name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -> nodes.Filter:
-    """A call of an operation of the environment, such as ``@read``."""
+    """Makes a call of an operation of the environment, such as ``@read``."""
     return nodes.Filter(first, name, list(args), [], None, None, lineno=at.lineno)
 
 
@@ -336,5 +336,5 @@ def _is_slice(node: nodes.Expr) -> bool:
 
 
 def _is_literal(node: nodes.Expr) -> bool:
-    """Whether a comparison with it costs no more than its length, which the template's length bounds."""
+    """Whether comparing with the literal costs no more than its length, which the template's length bounds."""
     return isinstance(node, nodes.Const) or (isinstance(node, nodes.List) and all(map(_is_literal, node.items)))

@@ -13,10 +13,10 @@ from noetl_stream.template.failures import FindingCode, TemplateFinding, closest
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 Bindings: TypeAlias = Mapping[str, tuple[str, ...] | None]
-"""Bare names and their paths: ``{"total": ("ctx", "total")}``; ``None`` for a name that is not bound."""
+"""Bare names with their paths: ``{"total": ("ctx", "total")}``; ``None`` for a name that is not bound."""
 
 MAX_PROBLEMS: Final = 50
-"""Problems reported for one text."""
+"""The most problems reported for one text."""
 
 _NAME_CHARS: Final = 80
 _WHERE_ALLOWED: Final = {
@@ -57,7 +57,7 @@ class Findings:
     def add(
         self, code: FindingCode, message: str, offset: int, hint: str | None = None, *, name: str | None = None
     ) -> None:
-        """Adds a problem at ``offset`` of the text; ``name`` is the one that is not defined."""
+        """Adds a problem at ``offset`` of the text; ``name`` is the name that is not defined."""
         if not self.full:
             line, column = place_of(self._text, offset)
             self._problems.append(TemplateFinding(code, message, hint, self._pointer, line, column, name=name))
@@ -71,7 +71,7 @@ class Names(msgspec.Struct, frozen=True):
     functions: frozenset[str]
 
     def resolve(self, node: nodes.Name, findings: Findings) -> tuple[str, ...] | None:
-        """The path of a name; ``None``, after reporting, if it has none."""
+        """The path of a name; ``None``, after reporting it, if it has none."""
         name = node.name
         if name in self.namespaces:
             return (name,)
@@ -79,7 +79,7 @@ class Names(msgspec.Struct, frozen=True):
         shown = shorten(name, _NAME_CHARS)
         # `token` is a namespace in admission guards only; elsewhere a playbook may use the name.
         if name in NAMESPACES and not (name == "token" and bound):
-            _not_here(name, f"`{name}` is not available here", node, findings)
+            _report_unavailable(name, f"`{name}` is not available here", node, findings)
         elif bound is None:
             if not findings.full:
                 message = f"`{shown}` is not defined"
@@ -87,7 +87,7 @@ class Names(msgspec.Struct, frozen=True):
                 findings.add("unbound_name", message, node.lineno, hint, name=name)
         elif bound[0] not in self.namespaces:
             message = f"`{shown}` means `{'.'.join(bound)}`, which is not available here"
-            _not_here(bound[0], message, node, findings)
+            _report_unavailable(bound[0], message, node, findings)
         else:
             return bound
         return None
@@ -110,5 +110,5 @@ class Names(msgspec.Struct, frozen=True):
         return f"{guess}write `workload.{name}`, `ctx.{name}` or `args.{name}` for a value from outside"
 
 
-def _not_here(namespace: str, message: str, node: nodes.Node, findings: Findings) -> None:
+def _report_unavailable(namespace: str, message: str, node: nodes.Node, findings: Findings) -> None:
     findings.add("namespace_not_here", message, node.lineno, _WHERE_ALLOWED.get(namespace))

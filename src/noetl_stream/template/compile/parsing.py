@@ -11,7 +11,7 @@ from jinja2.lexer import Lexer, TokenStream
 from jinja2.sandbox import SandboxedEnvironment
 
 TEMPLATE_MARK: Final = re.compile(r"\{\{|\{%")
-"""Marks a text as a template."""
+"""The marks that make a text a template."""
 
 # An unclosed part extends to the end of the text, so that each pattern reads a character once.
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)|\r", re.DOTALL)
@@ -27,13 +27,13 @@ _OTHER_SYNTAX: Final = {
     r"expected token ':', got '\}'": "braces open a mapping: of another template, write the expression alone",
     r"expected token ',', got 'for'": "a list is not made with `for`: write `rows | map(attribute='name') | list`",
 }
-"""What to write instead of another language's syntax, by a pattern of Jinja's message."""
+"""The advice for another language's syntax, by a pattern of Jinja's message."""
 _TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
 _STAND_INS: Final = range(0xE000, 0x110000)
 
 
 class TextError(Exception):
-    """A syntax error and its offset."""
+    """A syntax error of a template and its offset."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class TextError(Exception):
 
 
 class ParsingEnvironment(SandboxedEnvironment):
-    """Parses with offsets instead of line numbers."""
+    """A Jinja environment that parses with offsets instead of line numbers."""
 
     def _tokenize(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
@@ -52,7 +52,7 @@ class ParsingEnvironment(SandboxedEnvironment):
 
 
 def parse(environment: ParsingEnvironment, text: str) -> nodes.Template:
-    """The syntax tree of ``text``.
+    """Parses ``text`` to a syntax tree.
 
     Raises:
         TextError: The text does not parse.
@@ -72,7 +72,7 @@ def parse(environment: ParsingEnvironment, text: str) -> nodes.Template:
 
 
 def place_of(text: str, offset: int) -> tuple[int, int]:
-    """The line and column of an offset, both from 1."""
+    """The line and column of an offset in the text, both from 1."""
     before = text[: min(offset, len(text))].replace("\r\n", " \n")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
@@ -115,13 +115,13 @@ def _hide_carriage_returns(text: str) -> tuple[str, str]:
         return text, ""
     stand_in = next(chr(code) for code in _STAND_INS if chr(code) not in text)
 
-    def in_code(match: re.Match[str]) -> str:
+    def replace_in_code(match: re.Match[str]) -> str:
         return " " if match[0] == "\r" else match[0].replace("\r", stand_in)
 
-    def in_text(match: re.Match[str]) -> str:
-        return stand_in if match[0] == "\r" else _QUOTED.sub(in_code, match[0])
+    def replace_in_text(match: re.Match[str]) -> str:
+        return stand_in if match[0] == "\r" else _QUOTED.sub(replace_in_code, match[0])
 
-    return _CODE.sub(in_text, text), stand_in
+    return _CODE.sub(replace_in_text, text), stand_in
 
 
 def _show_carriage_returns(tree: nodes.Template, stand_in: str) -> None:

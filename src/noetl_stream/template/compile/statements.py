@@ -17,10 +17,10 @@ _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.ScopedEvalContextModifier: "autoescape",
 }
-"""Statements that are not named like their node."""
+"""The names of statements that are not named like their node."""
 
 NODES_PER_OPERATION: Final = 4
-"""Nodes of a body that count as one operation. Filters, calls and loops in it count themselves."""
+"""How many nodes of a body count as one operation. Filters, calls and loops in it count themselves."""
 
 
 class StatementBinder:

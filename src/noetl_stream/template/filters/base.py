@@ -1,4 +1,4 @@
-"""Shared by all filters and tests: the meter and scope of a rendering, and values that no filter accepts."""
+"""The base of all filters and tests: the meter and scope of a rendering, and values that no filter accepts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scope_of(context: Context) -> Scope:
 
 
 def reject_non_value(name: str, value: Any) -> None:
-    """Rejects what no filter accepts.
+    """Rejects a value that no filter accepts.
 
     Raises:
         EvaluationFailure: The value is absent, or a loop, macro or namespace object.

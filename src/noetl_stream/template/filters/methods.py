@@ -40,7 +40,7 @@ PIECES_FACTOR: Final = 4
 
 
 def call_method(meter: Meter, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """The result of ``value.name(…)``.
+    """Calls a method: the result of ``value.name(…)``.
 
     Raises:
         EvaluationFailure: The value has no such method, or is a mapping with this key.
@@ -50,16 +50,16 @@ def call_method(meter: Meter, value: Any, name: str, *args: Any, **kwargs: Any) 
         if name in value:
             raise EvaluationFailure(f"`{name}` is a key here, and {kind_of(value[name])} cannot be called")
         if name in MAPPING_METHODS:
-            return _of_mapping(meter, value, name, *args, **kwargs)
+            return _call_mapping_method(meter, value, name, *args, **kwargs)
     elif isinstance(value, str) and name in TEXT_METHODS:
-        return _of_text(meter, value, name, *args, **kwargs)
+        return _call_text_method(meter, value, name, *args, **kwargs)
     elif isinstance(value, LoopContext) and name in LOOP_METHODS:
         meter.weigh(list(args))  # `changed` compares them with those of the previous iteration
         return getattr(value, name)(*args)
     raise EvaluationFailure(f"{kind_of(value)} has no method `{name}`")
 
 
-def _of_mapping(meter: Meter, value: Mapping[str, Any], name: str, *args: Any, **kwargs: Any) -> Any:
+def _call_mapping_method(meter: Meter, value: Mapping[str, Any], name: str, *args: Any, **kwargs: Any) -> Any:
     if name == "get":
         return _get(value, *args, **kwargs)
     if args or kwargs:
@@ -74,7 +74,7 @@ def _get(value: Mapping[str, Any], key: Any, default: Any = None) -> Any:
     return value.get(key, default) if isinstance(key, str) else default
 
 
-def _of_text(meter: Meter, text: str, name: str, *args: Any, **kwargs: Any) -> Any:
+def _call_text_method(meter: Meter, text: str, name: str, *args: Any, **kwargs: Any) -> Any:
     if name == "replace":
         return replace(meter, text, *args, **kwargs)
     if name == "join":
@@ -118,7 +118,7 @@ def _join(meter: Meter, separator: str, elements: Any) -> str:
 
 
 def replace(meter: Meter, text: str, old: str, new: str, count: int | None = None) -> str:
-    """``text`` with ``old`` replaced by ``new``, everywhere or ``count`` times."""
+    """Replaces ``old`` by ``new`` in ``text``, everywhere or ``count`` times."""
     times = -1 if count is None else count
     meter.spend(len(text) // CHARS_PER_SEARCH)
     found = text.count(old) if times < 0 else min(text.count(old), times)
@@ -127,7 +127,7 @@ def replace(meter: Meter, text: str, old: str, new: str, count: int | None = Non
 
 
 def strip(meter: Meter, text: str, chars: str | None = None, *, method: str = "strip") -> str:
-    """``text`` without white space, or ``chars``, at both ends."""
+    """Strips white space, or ``chars``, from both ends of ``text``."""
     meter.write(len(text))
     if isinstance(chars, str):
         chars = "".join(dict.fromkeys(chars))
@@ -137,7 +137,7 @@ def strip(meter: Meter, text: str, chars: str | None = None, *, method: str = "s
 
 
 def compare_all(meter: Meter, text: str, other: str) -> None:
-    """Counts an operation that compares, at worst, every pair of characters of the two."""
+    """Counts an operation that compares, at worst, every pair of characters of the two texts."""
     meter.work(len(text) * len(other) // _COMPARISONS_PER_OPERATION)
 
 

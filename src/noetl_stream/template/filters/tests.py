@@ -24,7 +24,7 @@ _COMPARING: Final = frozenset(_JINJA_TESTS[_JINJA_TESTS.index("==") :])
 _READING_TEXT: Final = frozenset({"lower", "upper"})
 
 TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
-"""Tests that accept an undefined part."""
+"""Tests that accept an undefined part of an expression."""
 
 
 def is_defined(value: Any) -> bool:
@@ -37,7 +37,7 @@ def is_none(value: Any) -> bool:
     return value is None or value is ABSENT
 
 
-def _counted(name: str, function: Any) -> Filter:
+def _count_test(name: str, function: Any) -> Filter:
     pass_arg = _PassArg.from_obj(function)
 
     @pass_context
@@ -81,12 +81,12 @@ def _is_upper(value: Any) -> bool:
 
 
 TESTS: Final[Mapping[str, Filter]] = {
-    **{name: _counted(name, JINJA_TESTS[name]) for name in _JINJA_TESTS},
-    "odd": _counted("odd", _is_odd),
-    "even": _counted("even", _is_even),
-    "divisibleby": _counted("divisibleby", _is_divisibleby),
-    "lower": _counted("lower", _is_lower),
-    "upper": _counted("upper", _is_upper),
+    **{name: _count_test(name, JINJA_TESTS[name]) for name in _JINJA_TESTS},
+    "odd": _count_test("odd", _is_odd),
+    "even": _count_test("even", _is_even),
+    "divisibleby": _count_test("divisibleby", _is_divisibleby),
+    "lower": _count_test("lower", _is_lower),
+    "upper": _count_test("upper", _is_upper),
     "defined": is_defined,
     "undefined": lambda value: not is_defined(value),
     "none": is_none,

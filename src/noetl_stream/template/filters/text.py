@@ -22,14 +22,14 @@ from noetl_stream.template.runtime.operators import percent_format
 MAX_INDENT: Final = 16
 
 _CHARS_PER_ESCAPE: Final = 3
-"""A byte in a URL is at most ``%FF``."""
+"""The most characters of a byte in a URL: ``%FF``."""
 
 
 def _text_filter(name: str, function: Filter, factor: int = 1) -> Filter:
-    """Applies ``function`` to the text of any value.
+    """Makes a filter that applies ``function`` to the text of any value.
 
     Args:
-        factor: Its cost relative to copying the text.
+        factor: The cost of ``function`` relative to copying the text.
     """
     pass_arg = _PassArg.from_obj(function)
 
@@ -88,7 +88,7 @@ def _escape(text: str) -> str:
 
 @pass_context
 def string(context: Context, value: Any) -> str:
-    """``value`` as text."""
+    """Writes a value as text."""
     return text_of(value, scope_of(context).references, meter_of(context))
 
 

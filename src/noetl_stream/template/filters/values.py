@@ -1,7 +1,7 @@
 """Filters of templates: Jinja's deterministic ones, counted, and our own where the language differs.
 
-Left out are randomness (``random``), HTML (``safe``, ``xmlattr``, ``urlize``, …) and Python objects (``attr``,
-``pprint``). Lists are always returned as lists, not as generators, which are true even when empty.
+Filters for randomness (``random``), HTML (``safe``, ``xmlattr``, ``urlize``, …) and Python objects (``attr``,
+``pprint``) are left out. Lists are always returned as lists, not as generators, which are true even when empty.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ _ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "uniq
 """Filters that compare elements."""
 
 _LARGEST_HASHED: Final = 2**61 - 1
-"""Whole numbers above this share hashes, so that building a set of them could be quadratic."""
+"""The largest whole number with a hash of its own: numbers above share hashes, so building a set of them could be
+quadratic.
+"""
 
 _KEYS_COMPARED_PER_OPERATION: Final = 4
 
 TOLERANT_FILTERS: Final = frozenset({"default", "d"})
-"""Filters that accept an undefined part."""
+"""Filters that accept an undefined part of an expression."""
 
 MAYBE_UNDEFINED_FILTERS: Final = frozenset({"default", "d", "first", "last", "min", "max"})
 """Filters whose result can be undefined: for an empty list, or with an undefined default."""
@@ -59,8 +61,8 @@ def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> An
     return value
 
 
-def _counted(name: str, function: Filter, *, per_element: bool = True) -> Filter:
-    """Wraps a function that reads every element, or every character of a text, unless its cost is constant."""
+def _count_filter(name: str, function: Filter, *, per_element: bool = True) -> Filter:
+    """Makes a filter of a function that reads all elements, or all characters of a text, unless its cost is fixed."""
     pass_arg = _PassArg.from_obj(function)
 
     @pass_context
@@ -200,9 +202,9 @@ _CONSTANT_COST_FILTERS: Final[Mapping[str, Filter]] = {
 }
 
 FILTERS: Final[Mapping[str, Filter]] = {
-    **{name: _counted(name, JINJA_FILTERS[name]) for name in _JINJA_FILTERS},
-    **{name: _counted(name, function) for name, function in _OWN_FILTERS.items()},
-    **{name: _counted(name, function, per_element=False) for name, function in _CONSTANT_COST_FILTERS.items()},
+    **{name: _count_filter(name, JINJA_FILTERS[name]) for name in _JINJA_FILTERS},
+    **{name: _count_filter(name, function) for name, function in _OWN_FILTERS.items()},
+    **{name: _count_filter(name, function, per_element=False) for name, function in _CONSTANT_COST_FILTERS.items()},
     **TEXT_FILTERS,
     "default": or_default,
     "d": or_default,

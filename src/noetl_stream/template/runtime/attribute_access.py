@@ -26,13 +26,13 @@ from noetl_stream.template.runtime.scope import (
 )
 
 Read: TypeAlias = Callable[..., Any]
-"""``read(scope, meter, *keys)``: the value of a path, with ``keys`` for its computed parts.
+"""The function that reads a path: ``read(scope, meter, *keys)``, with ``keys`` for its computed parts.
 
 A read costs nothing; it takes a meter only to have the signature of other evaluations.
 """
 
 COMPUTED: Final = object()
-"""The part of a path that is computed during evaluation."""
+"""A part of a path that is computed during evaluation."""
 
 _WHOLE_VIEWS: Final = frozenset({"steps", "results"})
 
@@ -43,7 +43,7 @@ _LAZY: Final = (ResultView, LazyResult, Payload)
 _WRAPPED: Final = frozenset(_LAZY)
 _SCALARS: Final = frozenset({str, bool, type(None)})
 _BITS_PER_DIGIT: Final = 3
-"""A decimal digit holds more than three bits, so this bounds a number's length."""
+"""Bits that a decimal digit holds at least, which bounds a number's length: it holds more than three."""
 
 
 class Missing(StrictUndefined):
@@ -55,13 +55,13 @@ class Missing(StrictUndefined):
         return "undefined"
 
 
-def missing(text: str) -> Missing:
+def undefined(text: str) -> Missing:
     """The undefined value of a part of a template written as ``text``."""
     return Missing(f"`{text}` is undefined", name=text)
 
 
 def require(value: Any) -> Any:
-    """Returns ``value``.
+    """Returns ``value`` unless it is undefined.
 
     Raises:
         EvaluationFailure: The value is undefined.
@@ -73,7 +73,7 @@ def require(value: Any) -> Any:
 
 
 def unwrap(value: Any, references: References) -> Any:
-    """The value behind a view or payload, an envelope with its members unwrapped, or the value as it is.
+    """Unwraps a value: the value behind a view or payload, an envelope with its members unwrapped, any other as it is.
 
     Raises:
         ReferenceNeeded: The value is in the object store and not in ``references``.
@@ -88,7 +88,7 @@ def unwrap(value: Any, references: References) -> Any:
 
 
 def unwrap_members(value: Mapping[str, Any], references: References) -> dict[str, Any]:
-    """A mapping with its members unwrapped.
+    """Unwraps the members of a mapping.
 
     Raises:
         ReferenceNeeded: A member is in the object store and not in ``references``.
@@ -97,9 +97,9 @@ def unwrap_members(value: Mapping[str, Any], references: References) -> dict[str
 
 
 def lookup(value: Any, key: Any, references: References) -> Any:
-    """``value.key`` or ``value[key]``: a key of a mapping, or an index of a list or text, never an attribute.
+    """Looks up ``value.key`` or ``value[key]``: a key of a mapping, or an index of a list or text, never an attribute.
 
-    Returns :data:`NOT_FOUND` otherwise. Keys of an absent value are absent.
+    Returns :data:`NOT_FOUND` if there is none. Keys of an absent value are absent.
     """
     if isinstance(value, ResultView):
         return _lookup_result(value, key, references)
@@ -161,10 +161,10 @@ def kind_of(value: Any) -> str:
 
 
 def plain(value: Any, references: References, meter: Meter, depth: int = 0) -> JSON:
-    """A copy of ``value`` as plain JSON: views unwrapped, absent as null, tuples as lists.
+    """Copies ``value`` as plain JSON: views unwrapped, absent as null, tuples as lists.
 
     Args:
-        depth: The lists and mappings around it.
+        depth: How many lists and mappings are around the value.
 
     Raises:
         EvaluationFailure: An undefined part, a number that is not finite, a key that is not text, a value that JSON
@@ -228,7 +228,7 @@ def _plain_other(value: Any, references: References, meter: Meter, depth: int) -
 
 
 def text_of(value: Any, references: References, meter: Meter) -> str:
-    """``value`` as text, as Jinja writes it (``True``, ``None``, ``['a']``).
+    """Writes ``value`` as text like Jinja (``True``, ``None``, ``['a']``).
 
     Raises:
         EvaluationFailure: As for :func:`plain`.
@@ -249,7 +249,7 @@ def text_of(value: Any, references: References, meter: Meter) -> str:
 
 
 def plain_for_text(value: Any, references: References, meter: Meter) -> JSON:
-    """:func:`plain` for a value that becomes text: its strings are counted as output in advance."""
+    """Makes a value :func:`plain` that becomes text: its strings are counted as output in advance."""
     before = meter.kept_chars
     plain_value = plain(value, references, meter)
     meter.write(meter.kept_chars - before)
@@ -257,7 +257,7 @@ def plain_for_text(value: Any, references: References, meter: Meter) -> JSON:
 
 
 def make_read(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Read:
-    """The function that reads a path.
+    """Makes the function that reads a path.
 
     Args:
         namespace: The first part of the path.
@@ -268,11 +268,11 @@ def make_read(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Read
     static = _read_path(namespace, parts, tolerant=tolerant)
     if not parts and namespace in _WHOLE_VIEWS:
 
-        def whole(scope: Scope, meter: Meter) -> Any:
+        def read_whole(scope: Scope, meter: Meter) -> Any:
             views = static(scope, meter)
             return views if isinstance(views, Missing) else unwrap_members(views, scope.references)
 
-        return whole
+        return read_whole
     if COMPUTED not in parts:
         return static
 
@@ -289,7 +289,7 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
         try:
             value = scope.namespaces[namespace]
         except KeyError:
-            return _no_namespace(namespace, tolerant=tolerant)
+            return _missing_namespace(namespace, tolerant=tolerant)
         if type(value) in _WRAPPED:
             value = unwrap(value, scope.references)
         for part in parts:
@@ -307,9 +307,9 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
     return read
 
 
-def _no_namespace(namespace: str, *, tolerant: bool) -> Any:
+def _missing_namespace(namespace: str, *, tolerant: bool) -> Any:
     if tolerant:
-        return missing(namespace)
+        return undefined(namespace)
     raise EvaluationFailure(f"`{namespace}` is undefined", hint="the namespace is not available here")
 
 
@@ -317,11 +317,11 @@ def _first_missing(namespace: str, parts: tuple[Any, ...], scope: Scope, *, tole
     value = scope.namespaces[namespace]
     value = unwrap(value, scope.references) if type(value) in _WRAPPED else value
     for position, part in enumerate(parts):
-        found = lookup(value, part, scope.references)
-        if found is NOT_FOUND:
+        element = lookup(value, part, scope.references)
+        if element is NOT_FOUND:
             path = (namespace, *parts[: position + 1])
             if tolerant:
-                return missing(written_path(path))
+                return undefined(written_path(path))
             raise not_found_error(value, path, scope.references)
-        value = found
+        value = element
     return value

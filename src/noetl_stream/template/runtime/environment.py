@@ -17,8 +17,8 @@ from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.text import string
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime import operators
-from noetl_stream.template.runtime.attribute_access import NOT_FOUND, Missing, Read, kind_of, lookup, missing, require
-from noetl_stream.template.runtime.meter import Meter, exceeded
+from noetl_stream.template.runtime.attribute_access import NOT_FOUND, Missing, Read, kind_of, lookup, require, undefined
+from noetl_stream.template.runtime.meter import Meter, limit_error
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 
 READS: Final = "@reads"
@@ -53,26 +53,26 @@ class TemplateEnvironment(ParsingEnvironment):
         self.globals = dict(FUNCTIONS)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """``obj.attribute`` of a local value: a key, or an attribute of a loop or namespace object."""
+        """Reads ``obj.attribute`` of a local value: a key, or an attribute of a loop or namespace object."""
         if isinstance(obj, Undefined):
             return obj
         if isinstance(obj, LoopContext) and attribute in _LOOP_ATTRIBUTES:
             return getattr(obj, attribute)
         if isinstance(obj, Namespace):
-            return obj._Namespace__attrs.get(attribute, missing(attribute))  # noqa: SLF001  Jinja exposes it nowhere else
+            return obj._Namespace__attrs.get(attribute, undefined(attribute))  # noqa: SLF001  Jinja exposes it nowhere else
         if isinstance(obj, tuple) and attribute in getattr(obj, "_fields", ()):
             return getattr(obj, attribute)  # `groupby` yields `grouper` and `list`
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """``obj[argument]`` of a local value."""
+        """Reads ``obj[argument]`` of a local value."""
         if isinstance(obj, Undefined):
             return obj
         found = lookup(obj, require(argument), NO_REFERENCES)
-        return missing(str(argument)) if found is NOT_FOUND else found
+        return undefined(str(argument)) if found is NOT_FOUND else found
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """``left operator right``, counted."""
+        """Calculates ``left operator right``, counting its cost."""
         return _BINARY[operator](meter_of(context), left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
@@ -111,7 +111,7 @@ class TemplateEnvironment(ParsingEnvironment):
 def _range(context: Context, *bounds: int) -> list[int]:
     meter, numbers = meter_of(context), range(*bounds)
     if len(numbers[: meter.limits.max_template_range_items + 1]) > meter.limits.max_template_range_items:
-        raise exceeded("max_template_range_items", meter.limits)
+        raise limit_error("max_template_range_items", meter.limits)
     meter.work(len(numbers))
     return list(numbers)
 
@@ -168,8 +168,8 @@ def _spread(meter: Meter, value: Any) -> Any:
     return value
 
 
-def _metered(function: Callable[..., Any]) -> Filter:
-    """A filter that passes the meter to ``function``."""
+def _with_meter(function: Callable[..., Any]) -> Filter:
+    """Makes a filter that passes the meter to ``function``."""
 
     @pass_context
     def operation(context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -194,14 +194,14 @@ REQUIRE: Final = "@require"
 
 _OPERATIONS: Final[Mapping[str, Filter]] = {
     READ: _read,
-    METHOD: _metered(call_method),
+    METHOD: _with_meter(call_method),
     CONCAT: _concat,
-    ITERATE: _metered(_iterate),
-    CHARGE: _metered(_charge),
-    WEIGH: _metered(Meter.weigh),
-    SEARCH: _metered(Meter.search),
-    CUT: _metered(operators.cut),
-    SPREAD: _metered(_spread),
+    ITERATE: _with_meter(_iterate),
+    CHARGE: _with_meter(_charge),
+    WEIGH: _with_meter(Meter.weigh),
+    SEARCH: _with_meter(Meter.search),
+    CUT: _with_meter(operators.cut),
+    SPREAD: _with_meter(_spread),
     REQUIRE: require,
     MISSING: lambda value: NO_ELSE,
 }

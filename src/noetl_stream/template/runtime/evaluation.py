@@ -20,7 +20,7 @@ from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import ABSENT, JSON, Scope
 
 Evaluate: TypeAlias = Callable[[Scope, Meter], Any]
-"""The value of an expression, or the text of a template, in a scope."""
+"""The function that gives the value of an expression, or the text of a template, in a scope."""
 
 Comparison: TypeAlias = tuple[tuple[str, ...], str]
 Tested: TypeAlias = tuple[tuple[str, ...], str | float]
@@ -39,13 +39,13 @@ _RAISED_BY_EXPRESSIONS: Final = (
     TypeError,
     ValueError,
 )
-"""Raised by Jinja's code, its filters and Python's operators for unsuitable values."""
+"""Errors of Jinja's code, its filters and Python's operators for unsuitable values."""
 
 _NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}((?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?)\s*")
-"""A number in text, short enough to be finite; the group is there if it is not a whole one."""
+"""The pattern of a number in text, short enough to be finite; the group is there if it is not a whole number."""
 
 _WRONG_CALL: Final = re.compile(r"^(?:\w+\.)*_?(?:sync_)?(?:do_|test_|is_|or_)?(\w+)\(\) (?=missing|takes|got)")
-"""Python's message for a call with wrong arguments; the group is the name that templates use."""
+"""The pattern of Python's message for a call with wrong arguments; the group is the name that templates use."""
 
 
 def values_of(parts: Iterable[Evaluate], scope: Scope, meter: Meter) -> list[Any]:
@@ -58,8 +58,8 @@ class Expression:
 
     Args:
         text: The text as written, for error messages.
-        evaluate: Returns its value, which may not be plain JSON.
-        cost: Operations of its own nodes, each evaluated once.
+        evaluate: Returns the value of the text, which may not be plain JSON.
+        cost: Operations of the expression's own nodes, each evaluated once.
     """
 
     __slots__ = ("_cost", "_evaluate", "text")
@@ -70,7 +70,7 @@ class Expression:
         self._cost: Final = cost
 
     def value(self, scope: Scope, meter: Meter) -> JSON:
-        """The value as plain JSON.
+        """Evaluates the text to a value of plain JSON.
 
         Raises:
             ExpressionError: The text cannot be evaluated.
@@ -83,7 +83,7 @@ class Expression:
             raise self._error(error) from error
 
     def truth(self, scope: Scope, meter: Meter) -> bool:
-        """Whether the value is true.
+        """Evaluates whether the value of the text is true.
 
         Raises:
             ExpressionError: The text cannot be evaluated, or its value is text: ``"false"`` would be true.
@@ -120,7 +120,7 @@ class TemplateText(msgspec.Struct, frozen=True):
 
     Attributes:
         source: The value or condition as written.
-        is_guard: Whether it is a condition.
+        is_guard: Whether the text is a condition.
         namespaces, bindings, expressions_only: As they were given to the compiler.
     """
 
@@ -136,13 +136,13 @@ class Template(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         source: The value as written.
-        is_constant: Whether it contains no templates.
+        is_constant: Whether the value contains no templates.
         reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
         paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
-        text: What it was compiled from.
+        text: The text it was compiled from.
         steps: The keys of ``steps`` in ``reads``.
-        build: Renders it; internal to this package.
-        path: The path that its value is, from the namespace on; empty if it is anything else.
+        build: The function that renders it; internal to this package.
+        path: The path that it reads as a whole, from the namespace on; empty if it is anything else.
     """
 
     source: JSON
@@ -167,7 +167,7 @@ class Guard(msgspec.Struct, frozen=True, eq=False):
             path is asked.
         text: As in :class:`Template`.
         steps: As in :class:`Template`.
-        expression: Evaluates it; internal to this package.
+        expression: The expression to evaluate; internal to this package.
     """
 
     source: str
@@ -185,11 +185,11 @@ class NoValue:
 
 
 _FREE: Final = Meter()
-"""For constants, which count nothing."""
+"""The meter of constants, which cost nothing."""
 
 
 def render(template: Template, scope: Scope) -> JSON:
-    """The value of ``template`` as new plain JSON, never rendered again.
+    """Renders ``template`` to new plain JSON, never rendered again.
 
     Raises:
         ExpressionError: An expression cannot be evaluated, or rendering exceeds one of ``scope.limits``.
@@ -205,8 +205,8 @@ def render_each(templates: Mapping[str, Template], scope: Scope) -> dict[str, JS
 
 
 def render_number(template: Template, scope: Scope) -> JSON:
-    """:func:`render` where a number is wanted: text that is a number (``'1'``, a header's value) is that number, and
-    anything else is returned as it is. Raises like :func:`render`.
+    """Renders a number: text that is a number (``'1'``, a header's value) becomes that number, and any other value is
+    returned as it is. Raises like :func:`render`.
     """
     value = render(template, scope)
     written = _NUMBER.fullmatch(value) if isinstance(value, str) else None
@@ -230,12 +230,12 @@ def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:
     """The plain value of ``path``, whose first part is a namespace.
 
     Raises:
-        ReferenceNeeded: It is in a result that must be loaded first.
-        OverBudget: It holds more than is left of ``scope.budget``.
+        ReferenceNeeded: The value is in a result that must be loaded first.
+        OverBudget: The value costs more than is left of ``scope.budget``.
     """
     meter = Meter(DEFAULT_LIMITS, scope.budget)
     try:
-        found = make_read(path[0], path[1:], tolerant=True)(scope, meter)
-        return NoValue() if found is ABSENT or isinstance(found, Undefined) else plain(found, scope.references, meter)
+        value = make_read(path[0], path[1:], tolerant=True)(scope, meter)
+        return NoValue() if value is ABSENT or isinstance(value, Undefined) else plain(value, scope.references, meter)
     except (EvaluationFailure, PayloadRefused):
         return NoValue()

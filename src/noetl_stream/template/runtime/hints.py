@@ -1,4 +1,4 @@
-"""What the error of a missing key suggests: what its author may have meant, and the keys that are there.
+"""Hints for the error of a missing key: the key that its author may have meant, and the keys that exist.
 
 Keys are data. Only those that look like names are shown, each as a whole: a truncated secret could no longer be
 recognized and hidden.
@@ -33,12 +33,12 @@ def missing_key_hint(value: Mapping[Any, Any], path: tuple[Any, ...]) -> str | N
         absent = f"nothing has set it: write `{written_path(path)} | default(…)`, or {wait}"
         return f"{meant} If not, {absent}" if meant else absent
     if meant is None and parents[:1] != ["keychain"]:
-        return "; ".join(_present(there, parents, key, may_be_empty=not carried)) or None
+        return "; ".join(_keys_text(there, parents, key, may_be_empty=not carried)) or None
     return meant
 
 
-def _present(value: Mapping[Any, Any], parents: list[Any], key: Any, *, may_be_empty: bool) -> Iterator[str]:
-    """The keys of ``value``, and where the missing one is, if one level below."""
+def _keys_text(value: Mapping[Any, Any], parents: list[Any], key: Any, *, may_be_empty: bool) -> Iterator[str]:
+    """Lists the keys of ``value``, and where the missing key is, if one level below."""
     names = [name for name in islice(value, _KEYS_READ) if isinstance(name, str) and _NAME.fullmatch(name)]
     shown = names[:KEYS_SHOWN]
     if shown:
@@ -52,7 +52,7 @@ def _present(value: Mapping[Any, Any], parents: list[Any], key: Any, *, may_be_e
 
 
 def written_path(parts: Iterable[Any]) -> str:
-    """A path as text: ``ctx.rows[0].name``."""
+    """Writes a path as text: ``ctx.rows[0].name``."""
     text = ""
     for part in parts:
         if type(part) is str and len(part) > _PART_CHARS:

@@ -1,7 +1,7 @@
-"""Counts the cost of a rendering (LANGUAGE §14). Nothing is timed, so a template always or never exceeds a limit.
+"""The cost of a rendering (LANGUAGE §14). Nothing is timed, so a template always or never exceeds a limit.
 
 Whatever a template does is counted before it is done. A :class:`Meter` holds one rendering to its limits; a
-:class:`Budget` is what several renderings may cost together, text included, where they must not take long.
+:class:`Budget` bounds the cost of several renderings together, text included, where they must not take long.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.failures import EvaluationFailure
 
 CHARS_PER_OPERATION: Final = 64
-"""Characters of text read, without producing any, that count as one operation."""
+"""How many characters of text read, without producing any, count as one operation."""
 
 RESULT_CHARS_PER_OPERATION: Final = 512
 """Characters of the rendered value that count as one operation of a budget: they are encoded where that is."""
 
 ITEMS_PER_OPERATION: Final = 16
-"""Elements copied from list to list that count as one operation."""
+"""How many elements copied from list to list count as one operation."""
 
 SEARCHED_AGAIN_CHARS: Final = 30_000
-"""Python searches up to this many characters with an algorithm that may read each of them several times."""
+"""The length of text up to which Python searches with an algorithm that may read each character several times."""
 
 CHARS_PER_SEARCH: Final = 10
-"""Characters that count as one operation where they may be read several times."""
+"""How many characters count as one operation where they may be read several times."""
 
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 
 
 class OverBudget(Exception):
-    """The renderings cost more than their :class:`Budget`; nothing is wrong with them."""
+    """The renderings cost more than their :class:`Budget`; they are not wrong."""
 
 
 class Budget:
-    """What several renderings may cost together. All budgets are equal: what is left does not count as part of a value.
+    """The operations that several renderings may cost together. All budgets are equal: what is left does not count as
+    part of a value.
 
     Attributes:
-        left: Operations that are left.
+        left: The remaining operations.
     """
 
     __slots__ = ("_given", "left")
@@ -48,7 +49,7 @@ class Budget:
         self.refill(operations)
 
     def refill(self, operations: int) -> None:
-        """Begins anew with this many operations."""
+        """Restarts the budget with this many operations."""
         self._given = operations
         self.left = operations
 
@@ -58,7 +59,7 @@ class Budget:
         return self._given - self.left
 
     def spend(self, operations: int) -> None:
-        """Counts work that is about to be done.
+        """Counts operations that are about to be done.
 
         Raises:
             OverBudget: Less is left. The work must not be done, and nothing is left then.
@@ -79,7 +80,7 @@ class Meter:
     """Counts the cost of one rendering and fails it when it exceeds one of ``limits.max_template_*``.
 
     Args:
-        budget: Pays for it, with other renderings. Default: without bound.
+        budget: The budget that pays for it, with other renderings. Default: without bound.
 
     Attributes:
         kept_chars: Characters of strings in the rendered value so far.
@@ -102,14 +103,14 @@ class Meter:
         """Counts loop iterations, calls or elements read."""
         self.operations += operations
         if self.operations > self.limits.max_template_operations:
-            raise exceeded("max_template_operations", self.limits)
+            raise limit_error("max_template_operations", self.limits)
         self.spend(operations)
 
     def write(self, chars: int) -> None:
-        """Counts characters of text produced."""
+        """Counts characters of produced text."""
         self._output_chars += chars
         if self._output_chars > self.limits.max_template_output_chars:
-            raise exceeded("max_template_output_chars", self.limits)
+            raise limit_error("max_template_output_chars", self.limits)
         if chars >= CHARS_PER_OPERATION:
             self.spend(chars // CHARS_PER_OPERATION)
 
@@ -118,35 +119,35 @@ class Meter:
         self.spend(items)
         self._items += items
         if self._items > self.limits.max_template_result_items:
-            raise exceeded("max_template_result_items", self.limits)
+            raise limit_error("max_template_result_items", self.limits)
 
     def keep_chars(self, chars: int) -> None:
         """Counts characters of strings in the rendered value."""
         self.spend(chars // RESULT_CHARS_PER_OPERATION)
         self.kept_chars += chars
         if self.kept_chars > self.limits.max_template_result_chars:
-            raise exceeded("max_template_result_chars", self.limits)
+            raise limit_error("max_template_result_chars", self.limits)
 
     def repeat(self, items: int) -> None:
         """Counts a list of this length made from existing elements."""
         if items > self.limits.max_template_repeat_items:
-            raise exceeded("max_template_repeat_items", self.limits)
+            raise limit_error("max_template_repeat_items", self.limits)
         self.work(1 + max(items, 0) // ITEMS_PER_OPERATION)
 
     def compute(self, bits: int) -> None:
         """Checks the size of a whole number before it is computed."""
         if bits > self.limits.max_template_number_bits:
-            raise exceeded("max_template_number_bits", self.limits)
+            raise limit_error("max_template_number_bits", self.limits)
 
     def enter(self) -> None:
-        """Enters a call."""
+        """Enters a call of a macro or function."""
         self._call_depth += 1
         if self._call_depth > self.limits.max_template_call_depth:
-            raise exceeded("max_template_call_depth", self.limits)
+            raise limit_error("max_template_call_depth", self.limits)
         self.work(1)
 
     def leave(self) -> None:
-        """Leaves a call."""
+        """Leaves a call of a macro or function."""
         self._call_depth -= 1
 
     def weigh(self, value: Any) -> Any:
@@ -180,6 +181,6 @@ class Meter:
         self.spend(min(len(text), SEARCHED_AGAIN_CHARS) // CHARS_PER_SEARCH)
 
 
-def exceeded(name: str, limits: Limits) -> EvaluationFailure:
-    """The error for an exceeded limit."""
+def limit_error(name: str, limits: Limits) -> EvaluationFailure:
+    """The error for an exceeded limit of templates."""
     return EvaluationFailure(f"the template exceeds limits.{name} ({getattr(limits, name):,})")

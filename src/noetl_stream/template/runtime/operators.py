@@ -11,11 +11,13 @@ from noetl_stream.template.runtime.meter import CHARS_PER_SEARCH, Meter
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 
 _PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*+\))?+[#0\- +]*+([0-9]{1,9}+)?+(?:\.([0-9]{1,9}+))?+[diouxXeEfFgGs]")
-"""Excludes ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which write Python."""
+"""A placeholder of text. Excludes ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which write
+Python.
+"""
 
 
 def add(meter: Meter, left: Any, right: Any) -> Any:
-    """``left + right``."""
+    """Adds: ``left + right``, of numbers, texts or lists."""
     if isinstance(left, str) and isinstance(right, str):
         meter.write(len(left) + len(right))
     elif isinstance(left, int) and isinstance(right, int):
@@ -26,14 +28,14 @@ def add(meter: Meter, left: Any, right: Any) -> Any:
 
 
 def subtract(meter: Meter, left: Any, right: Any) -> Any:
-    """``left - right``."""
+    """Subtracts: ``left - right``."""
     if isinstance(left, int) and isinstance(right, int):
         meter.compute(max(left.bit_length(), right.bit_length()))
     return left - right
 
 
 def multiply(meter: Meter, left: Any, right: Any) -> Any:
-    """``left * right``: numbers, or a repeated text or list."""
+    """Multiplies: ``left * right``, of numbers, or repeats a text or list."""
     if isinstance(left, int) and isinstance(right, int):
         meter.compute(left.bit_length() + right.bit_length() - 1)
     else:
@@ -46,19 +48,19 @@ def multiply(meter: Meter, left: Any, right: Any) -> Any:
 
 
 def power(meter: Meter, left: Any, right: Any) -> Any:
-    """``left ** right``."""
+    """Raises to a power: ``left ** right``."""
     if isinstance(left, int) and isinstance(right, int):
         meter.compute(max(abs(left) - 1, 0).bit_length() * max(right, 0))
     return left**right
 
 
 def remainder(meter: Meter, left: Any, right: Any) -> Any:
-    """``left % right``: of numbers, or text with its placeholders filled in."""
+    """Calculates ``left % right``: of numbers, or text with its placeholders filled in."""
     return percent_format(meter, left, right) if isinstance(left, str) else left % right
 
 
 def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
-    """``value[start:stop:step]`` of a text or list."""
+    """Slices a text or list: ``value[start:stop:step]``."""
     if not isinstance(value, str | list | tuple):
         raise EvaluationFailure(f"cannot slice {kind_of(value)}")
     length = len(range(len(value))[start:stop:step])
@@ -70,7 +72,7 @@ def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 def percent_format(meter: Meter, text: str, values: Any) -> str:
-    """``text`` with its ``%`` placeholders filled from a list, a mapping or one value.
+    """Fills the ``%`` placeholders of ``text`` from a list, a mapping or one value.
 
     Raises:
         EvaluationFailure: A ``%`` does not start a placeholder, or takes its width from the values.

@@ -1,4 +1,4 @@
-"""Scopes as JSON: what templates read, sent to another process and put together again there."""
+"""Scopes as JSON: packs the namespaces that templates read, for another process, which unpacks them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PackedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PackedScope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Namespaces: ``plain`` holds JSON, ``steps`` and ``absent`` make ``steps``."""
+    """The namespaces of a scope as JSON: ``plain`` holds values, ``steps`` and ``absent`` make ``steps``."""
 
     plain: dict[str, Any] = {}
     steps: dict[str, StepValue] | None = None
@@ -34,7 +34,7 @@ class PackedScope(msgspec.Struct, frozen=True, omit_defaults=True):
     event: PackedEvent | None = None
 
     def references(self) -> Iterator[Reference]:
-        """The results by reference that it names."""
+        """The results by reference that the scope names."""
         payloads = [] if self.event is None or self.event.result is None else [self.event.result]
         for value in (self.steps or {}).values():
             payloads += [outcome.result for outcome in (value.outcome, *value.results.values())]
@@ -42,10 +42,10 @@ class PackedScope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def pack(namespaces: Mapping[str, Any], names: Collection[str], reads: Reads) -> PackedScope:
-    """Those of ``names`` that ``reads`` contains, without the keys that it does not.
+    """Packs those of ``names`` that ``reads`` contains, without the keys that it does not.
 
     Args:
-        namespaces: Those of a scope that the server makes.
+        namespaces: The namespaces of a scope that the server makes.
     """
     plain: dict[str, Any] = {}
     steps: dict[str, StepValue] | None = None
@@ -70,7 +70,7 @@ def pack(namespaces: Mapping[str, Any], names: Collection[str], reads: Reads) ->
 
 
 def unpack(*packed: PackedScope) -> dict[str, Any]:
-    """The namespaces that were packed, in one or several parts."""
+    """The namespaces of packed scopes, in one or several parts."""
     namespaces: dict[str, Any] = {}
     for part in packed:
         namespaces |= part.plain

@@ -1,4 +1,4 @@
-"""The data that templates read: namespaces, results and their views, the absent value (LANGUAGE §2)."""
+"""The data of templates: namespaces, results and their views, the absent value (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELPER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "pg": ("code", "sqlstate", "message"),
     "py": ("exception_type", "traceback"),
 }
-"""Fields of the built-in kinds' blocks in ``outcome`` (LANGUAGE §5)."""
+"""The fields of the built-in kinds' blocks in ``outcome`` (LANGUAGE §5)."""
 
 _UNREAD: Final = object()
 
@@ -75,7 +75,7 @@ class Absent:
 
 
 ABSENT: Final = Absent()
-"""A known value that is missing, such as an error or a result not there yet. Not the same as undefined."""
+"""A known value that is missing, such as an error or a result that does not exist yet. Not the same as undefined."""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class Scope(msgspec.Struct, frozen=True):
             ``results``; :func:`outcome_view` and :func:`event_view`. ``_prev`` may also be a payload.
         references: Values loaded after a :class:`~noetl_stream.template.failures.ReferenceNeeded`, by its key.
         limits: Limits of the execution; ``max_template_*`` bound each rendering.
-        budget: What this rendering and others may cost together. ``None``: no bound.
+        budget: The cost bound of this rendering and others together. ``None``: no bound.
     """
 
     namespaces: Mapping[str, Any]
@@ -105,7 +105,7 @@ class LazyResult:
         self._value: Any = _UNREAD
 
     def value(self, references: References) -> Any:
-        """The JSON value.
+        """The JSON value of the payload.
 
         Raises:
             ReferenceNeeded: The value is in the object store and not in ``references``.
@@ -124,8 +124,8 @@ class LazyResult:
 class ResultView:
     """The result of a task or step as templates read it by name (LANGUAGE §2 *Results*).
 
-    It has the keys of the result itself, then ``.data`` (the whole result, unless it has such a key), ``.outcome`` (the
-    envelope) and ``.results.<task>`` (results of a step's tasks). A failed outcome without a result is absent.
+    Its keys are those of the result itself, then ``.data`` (the whole result, unless it has such a key), ``.outcome``
+    (the envelope) and ``.results.<task>`` (results of a step's tasks). A failed outcome without a result is absent.
 
     Args:
         outcome: The outcome of the task, or of the last task that ran in the step.
@@ -145,7 +145,7 @@ class ResultView:
         self._envelope: Mapping[str, Any] | None = None
 
     def value(self, references: References) -> Any:
-        """The result itself, or :data:`ABSENT`.
+        """The value of the result, or :data:`ABSENT`.
 
         Raises:
             ReferenceNeeded: The value is in the object store and not in ``references``.
@@ -154,16 +154,16 @@ class ResultView:
 
     @property
     def packed(self) -> StepValue:
-        """What it is made of, for a view of a step."""
+        """The outcomes of the view, for a view of a step."""
         return StepValue(self.outcome, dict(self._results))
 
     @property
     def inline_bytes(self) -> int:
-        """The size of its results that are decoded when they are read."""
+        """The size of the inline results that are decoded when they are read."""
         return sum(len(bytes(one.result.value)) for one in (self.outcome, *self._results.values()))
 
     def extra(self, key: str) -> Any:
-        """The keys that the view adds: ``outcome`` and ``results``; ``None`` for any other key."""
+        """The value of a key that the view adds, ``outcome`` or ``results``; ``None`` for any other key."""
         if key == "outcome":
             if self._envelope is None:
                 helper = self._helper or _recognized_helper(self.outcome)
@@ -175,11 +175,11 @@ class ResultView:
 
 
 class OutcomeEnvelope(dict[str, Any]):
-    """A mapping whose values may be views or absent; made plain when a template reads it as a whole."""
+    """A mapping whose values may be views or absent; it becomes plain when a template reads it as a whole."""
 
 
 class Carried(dict[str, Any]):
-    """The keys of a namespace that are read at a place. It has ``others`` as well, and may have more."""
+    """The keys of a namespace that a place reads. The namespace has ``others`` as well, and may have more."""
 
     __slots__ = ("others",)
 
@@ -189,7 +189,7 @@ class Carried(dict[str, Any]):
 
 
 class OpenBlock(dict[str, Any]):
-    """A block with unknown fields (a plugin's kind): missing ones are absent."""
+    """A block of ``outcome`` with unknown fields (a plugin's kind): missing fields are absent."""
 
     def __missing__(self, key: str) -> Absent:
         return ABSENT
@@ -241,7 +241,7 @@ def event_view(
 
 
 def result_of(outcome: Outcome) -> LazyResult | Absent:
-    """The outcome's result; absent if it failed without one."""
+    """The result of an outcome; absent if it failed without one."""
     payload = outcome.result
     if outcome.status == "error" and payload.reference is None and bytes(payload.value) == bytes(EMPTY):
         return ABSENT

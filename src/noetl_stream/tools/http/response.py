@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.model.json.codec import uncollected
+from noetl_stream.model.json.codec import decode_without_gc
 from noetl_stream.model.json.digits import decode_decimals_as_text, digits_lost, digits_lost_text
 from noetl_stream.model.json.nesting import TOO_DEEP
-from noetl_stream.model.json.texts import charset_of, decoded, header_text, is_json, is_text, media_type
+from noetl_stream.model.json.texts import charset_of, decode_body, header_text, is_json, is_text, media_type
 from noetl_stream.model.outcome import ErrorInfo, RunWarning
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
@@ -93,7 +93,7 @@ def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
         ValueError, msgspec.DecodeError: it is not JSON.
     """
     try:
-        data = uncollected(msgspec.json.decode, body) if not numbers_as_text else decode_decimals_as_text(body)
+        data = decode_without_gc(msgspec.json.decode, body) if not numbers_as_text else decode_decimals_as_text(body)
     except RecursionError:
         raise NotJson("data", TOO_DEEP) from None
     # Of parsed JSON, to_json could only reject NUL, which shows in the bytes, and of Python's parser lone surrogates;
@@ -106,7 +106,7 @@ def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
 
 
 def _text(content_type: str, body: bytes, error: str) -> BodyRead:
-    text = decoded(body, content_type)
+    text = decode_body(body, content_type)
     warnings: tuple[RunWarning, ...] = ()
     if text is None and is_text(content_type):
         text = body.decode(errors="replace")

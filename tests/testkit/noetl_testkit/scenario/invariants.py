@@ -13,7 +13,7 @@ from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model.events import ChildOrdered, Fact, TimerSet, TokenEnqueued, Wait
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Budget, ReferenceNeeded
@@ -65,10 +65,10 @@ def _by_parts(before: Execution | None, recorded: RecordedFact, advanced: Advanc
     after = advanced.state
     assert after is not None
     state, number = before, recorded.number
-    for part in expanded(after.execution_id, recorded.fact):
+    for part in expand(after.execution_id, recorded.fact):
         state = evolve(state, replace(recorded, fact=part, number=number), after.execution_id)
         number += 1
-    for part in (part for fact in advanced.journal for part in expanded(after.execution_id, fact)):
+    for part in (part for fact in advanced.journal for part in expand(after.execution_id, fact)):
         state = evolve(state, RecordedFact(part), after.execution_id)
     return state
 

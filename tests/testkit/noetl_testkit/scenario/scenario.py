@@ -28,7 +28,7 @@ from noetl_stream.engine.snapshot import decode_state, encode_state
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Parent, Path
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
@@ -437,7 +437,7 @@ def _entries(recorded: RecordedFact, advanced: Advanced) -> list[JournalEntry]:
     if not advanced.taken:
         return []
     execution_id = advanced.state.execution_id if advanced.state is not None else ""
-    followed = (part for fact in advanced.journal for part in expanded(execution_id, fact))
+    followed = (part for fact in advanced.journal for part in expand(execution_id, fact))
     decisions = [RecordedFact(fact, at_ms=recorded.at_ms) for fact in followed]
     return [JournalEntry(recorded, decided=False), *(JournalEntry(one, decided=True) for one in decisions)]
 

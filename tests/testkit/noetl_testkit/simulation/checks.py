@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.model.events import ExecutionReused, Fact, NextEvaluated, StepScheduled, TokenClaimed, TokenEnqueued
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import NOTHING
@@ -203,7 +203,7 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
                     yield f"{execution_id}: a record at position {position} differs from Postgres"
                 position += _width_of_input(rows, position)
             for facts, source in ((entry.facts, entry.source), (entry.decisions, "server")):
-                for fact in (part for one, _ in codec.decode_facts(facts) for part in expanded(execution_id, one)):
+                for fact in (part for one, _ in codec.decode_facts(facts) for part in expand(execution_id, one)):
                     row = rows.get(position)
                     if row is None or row.source != source or codec.decode_fact(row.data) != fact:
                         yield f"{execution_id}: a record at position {position} differs from Postgres"

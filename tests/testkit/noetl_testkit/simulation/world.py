@@ -16,7 +16,7 @@ from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact
-from noetl_stream.model.events.composite import expanded
+from noetl_stream.model.events.composite import expand
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
 from noetl_stream.ports.stores.store import Store
@@ -270,4 +270,4 @@ def _is_end(fact: Fact | None, path: Sequence[int]) -> bool:
 
 
 def _last_fact(report: Report) -> Fact:
-    return expanded(report.execution_id, codec.decode_fact(report.events[-1]))[-1]
+    return expand(report.execution_id, codec.decode_fact(report.events[-1]))[-1]

@@ -24,4 +24,4 @@ RULES: Final[tuple[Rule, ...]] = (
     *reads.RULES,
     storage.stored_results,
 )
-"""Each finds its form in the whole playbook; later ones see what earlier ones wrote."""
+"""The rules of the upgrade. Each finds its form in the whole playbook; later ones see what earlier ones wrote."""

@@ -1,4 +1,4 @@
-"""Reads `case`: what it does, at which event, on which condition (the dialect of `case`/`when`/`then`)."""
+"""Reads the entries of `case`: actions, events and conditions (the dialect of `case`/`when`/`then`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import line_of, made
+from noetl_stream.playbook.upgrade.draft import line_of, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import conjuncts, expression_in, paths_in, template
 
 Phase = Literal["enter", "call", "exit", "failed"]
@@ -30,7 +30,7 @@ _OF_A_CALL: Final = frozenset(["response", "error"])
 
 
 class Unreadable(Exception):
-    """An entry that no rule can rewrite; the message says why."""
+    """An entry of `case` that no rule can rewrite; the message says why."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -52,10 +52,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def read_entry(node: Any) -> Entry:
-    """An entry of `case`.
+    """Reads an entry of `case`.
 
     Raises:
-        Unreadable: It is of no known shape.
+        Unreadable: The entry is of no known shape.
     """
     if not isinstance(node, CommentedMap) or ("then" not in node and "else" not in node):
         raise Unreadable("an entry of `case` needs `when` and `then`")
@@ -124,5 +124,5 @@ def targets_of(value: Any, line: int) -> list[CommentedMap]:
                 item["args"] = item.pop("with")
             arcs.append(item)
         else:
-            arcs.append(made({"step": item}, line))
+            arcs.append(to_ruamel({"step": item}, line))
     return arcs

@@ -1,4 +1,4 @@
-"""`case`: a task's policy for what happens at a call, arcs for what happens at the end (LANGUAGE §5, §7).
+"""Rewrites `case`: a task's policy for entries about a call, arcs for entries about the end (LANGUAGE §5, §7).
 
 A step of that dialect has one tool. Its pipeline becomes: a first task that sets what the step begins with, the tool
 with a rule for each entry about its calls, a task for each sink, and one that returns the step's result.
@@ -12,27 +12,27 @@ from typing import Any, Final
 import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, line_of, made, section, tasks_of
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, quote_like, section, tasks_of, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
     expression_in,
-    grouped,
+    group,
     has_template,
     paths_in,
     template,
 )
 from noetl_stream.playbook.upgrade.rules.case_entries import Entry, Unreadable, read_entry, targets_of
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
-from noetl_stream.playbook.upgrade.rules.reads import in_arc, in_policy
-from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, as_router, ladder
+from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_arc, rewrite_for_policy
+from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, ladder, make_router
 from noetl_stream.playbook.upgrade.rules.steps import all_of, pipeline_of
 from noetl_stream.playbook.upgrade.rules.storage import reads_result, sink_task
-from noetl_stream.playbook.upgrade.rules.values import returning
+from noetl_stream.playbook.upgrade.rules.values import result_task
 
 
 def task_case(draft: Draft) -> None:
-    """`case` of a step's only task belongs to the step."""
+    """Moves `case` of a step's only task to the step."""
     for step in draft.steps():
         tasks = list(tasks_of(step.get("tool")))
         for task in tasks:
@@ -45,7 +45,7 @@ def task_case(draft: Draft) -> None:
 
 
 def step_case(draft: Draft) -> None:
-    """`case` of a step."""
+    """Rewrites `case` of a step."""
     for step in draft.steps():
         case = step.get("case")
         if not isinstance(case, CommentedSeq):
@@ -68,7 +68,7 @@ def step_case(draft: Draft) -> None:
 
 
 def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
-    """Why these entries have no form here; ``None`` if they have one."""
+    """Why entries of `case` cannot be rewritten; ``None`` if they can."""
     if len(entries) > MAX_BRANCHES:
         return f"more than {MAX_BRANCHES} entries: write the rules and the arcs"
     loop = step.get("loop")
@@ -92,8 +92,8 @@ class _Lowering(msgspec.Struct):
     """Rewrites the `case` of one step.
 
     Attributes:
-        scopes: Where the names that the entries set are kept: `ctx` if other steps read them, else `vars`.
-        begin: What is set before the first call, by scope.
+        scopes: The scopes of the names that the entries set: `ctx` if other steps read them, else `vars`.
+        begin: The values that are set before the first call, by scope.
     """
 
     draft: Draft
@@ -109,7 +109,7 @@ class _Lowering(msgspec.Struct):
         self._find_scopes()
         self.draft.remove(self.step, "case")
         if "tool" not in self.step and any("set" in entry.words for entry in self.entries):
-            self.step.insert(list(self.step).index("step") + 1, "tool", made({"kind": "noop"}, line, block=True))
+            self.step.insert(list(self.step).index("step") + 1, "tool", to_ruamel({"kind": "noop"}, line, block=True))
         task = next(iter(tasks_of(self.step.get("tool"))), None)
         returned: Any = None
         if task is not None:
@@ -168,7 +168,7 @@ class _Lowering(msgspec.Struct):
                     if expression_in(first) == f"iter.{path[-1]}":
                         continue
                     self.begin.setdefault("set_iter", {})[path[-1]] = first
-                    holder[path[-1]] = made(template(f"iter.{path[-1]}"))
+                    holder[path[-1]] = to_ruamel(template(f"iter.{path[-1]}"))
 
     def _result(self) -> Any:
         found = [value for entry in self.entries for value in entry.all_of("result")]
@@ -199,13 +199,13 @@ class _Lowering(msgspec.Struct):
             own.insert(position, rule)
         close_rules(own, line)
         if (self.sinks or has_result) and not any("else" in rule for rule in own):
-            own.append(made({"else": {"then": {"do": "break"}}}, line, block=True))
+            own.append(to_ruamel({"else": {"then": {"do": "break"}}}, line, block=True))
 
     def _rules_of(self, entry: Entry, task: CommentedMap, name: str, has_result: bool) -> list[Any]:
         if not entry.words - {"next"}:
             return []
         kind = kind_of(task)
-        conditions = [in_policy(part, kind) for part in entry.conditions]
+        conditions = [rewrite_for_policy(part, kind) for part in entry.conditions]
         if entry.phase == "failed":
             conditions.insert(0, ERROR)
         elif not any("outcome.status" in part for part in conditions) and not entry.words & {"retry", "fail"}:
@@ -214,7 +214,7 @@ class _Lowering(msgspec.Struct):
         for options in entry.all_of("retry"):
             rule = retry_rule(self.draft, task, options, (self.step, "step"), entry.line)
             if rule is not None and conditions:
-                rule["when"] = made(when)
+                rule["when"] = to_ruamel(when)
             return [] if rule is None else [rule]
         if "fail" in entry.words:
             return [self._rule(when, {"do": "fail"}, entry.line)]
@@ -231,23 +231,23 @@ class _Lowering(msgspec.Struct):
 
     def _rule(self, when: Any, then: dict[str, Any], line: int) -> CommentedMap:
         rule = {"else": {"then": then}} if when is True and "fail" not in then else {"when": when, "then": then}
-        return made(rule, line, block=True)  # type: ignore[no-any-return]
+        return to_ruamel(rule, line, block=True)  # type: ignore[no-any-return]
 
     def _writes(self, entry: Entry, kind: str) -> dict[str, dict[str, Any]]:
         writes: dict[str, dict[str, Any]] = {}
         for collect in entry.all_of("collect"):
             name, given = str(collect.get("into")), str(collect.get("from", "response"))
-            source = in_policy(expression_in(given) or given, kind)
+            source = rewrite_for_policy(expression_in(given) or given, kind)
             so_far = f"({self.scopes[name]}.{name} | default([]))"
             mode = collect.get("mode", "append")
-            value = {"append": f"{so_far} + [{source}]", "extend": f"{so_far} + {grouped(source)}"}.get(mode, source)
+            value = {"append": f"{so_far} + [{source}]", "extend": f"{so_far} + {group(source)}"}.get(mode, source)
             self._write(writes, name, template(value))
         for values in self._sets([entry]):
             for key, value in values.items():
-                self._write(writes, str(key), _in_policy(value, kind))
+                self._write(writes, str(key), _value_in_policy(value, kind))
         for call in entry.all_of("call"):
             for path, value in _leaves(call):
-                writes.setdefault("set_iter", {})[path[-1]] = _in_policy(value, kind)
+                writes.setdefault("set_iter", {})[path[-1]] = _value_in_policy(value, kind)
         return writes
 
     def _sinks_of(self, entry: Entry, name: str, kind: str, final: dict[str, Any]) -> list[CommentedMap]:
@@ -264,8 +264,8 @@ class _Lowering(msgspec.Struct):
         for position, task in enumerate(found):
             then = final if position + 1 == len(found) else {"do": "jump", "to": found[position + 1]["name"]}
             rules = rules_of(task, entry.line)
-            rules.append(made({"when": template(ERROR), "then": {"do": "fail"}}, entry.line, block=True))
-            rules.append(made({"else": {"then": then}}, entry.line, block=True))
+            rules.append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, entry.line, block=True))
+            rules.append(to_ruamel({"else": {"then": then}}, entry.line, block=True))
         self.sinks += found
         return found
 
@@ -277,14 +277,14 @@ class _Lowering(msgspec.Struct):
             pipeline.append(sink)
         if returned is not None:
             kind, main = kind_of(task), str(task.get("name"))
-            last = returning(returned, line, f"{name}_result")
+            last = result_task(returned, line, f"{name}_result")
             reads_result(self.draft, last, main, kind)
             pipeline.append(last)
         elif self.sinks and "loop" not in self.step:
             self.draft.results[name] = str(task.get("name"))
 
     def _begin_task(self, line: int) -> CommentedMap:
-        """The first task. What belongs to the whole step is set by the first iteration only."""
+        """The first task. Values for the whole step are set by the first iteration only."""
         each = {word: values for word, values in self.begin.items() if word == "set_iter"}
         rules: list[Any] = []
         if "loop" in self.step and len(each) < len(self.begin):
@@ -293,7 +293,7 @@ class _Lowering(msgspec.Struct):
         else:
             rules.append({"else": {"then": {"do": "continue", **self.begin}}})
         begin = {"name": "begin", "kind": "noop", "spec": {"policy": {"rules": rules}}}
-        return made(begin, line, block=True)  # type: ignore[no-any-return]
+        return to_ruamel(begin, line, block=True)  # type: ignore[no-any-return]
 
     # --- the arcs -----------------------------------------------------------------------------------------------------
 
@@ -308,13 +308,13 @@ class _Lowering(msgspec.Struct):
             for value in entry.all_of("next"):
                 targets = targets_of(value, entry.line)
                 for target in targets:
-                    self._in_arc(target, kind, result)
+                    self._rewrite_target(target, kind, result)
                 branches.append(GuardedTargets(self._guard(entry, kind, result), targets))
                 said.append([] if task is not None and entry.words - {"next"} else entry.said)
         if not branches:
             return
         if self.step.get("next"):
-            router = as_router(self.draft, self.step)
+            router = make_router(self.draft, self.step)
             arcs = [arc for arc in router.get("arcs") or () if isinstance(arc, CommentedMap)]
             if all("when" not in arc for arc in arcs):
                 branches.append(GuardedTargets(None, arcs))
@@ -337,25 +337,25 @@ class _Lowering(msgspec.Struct):
                     (self.step, "step"), "the arc is taken when the loop is done, not at one of its calls"
                 )
             conditions = kept
-        guards = [in_arc(part, kind, result) for part in conditions]
+        guards = [rewrite_for_arc(part, kind, result) for part in conditions]
         if entry.phase == "failed":
             guards.insert(0, "event.name == 'step.failed'")
         return all_of(*guards) or None
 
-    def _in_arc(self, target: CommentedMap, kind: str, result: str) -> None:
+    def _rewrite_target(self, target: CommentedMap, kind: str, result: str) -> None:
         args = target.get("args")
         for key, value in args.items() if isinstance(args, CommentedMap) else ():
             expression = expression_in(value)
             if expression is not None:
-                args[key] = like(value, template(in_arc(expression, kind, result)))
+                args[key] = quote_like(value, template(rewrite_for_arc(expression, kind, result)))
 
 
 _OF_A_CALL: Final = frozenset(["response", "error"])
 
 
-def _in_policy(value: Any, kind: str) -> Any:
+def _value_in_policy(value: Any, kind: str) -> Any:
     expression = expression_in(value)
-    return value if expression is None else template(in_policy(expression, kind))
+    return value if expression is None else template(rewrite_for_policy(expression, kind))
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:

@@ -1,4 +1,4 @@
-"""Task policies: `eval`, rules in older shapes, retries (LANGUAGE §5)."""
+"""Rewrites task policies: `eval`, rules in older shapes, retries (LANGUAGE §5)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, line_of, made, mappings, section
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mappings, quote_like, section, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
     expression_in,
     has_template,
-    negated,
-    renamed,
+    negate,
+    rename_to,
     template,
 )
-from noetl_stream.playbook.upgrade.rules.reads import in_policy
+from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_policy
 from noetl_stream.playbook.upgrade.rules.steps import all_of
 
 WRITES: Final = ("set_ctx", "set_iter", "set_vars", "set_shared")
@@ -37,7 +37,7 @@ _CONDITIONS: Final = ("when", "retry_when", "if", "expr", "on")
 
 
 def task_eval(draft: Draft) -> None:
-    """`eval`: rules of the task's policy."""
+    """Rewrites `eval` as rules of the task's policy."""
     for task, _ in list(draft.tasks()):
         rules = task.get("eval")
         if not isinstance(rules, CommentedSeq):
@@ -54,7 +54,7 @@ def task_eval(draft: Draft) -> None:
 
 
 def task_policy(draft: Draft) -> None:
-    """`policy` or `rules` in the wrong place, a policy that is a list, rules in older shapes."""
+    """Rewrites `policy` or `rules` in the wrong place, a policy that is a list, and rules in older shapes."""
     for task, _ in list(draft.tasks()):
         for key in ("policy", "rules"):
             if key not in task or key in draft.inputs_of(kind_of(task)):
@@ -68,13 +68,13 @@ def task_policy(draft: Draft) -> None:
         policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
         if isinstance(spec, CommentedMap) and isinstance(policy, CommentedSeq):
             draft.changed((spec, "policy"), "the list of a policy stands under `rules`")
-            spec["policy"] = policy = made({"rules": policy}, line_of(spec, "policy"), block=True)
+            spec["policy"] = policy = to_ruamel({"rules": policy}, line_of(spec, "policy"), block=True)
         for rule in mappings(policy.get("rules")) if isinstance(policy, CommentedMap) else []:
             shape_rule(draft, rule)
 
 
 def shape_rule(draft: Draft, rule: CommentedMap) -> None:
-    """A rule as `when` and `then`, or `else` with `then` inside."""
+    """Shapes a rule as `when` and `then`, or `else` with `then` inside."""
     for key in ("expr", "if"):
         if key in rule and "when" not in rule:
             draft.changed((rule, key), f"`{key}` of a rule is `when`")
@@ -95,10 +95,10 @@ def _shape_else(draft: Draft, rule: CommentedMap) -> None:
     if "then" in rule and not inner:
         draft.changed((rule, "else"), "`then` of `else` stands inside it")
         then = draft.remove(rule, "then", heir=(rule, "else"))
-        rule["else"] = made({"then": then}, line_of(rule, "else"), block=True)
+        rule["else"] = to_ruamel({"then": then}, line_of(rule, "else"), block=True)
     elif isinstance(inner, CommentedMap) and "then" not in inner and inner:
         draft.changed((rule, "else"), "`else` holds `then`")
-        rule["else"] = made({"then": inner}, line_of(rule, "else"), block=True)
+        rule["else"] = to_ruamel({"then": inner}, line_of(rule, "else"), block=True)
 
 
 def _nest_then(draft: Draft, rule: CommentedMap) -> None:
@@ -108,7 +108,7 @@ def _nest_then(draft: Draft, rule: CommentedMap) -> None:
     draft.changed((rule, loose[0]), "what a rule does stands under `then`")
     then = rule.get("then")
     if not isinstance(then, CommentedMap):
-        rule["then"] = then = made({}, line_of(rule, loose[0]), block=True)
+        rule["then"] = then = to_ruamel({}, line_of(rule, loose[0]), block=True)
     for key in loose:
         draft.move(rule, key, then)
 
@@ -141,7 +141,7 @@ def _shape_then(draft: Draft, then: CommentedMap) -> None:
 
 
 def _shape_set(draft: Draft, then: CommentedMap) -> None:
-    """`set`, alone or by scope."""
+    """Rewrites `set`, alone or by scope."""
     values = then["set"]
     draft.changed((then, "set"), "`set` is `set_ctx`, or the one of its scope")
     scopes = {key: values[key] for key in ("ctx", "iter", "vars") if isinstance(values.get(key), CommentedMap)}
@@ -163,7 +163,7 @@ def _multiplier(draft: Draft, then: CommentedMap) -> None:
 
 
 def set_prev(draft: Draft) -> None:
-    """`set_prev`: a key of `iter` that the next task reads for `_prev`."""
+    """Rewrites `set_prev` as a key of `iter` that the next task reads for `_prev`."""
     for step in draft.steps():
         pipeline = step.get("tool")
         tasks = mappings(pipeline) if isinstance(pipeline, CommentedSeq) else [pipeline]
@@ -179,11 +179,11 @@ def set_prev(draft: Draft) -> None:
                 draft.changed((then, "set_prev"), f"`set_prev` is `set_iter: {{ {name}: … }}`")
                 section(then, "set_iter")[name] = draft.remove(then, "set_prev")
             if index + 1 < len(tasks):
-                draft.rewrite(tasks[index + 1], renamed("_prev", f"iter.{name}"))
+                draft.rewrite(tasks[index + 1], rename_to("_prev", f"iter.{name}"))
 
 
 def task_writes(draft: Draft) -> None:
-    """`set_ctx` and its like on a task: part of its policy."""
+    """Moves `set_ctx` and its like on a task into its policy."""
     for task, _ in list(draft.tasks()):
         for word in (*WRITES, "set"):
             if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
@@ -193,7 +193,7 @@ def task_writes(draft: Draft) -> None:
 
 
 def retries(draft: Draft) -> None:
-    """`retry` of a step, a task or its `spec`: a rule of the task's policy."""
+    """Rewrites `retry` of a step, a task or its `spec` as a rule of the task's policy."""
     for step in draft.steps():
         for holder, key in _retry_holders(step):
             draft.changed((holder, key), "`retry` belongs to each task's policy")
@@ -210,7 +210,7 @@ def retries(draft: Draft) -> None:
             draft.changed((holder, word), f"`{word}` is a rule of the task's policy")
             line = line_of(holder, word)
             value = draft.remove(holder, word)
-            given = value if word == "retry" else made({"max_retries": value}, line)
+            given = value if word == "retry" else to_ruamel({"max_retries": value}, line)
             _add_retry(draft, task, given, (holder, None), line)
         if isinstance(spec, CommentedMap) and not spec:
             draft.remove(task, "spec")
@@ -227,7 +227,7 @@ def _retry_holders(step: CommentedMap) -> list[tuple[CommentedMap, str]]:
 
 
 def _add_retry(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any], line: int = 0) -> None:
-    """Puts the rule, or one for each entry of a list, before all others."""
+    """Inserts the retry rule, or one for each entry of a list, before all other rules."""
     found = [retry_rule(draft, task, one, at, line) for one in (value if isinstance(value, CommentedSeq) else [value])]
     rules = rules_of(task, line)
     for rule in reversed(found):
@@ -237,7 +237,7 @@ def _add_retry(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
 
 
 def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any], line: int) -> CommentedMap | None:
-    """The rule that a `retry` is; ``None`` if it is switched off."""
+    """Makes the rule for a `retry`; ``None`` if it is switched off."""
     options = dict(value) if isinstance(value, CommentedMap) else {"attempts": value}
     inner = options.pop("then", None)
     options.update(inner if isinstance(inner, CommentedMap) else {})
@@ -247,13 +247,13 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
     for key in _CONDITIONS:
         condition = expression_in(options.pop(key, None))
         if condition is not None:
-            conditions.append(in_policy(condition, kind_of(task)))
+            conditions.append(rewrite_for_policy(condition, kind_of(task)))
     stop = expression_in(options.pop("stop_when", None))
     if stop is not None:
-        conditions.append(negated(in_policy(stop, kind_of(task))))
+        conditions.append(negate(rewrite_for_policy(stop, kind_of(task))))
     if any("outcome.status" in one for one in conditions[1:]):
         del conditions[0]
-    then = made({"do": "retry"}, line)
+    then = to_ruamel({"do": "retry"}, line)
     for key in ("enabled", "do"):
         options.pop(key, None)
     if options.get("attempts") is True:
@@ -266,7 +266,7 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
     for key in [key for key in then if key not in _THEN]:
         draft.assumed(at, f"`{key}` of a retry is dropped: the policy has no such option")
         del then[key]
-    rule: CommentedMap = made({"when": template(all_of(*conditions)), "then": then}, line, block=True)
+    rule: CommentedMap = to_ruamel({"when": template(all_of(*conditions)), "then": then}, line, block=True)
     return rule
 
 
@@ -295,13 +295,13 @@ def rules_of(task: CommentedMap, line: int = 0) -> CommentedSeq:
 
 
 def close_rules(rules: CommentedSeq, line: int = 0) -> None:
-    """Lets an error that no rule is about fail the task, as it did before there were rules."""
+    """Lets an error that no rule concerns fail the task, as it did before there were rules."""
     last = rules[-1] if rules else None
     if isinstance(last, CommentedMap) and "else" in last:
         return
     whens = [expression_in(rule.get("when")) for rule in mappings(rules) if _ends(rule)]
     if ERROR not in whens and "true" not in [str(rule.get("when")).lower() for rule in mappings(rules)]:
-        rules.append(made({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
+        rules.append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
 
 
 def _ends(rule: CommentedMap) -> bool:
@@ -310,7 +310,7 @@ def _ends(rule: CommentedMap) -> bool:
 
 
 def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMap, line: int = 0) -> None:
-    """Sets values whenever a task has gone well. Its own result is read as `outcome.result` there."""
+    """Sets values whenever a task has succeeded. Its own result is read as `outcome.result` there."""
     kind, name = kind_of(task), task.get("name")
 
     def rewrite(path: Path) -> Replaced:
@@ -319,9 +319,9 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
     draft.rewrite(values, rewrite)
     for key, value in values.items():
         if has_template(value) and (expression := expression_in(value)) is not None:
-            values[key] = like(value, template(in_policy(expression, kind)))
+            values[key] = quote_like(value, template(rewrite_for_policy(expression, kind)))
     if not has_rules(task):
-        rules_of(task, line).append(made({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
+        rules_of(task, line).append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
     rules = rules_of(task)
     for rule in mappings(rules):
         inner = rule.get("else", rule)
@@ -330,8 +330,8 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
         if isinstance(then, CommentedMap) and goes_on and ERROR not in str(rule.get("when")):
             section(then, word).update(deepcopy(values))
     if not any("else" in rule for rule in mappings(rules)):
-        then = made({"do": "continue", word: values}, line, block=True)
-        rules.append(made({"else": {"then": then}}, line, block=True))
+        then = to_ruamel({"do": "continue", word: values}, line, block=True)
+        rules.append(to_ruamel({"else": {"then": then}}, line, block=True))
 
 
 RULES: Final = (task_eval, task_policy, set_prev, task_writes, retries)

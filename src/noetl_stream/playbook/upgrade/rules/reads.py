@@ -1,4 +1,4 @@
-"""Names of older dialects in templates, and how the same is read now (LANGUAGE §2)."""
+"""Rewrites names of older dialects in templates (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, mappings, tasks_of
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, mappings, quote_like, tasks_of
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
     Rewrite,
     has_template,
     paths_in,
-    renamed,
-    rewritten_expression,
+    rename_to,
+    rewrite_expression,
     with_code,
 )
 
@@ -36,8 +36,8 @@ _ITSELF: Final = frozenset(["job", "execution"])
 _ID_KEYS: Final = frozenset(["uuid", "id", "execution_id"])
 
 
-def in_policy(expression: str, kind: str) -> str:
-    """An expression over `response`, `error` and `result` as a task's policy reads it."""
+def rewrite_for_policy(expression: str, kind: str) -> str:
+    """Rewrites an expression over `response`, `error` and `result` for a task's policy."""
     whole = "outcome.result.data" if kind == "http" else "outcome.result"
 
     def rewrite(path: Path) -> Replaced:
@@ -57,14 +57,14 @@ def in_policy(expression: str, kind: str) -> str:
             case _:
                 return None
 
-    return _STATUS.sub(_outcome_status, rewritten_expression(_there(expression, "outcome", "ok"), rewrite))
+    return _STATUS.sub(_outcome_status, rewrite_expression(_rewrite_is_defined(expression, "outcome", "ok"), rewrite))
 
 
-def in_arc(expression: str, kind: str, result: str = "event.result") -> str:
-    """The same as an arc reads it.
+def rewrite_for_arc(expression: str, kind: str, result: str = "event.result") -> str:
+    """Rewrites an expression over `response`, `error` and `result` for an arc.
 
     Args:
-        result: What the step's result is there.
+        result: The path of the step's result there.
     """
     whole = f"{result}.data" if kind == "http" else result
 
@@ -79,27 +79,27 @@ def in_arc(expression: str, kind: str, result: str = "event.result") -> str:
             case _:
                 return None
 
-    return rewritten_expression(_there(expression, "event", "success"), rewrite)
+    return rewrite_expression(_rewrite_is_defined(expression, "event", "success"), rewrite)
 
 
-def _there(expression: str, namespace: str, good: str) -> str:
-    """`response is defined` and `error is defined` as what they ask: whether it went well."""
+def _rewrite_is_defined(expression: str, namespace: str, good: str) -> str:
+    """Rewrites `response is defined` and `error is defined` as a comparison of the status."""
 
-    def asked(match: re.Match[str]) -> str:
+    def compare_status(match: re.Match[str]) -> str:
         name, negation, comparison = match[1], match[2], match[3]
         about_nothing = "defined" not in match[0]
         is_there = (negation is None) != about_nothing if comparison is None else comparison == "!="
         status = good if (name == "response") == is_there else "error"
         return f"{namespace}.status == '{status}'"
 
-    return _IS_THERE.sub(asked, expression)
+    return _IS_THERE.sub(compare_status, expression)
 
 
 def _outcome_status(match: re.Match[str]) -> str:
     return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'ok'}"
 
 
-def declared(draft: Draft, *, results: bool = True) -> frozenset[str]:
+def declared_names(draft: Draft, *, results: bool = True) -> frozenset[str]:
     """The names that a playbook declares itself, which therefore are not names of an older dialect.
 
     Args:
@@ -134,8 +134,8 @@ def _writes(node: Any) -> Iterator[CommentedMap]:
 
 
 def policy_words(draft: Draft) -> None:
-    """Older names and status words in the policies of tasks."""
-    if (_OLDER | {"success", "attempt"}) & declared(draft):
+    """Rewrites older names and status words in the policies of tasks."""
+    if (_OLDER | {"success", "attempt"}) & declared_names(draft):
         return
     for task, _ in list(draft.tasks()):
         spec = task.get("spec")
@@ -145,12 +145,12 @@ def policy_words(draft: Draft) -> None:
 
 
 def _policy_words(kind: str) -> Callable[[str], str]:
-    return lambda text: in_policy(text, kind)
+    return lambda text: rewrite_for_policy(text, kind)
 
 
 def event_words(draft: Draft) -> None:
-    """Older names of events and results in guards and `args` of arcs."""
-    is_older = not _OLDER & declared(draft)
+    """Rewrites older names of events and results in guards and `args` of arcs."""
+    is_older = not _OLDER & declared_names(draft)
     for step in draft.steps():
         router = step.get("next")
         end = "loop.done" if "loop" in step else "step.done"
@@ -162,7 +162,7 @@ def event_words(draft: Draft) -> None:
 
 def _arc_words(kind: str, end: str, *, is_older: bool) -> Callable[[str], str]:
     def change(text: str) -> str:
-        text = in_arc(text, kind) if is_older else text
+        text = rewrite_for_arc(text, kind) if is_older else text
         text = re.sub(r"\bevent\.type\b", "event.name", text)
         return _event_names(_EVENT_STATUS.sub(_event_status, text), end)
 
@@ -189,7 +189,7 @@ def _each_expression(node: Any, change: Callable[[str], str]) -> int:
         if isinstance(value, str) and has_template(value):
             text = with_code(value, change)
             if text != value:
-                node[key] = like(value, text)
+                node[key] = quote_like(value, text)
                 changes += 1
         elif isinstance(value, CommentedMap | CommentedSeq):
             changes += _each_expression(value, change)
@@ -197,8 +197,8 @@ def _each_expression(node: Any, change: Callable[[str], str]) -> int:
 
 
 def job_uuid(draft: Draft) -> None:
-    """`job.uuid`: the id of the execution."""
-    if _ITSELF & declared(draft):
+    """Rewrites `job.uuid` as the id of the execution."""
+    if _ITSELF & declared_names(draft):
         return
 
     def rewrite(path: Path) -> Replaced:
@@ -210,9 +210,9 @@ def job_uuid(draft: Draft) -> None:
 
 
 def older_names(draft: Draft) -> None:
-    """`context`, and `loop` and `item` of a loop."""
-    names = declared(draft)
-    if "context" not in names and draft.rewrite(draft.root.get("workflow"), renamed("context", "ctx")):
+    """Rewrites `context`, and `loop` and `item` of a loop."""
+    names = declared_names(draft)
+    if "context" not in names and draft.rewrite(draft.root.get("workflow"), rename_to("context", "ctx")):
         draft.changed((draft.root, "workflow"), "`context` is `ctx`")
     for step in draft.steps():
         loop = step.get("loop")
@@ -239,7 +239,7 @@ def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
 
 
 def sql_results(draft: Draft) -> None:
-    """Results of SQL read by statement, `x.command_0.rows`, or as a list, `x[0]`."""
+    """Rewrites results of SQL read by statement, `x.command_0.rows`, or as a list, `x[0]`."""
     last: dict[str, int] = {}
     for task, step in draft.tasks():
         if kind_of(task) in SQL:
@@ -250,12 +250,12 @@ def sql_results(draft: Draft) -> None:
         at = start + 1 if path[start : start + 1] == ("data",) else start
         part = path[at] if at < len(path) else ""
         if isinstance(part, int):
-            return at, f"{_text(path[:start])}.rows"
+            return at, f"{_path_text(path[:start])}.rows"
         found = _COMMAND.match(part)
         if found is None or int(found[1]) != last.get(str(path[start - 1]), int(found[1])):
             return None
         is_row = any(isinstance(following, int) for following in path[at + 1 : at + 2])
-        return at + 1, _text(path[:start]) + (".rows" if is_row else "")
+        return at + 1, _path_text(path[:start]) + (".rows" if is_row else "")
 
     _each_result(draft, SQL, rewrite, "the result of SQL is `{rows, row_count, columns, statements}`")
     for step in draft.steps():
@@ -278,7 +278,7 @@ def _reads_statement(value: Any) -> bool:
 
 
 def python_results(draft: Draft) -> None:
-    """Results of python read as `x.data.result`."""
+    """Rewrites results of python read as `x.data.result`."""
     returned: dict[str, str] = {}
     for task, step in draft.tasks():
         if kind_of(task) == "python":
@@ -290,15 +290,15 @@ def python_results(draft: Draft) -> None:
         keys = path[start : start + 2]
         answer = returned.get(str(path[start - 1]), "maybe")
         is_older = answer == "no" or (answer == "maybe" and draft.was_older)
-        return (start + 2, _text(path[:start])) if keys == ("data", "result") and is_older else None
+        return (start + 2, _path_text(path[:start])) if keys == ("data", "result") and is_older else None
 
     _each_result(draft, frozenset(["python"]), rewrite, "the result of python is what the code returns")
 
 
 def _returns_result(code: str) -> str:
-    """Whether code gives back a mapping with the key ``result``: ``yes``, ``no`` or ``maybe``."""
+    """Whether code returns a mapping with the key ``result``: ``yes``, ``no`` or ``maybe``."""
     try:
-        tree = ast.parse(f"async def code():\n    pass\n{_indented(code)}")
+        tree = ast.parse(f"async def code():\n    pass\n{_indent(code)}")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "maybe"
     values: list[ast.expr | None] = []
@@ -315,7 +315,7 @@ def _returns_result(code: str) -> str:
     return "no" if values and known else "maybe"
 
 
-def _indented(code: str) -> str:
+def _indent(code: str) -> str:
     return "\n".join(f"    {line}" for line in code.split("\n"))
 
 
@@ -324,12 +324,12 @@ def _spreads(value: ast.expr) -> bool:
 
 
 def http_results(draft: Draft) -> None:
-    """Results of http read as if they were the body."""
+    """Rewrites results of http that are read as if they were the body."""
     if not draft.was_older:
         return
 
     def rewrite(path: Path, start: int) -> Replaced:
-        return (start, f"{_text(path[:start])}.data") if path[start] not in _HTTP_KEYS else None
+        return (start, f"{_path_text(path[:start])}.data") if path[start] not in _HTTP_KEYS else None
 
     _each_result(draft, frozenset(["http"]), rewrite, "the body of a response is `data` of the result")
 
@@ -339,25 +339,25 @@ Within = Callable[[Path, int], Replaced]
 
 
 def _each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: str) -> None:
-    """Rewrites what is read of results of these kinds."""
-    shadowing = declared(draft, results=False)
+    """Rewrites reads of results of these kinds."""
+    shadowing = declared_names(draft, results=False)
     steps = {str(step.get("step")): kind_of_result(step) for step in draft.steps()}
     places: list[tuple[CommentedMap, str, Rewrite]] = [
-        (draft.root, key, _within(rewrite, kinds, steps, {}, shadowing)) for key in ("executor", "workbook")
+        (draft.root, key, _rewrite_within(rewrite, kinds, steps, {}, shadowing)) for key in ("executor", "workbook")
     ]
     for step in draft.steps():
         tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
         for key in step:
             own = kind_of_result(step) if key == "next" else ""
-            places.append((step, str(key), _within(rewrite, kinds, steps, tasks, shadowing, event=own)))
+            places.append((step, str(key), _rewrite_within(rewrite, kinds, steps, tasks, shadowing, event=own)))
     for task, _ in draft.tasks():
-        places.append((task, "spec", _within(rewrite, kinds, {}, {}, shadowing, outcome=kind_of(task))))
+        places.append((task, "spec", _rewrite_within(rewrite, kinds, {}, {}, shadowing, outcome=kind_of(task))))
     for container, key, change in places:
         if draft.rewrite(container.get(key), change):
             draft.changed((container, key), message)
 
 
-def _within(
+def _rewrite_within(
     rewrite: Within,
     kinds: frozenset[str],
     steps: Mapping[str, str],
@@ -399,7 +399,7 @@ def kind_of_result(step: CommentedMap) -> str:
     return kinds[-1] if kinds else ""
 
 
-def _text(path: Path) -> str:
+def _path_text(path: Path) -> str:
     first, *more = path
     return str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in more)
 

@@ -1,4 +1,4 @@
-"""Root keys: version, metadata, executor, limits, keychain (LANGUAGE §1, §11)."""
+"""Rewrites root keys: version, metadata, executor, limits, keychain (LANGUAGE §1, §11)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, made, mappings, section
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, section, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
@@ -20,7 +20,7 @@ _OAUTH_REST: Final = ("method", "headers", "cache_type", "auto_renew", "ttl_seco
 
 
 def api_version(draft: Draft) -> None:
-    """An older or missing `apiVersion`, a missing `kind`."""
+    """Rewrites an older or missing `apiVersion`, and a missing `kind`."""
     root = draft.root
     version = root.get("apiVersion")
     if "apiVersion" not in root:
@@ -35,19 +35,19 @@ def api_version(draft: Draft) -> None:
 
 
 def root_steps(draft: Draft) -> None:
-    """`steps`, the old name of `workflow`."""
+    """Renames `steps`, the old name of `workflow`."""
     if "steps" in draft.root and "workflow" not in draft.root:
         draft.changed((draft.root, "steps"), "`steps` is `workflow`")
         draft.rename(draft.root, "steps", "workflow")
 
 
 def root_metadata(draft: Draft) -> None:
-    """`name`, `path`, … at the root, and a playbook without a path."""
+    """Moves `name`, `path`, … at the root under `metadata`; adds a path to a playbook without one."""
     root = draft.root
     loose = [key for key in _METADATA if key in root]
     if loose:
         if not isinstance(root.get("metadata"), CommentedMap):
-            root.insert(list(root).index(loose[0]), "metadata", made({}, line_of(root, loose[0]), block=True))
+            root.insert(list(root).index(loose[0]), "metadata", to_ruamel({}, line_of(root, loose[0]), block=True))
         for key in loose:
             draft.changed((root, key), f"`{key}` stands under `metadata`")
             draft.move(root, key, root["metadata"])
@@ -58,7 +58,7 @@ def root_metadata(draft: Draft) -> None:
 
 
 def executor_facts(draft: Draft) -> None:
-    """`executor.profile`, `version` and `requires`, and other kinds: kept as annotations."""
+    """Keeps `executor.profile`, `version` and `requires`, and other kinds, as annotations."""
     executor = draft.root.get("executor")
     if not isinstance(executor, CommentedMap):
         return
@@ -74,7 +74,7 @@ def executor_facts(draft: Draft) -> None:
 
 
 def executor_misplaced(draft: Draft) -> None:
-    """Keys of the executor beside `spec` or `policy`."""
+    """Moves keys of the executor beside `spec` or `policy` under them."""
     executor = draft.root.get("executor")
     if not isinstance(executor, CommentedMap):
         return
@@ -88,7 +88,7 @@ def executor_misplaced(draft: Draft) -> None:
 
 
 def default_timeout(draft: Draft) -> None:
-    """`policy.defaults.timeout_s`, and `timeout` there, for `timeouts`."""
+    """Renames `policy.defaults.timeout_s`, and `timeout` there, to `timeouts`."""
     defaults = _executor_policy(draft, "defaults")
     for key in ("timeout_s", "timeout"):
         if defaults is not None and key in defaults and "timeouts" not in defaults:
@@ -97,7 +97,7 @@ def default_timeout(draft: Draft) -> None:
 
 
 def renamed_limits(draft: Draft) -> None:
-    """Limits that have another name."""
+    """Renames limits that have another name."""
     limits = _executor_policy(draft, "limits")
     for old, new in _LIMITS.items():
         if limits is not None and old in limits and new not in limits:
@@ -106,14 +106,14 @@ def renamed_limits(draft: Draft) -> None:
 
 
 def keychain_mapping(draft: Draft) -> None:
-    """A `keychain` that is a mapping of name to entry."""
+    """Rewrites a `keychain` that is a mapping of name to entry."""
     keychain = draft.root.get("keychain")
     if not isinstance(keychain, CommentedMap):
         return
     draft.changed((draft.root, "keychain"), "`keychain` is a list of entries with `name`")
     entries = CommentedSeq()
     for name, entry in keychain.items():
-        entry = entry if isinstance(entry, CommentedMap) else made({"kind": "credential"}, line_of(keychain, name))
+        entry = entry if isinstance(entry, CommentedMap) else to_ruamel({"kind": "credential"}, line_of(keychain, name))
         entry.insert(0, "name", name)
         entries.append(entry)
         said = draft.comments.take(keychain, name)
@@ -122,7 +122,7 @@ def keychain_mapping(draft: Draft) -> None:
 
 
 def keychain_secret_manager(draft: Draft) -> None:
-    """`secret_manager` with `provider` and `map`: the secret is stored as a credential of that name."""
+    """Rewrites `secret_manager` with `provider` and `map`: the secret is stored as a credential of that name."""
     for entry in mappings(draft.root.get("keychain")):
         extra = [key for key in ("provider", "map", "auth", "secret_name", "project_id") if key in entry]
         if entry.get("kind") not in ("secret_manager", "credential") or not extra:
@@ -143,7 +143,7 @@ def keychain_secret_manager(draft: Draft) -> None:
 
 
 def keychain_oauth2(draft: Draft) -> None:
-    """`oauth2`: the client credentials grant."""
+    """Rewrites `oauth2` as the client credentials grant."""
     for entry in mappings(draft.root.get("keychain")):
         if entry.get("kind") not in ("oauth2", "oauth2_client"):
             continue
@@ -161,7 +161,7 @@ def keychain_oauth2(draft: Draft) -> None:
             draft.remove(entry, key)
         if "scope" in entry and "scopes" not in entry and entry["scope"] not in ("execution", "global", "local"):
             scopes = entry["scope"]
-            draft.rename(entry, "scope", "scopes", made(str(scopes).split()))
+            draft.rename(entry, "scope", "scopes", to_ruamel(str(scopes).split()))
         elif "scope" in entry:
             draft.assumed((entry, "scope"), "`scope` is dropped: a token is shared by all executions of a worker")
             draft.remove(entry, "scope")
@@ -169,7 +169,7 @@ def keychain_oauth2(draft: Draft) -> None:
 
 
 def _use_credential(draft: Draft, entry: CommentedMap) -> None:
-    """Settings are constants: a client's id and secret that are templates come from a stored credential."""
+    """Rewrites a client's id and secret that are templates as a stored credential, since settings are constants."""
     secret = [key for key in ("client_id", "client_secret") if has_template(entry.get(key))]
     if "auth" in entry and "credential" not in entry and "client_secret" not in entry:
         draft.rename(entry, "auth", "credential")

@@ -1,4 +1,4 @@
-"""`next` in its older shapes (LANGUAGE §7)."""
+"""Rewrites `next` in its older shapes (LANGUAGE §7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, made, mappings
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import expression_in, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
@@ -14,18 +14,18 @@ _BRANCH: Final = ("then", "else")
 
 
 MAX_BRANCHES: Final = 50
-"""Branches of one ladder: each of several targets says that none before it holds."""
+"""The most branches of one ladder: each of several targets says that none before it holds."""
 
 
 class GuardedTargets(NamedTuple):
-    """Where it goes on if a condition holds; ``when`` is ``None`` for every other case."""
+    """The targets of a branch if a condition holds; ``when`` is ``None`` for every other case."""
 
     when: str | None
     targets: list[CommentedMap]
 
 
 def next_mode(draft: Draft) -> None:
-    """`next_mode` of a step: `next.spec.mode`."""
+    """Rewrites `next_mode` of a step as `next.spec.mode`."""
     for step in draft.steps():
         spec = step.get("spec")
         for holder in (step, spec):
@@ -35,30 +35,30 @@ def next_mode(draft: Draft) -> None:
             mode = draft.remove(holder, "next_mode", heir=None if len(holder) > 1 else (step, "spec"))
             if "next" not in step:
                 continue
-            router = as_router(draft, step, is_told=True)
+            router = make_router(draft, step, is_told=True)
             if mode != "exclusive" and not isinstance(router.get("spec"), CommentedMap):
-                router.insert(0, "spec", made({"mode": mode}, line_of(step, "next")))
+                router.insert(0, "spec", to_ruamel({"mode": mode}, line_of(step, "next")))
         if isinstance(spec, CommentedMap) and not spec:
             draft.remove(step, "spec")
 
 
 def next_shape(draft: Draft) -> None:
-    """`next` as a name, a list, or one arc."""
+    """Rewrites `next` as a name, a list, or one arc."""
     for step in draft.steps():
         after = step.get("next")
         if after in (None, "", []) and "next" in step:
             draft.changed((step, "next"), "an empty `next` is left out")
             draft.remove(step, "next")
             if "tool" not in step:
-                pipeline_of(draft, step).append(made({"kind": "noop"}, line_of(step), block=True))
+                pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step), block=True))
         elif isinstance(after, CommentedSeq) and len(after) > MAX_BRANCHES and any(map(_is_branch, after)):
             draft.decide(step, "next", f"more than {MAX_BRANCHES} branches: write the arcs")
         elif isinstance(after, str | CommentedSeq) or (isinstance(after, CommentedMap) and _is_arc(after)):
-            as_router(draft, step)
+            make_router(draft, step)
 
 
-def as_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> CommentedMap:
-    """The router of a step, which older shapes of `next` become.
+def make_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> CommentedMap:
+    """Makes the router of a step from an older shape of `next`.
 
     Args:
         is_told: Whether the step says itself how many arcs are taken.
@@ -74,13 +74,13 @@ def as_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> Com
         router = ladder([_branch(entry, line) for entry in entries], line)
     else:
         arcs = CommentedSeq(arc_of(entry, line) for entry in entries)
-        router = made({"arcs": arcs}, line, block=True)
+        router = to_ruamel({"arcs": arcs}, line, block=True)
         if isinstance(after, CommentedSeq):
             for index in range(len(arcs)):
                 said, now = draft.comments.take(after, index), draft.comments.at(arcs, index)
                 now.before, now.end = [*now.before, *said.before], now.end or said.end
         if len(entries) > 1 and not is_conditional and not is_told:
-            router.insert(0, "spec", made({"mode": "inclusive"}, line))
+            router.insert(0, "spec", to_ruamel({"mode": "inclusive"}, line))
             draft.assumed((step, "next"), "all steps of the list follow: `mode: inclusive`")
     if any(not isinstance(entry, CommentedMap) or "when" not in entry for entry in entries):
         draft.assumed((step, "next"), "an arc without `when` is for a step that went well, not for one that failed")
@@ -97,8 +97,8 @@ def _is_arc(after: CommentedMap) -> bool:
 
 
 def arc_of(entry: Any, line: int) -> CommentedMap:
-    """An arc from a step's name or a mapping."""
-    return entry if isinstance(entry, CommentedMap) else made({"step": entry}, line)
+    """Makes an arc from a step's name or a mapping."""
+    return entry if isinstance(entry, CommentedMap) else to_ruamel({"step": entry}, line)
 
 
 def _branch(entry: Any, line: int) -> GuardedTargets:
@@ -112,7 +112,7 @@ def _branch(entry: Any, line: int) -> GuardedTargets:
     condition = expression_in(when) if isinstance(when, str) else None
     if "then" in entry:
         return GuardedTargets(condition, _targets(entry["then"], line))
-    arc = made({key: value for key, value in entry.items() if key != "when"}, line_of(entry) or line)
+    arc = to_ruamel({key: value for key, value in entry.items() if key != "when"}, line_of(entry) or line)
     return GuardedTargets(condition, [arc])
 
 
@@ -123,7 +123,7 @@ def _targets(value: Any, line: int) -> list[CommentedMap]:
 
 
 def ladder(branches: list[GuardedTargets], line: int) -> CommentedMap:
-    """A router that takes the first branch whose condition holds.
+    """Makes a router that takes the first branch whose condition holds.
 
     A branch with several targets needs `mode: inclusive`, in which each guard excludes the branches before.
     """
@@ -134,35 +134,35 @@ def ladder(branches: list[GuardedTargets], line: int) -> CommentedMap:
         if not is_exclusive:
             guard = all_of(*filter(None, (guard, none_of(earlier))))
         for target in branch.targets:
-            arcs.append(guarded(target, guard, line))
+            arcs.append(arc_with_guard(target, guard, line))
         if branch.when is not None:
             earlier.append(branch.when)
     router = {"arcs": arcs} if is_exclusive else {"spec": {"mode": "inclusive"}, "arcs": arcs}
-    return made(router, line, block=True)  # type: ignore[no-any-return]
+    return to_ruamel(router, line, block=True)  # type: ignore[no-any-return]
 
 
-def guarded(arc: CommentedMap, guard: str, line: int) -> CommentedMap:
-    """An arc with this guard; an empty guard is left out."""
+def arc_with_guard(arc: CommentedMap, guard: str, line: int) -> CommentedMap:
+    """Makes an arc with this guard; an empty guard is left out."""
     found: dict[str, Any] = {"step": arc.get("step")}
     if guard:
         found["when"] = template(guard)
     found.update({key: value for key, value in arc.items() if key not in ("step", "when")})
-    return made(found, line, block="args" in found)  # type: ignore[no-any-return]
+    return to_ruamel(found, line, block="args" in found)  # type: ignore[no-any-return]
 
 
 def router_keys(draft: Draft) -> None:
-    """`mode` and `policy` of a router beside `spec`."""
+    """Moves `mode` and `policy` of a router under `spec`."""
     for step in draft.steps():
         router = step.get("next")
         if isinstance(router, CommentedMap) and "arcs" in router and "mode" in router:
             draft.changed((router, "mode"), "`mode` stands under `next.spec`")
             if "spec" not in router:
-                router.insert(0, "spec", made({}, line_of(router, "mode")))
+                router.insert(0, "spec", to_ruamel({}, line_of(router, "mode")))
             draft.move(router, "mode", router["spec"])
 
 
 def arc_words(draft: Draft) -> None:
-    """`with` and `expr` of an arc, and arcs that are a name."""
+    """Rewrites `with` and `expr` of an arc, and arcs that are a name."""
     for step in draft.steps():
         router = step.get("next")
         arcs = router.get("arcs") if isinstance(router, CommentedMap) else None
@@ -171,7 +171,7 @@ def arc_words(draft: Draft) -> None:
         for index, arc in enumerate(arcs):
             if isinstance(arc, str):
                 draft.changed((step, "next"), "an arc is a mapping with `step`")
-                arcs[index] = made({"step": arc}, line_of(arcs))
+                arcs[index] = to_ruamel({"step": arc}, line_of(arcs))
         for arc in mappings(arcs):
             for old, new in (("with", "args"), ("expr", "when"), ("data", "args"), ("to", "step")):
                 if old in arc and new not in arc:
@@ -180,11 +180,11 @@ def arc_words(draft: Draft) -> None:
 
 
 def bare_step(draft: Draft) -> None:
-    """A step with neither `tool` nor `next`, such as `- step: end`."""
+    """Adds a tool to a step with neither `tool` nor `next`, such as `- step: end`."""
     for step in draft.steps():
         if "step" in step and not {"tool", "next"} & step.keys() and set(step) <= {"step", "desc", "spec"}:
             draft.changed((step, "step"), "a step that does nothing has `tool: { kind: noop }`")
-            step["tool"] = made({"kind": "noop"}, line_of(step))
+            step["tool"] = to_ruamel({"kind": "noop"}, line_of(step))
 
 
 RULES: Final = (next_mode, next_shape, router_keys, arc_words, bare_step)

@@ -1,4 +1,4 @@
-"""The shape of steps and their pipelines, and keys in the wrong place (LANGUAGE §3, §4, §6)."""
+"""Rewrites the shape of steps and their pipelines, and keys in the wrong place (LANGUAGE §3, §4, §6)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, made, mappings, section, tasks_of
-from noetl_stream.playbook.upgrade.expressions import expression_in, grouped, negated, template
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.expressions import expression_in, group, negate, template
 from noetl_stream.playbook.vocabulary import advice
 
 _STEP_KEYS: Final = frozenset(
@@ -31,7 +31,7 @@ _LOOP_MODES: Final = {"async": "parallel", "concurrent": "parallel", "sync": "se
 
 
 def step_name(draft: Draft) -> None:
-    """A step named by `name`, and a description by another word."""
+    """Renames `name` of a step to `step`, and other words for its description to `desc`."""
     for step in draft.steps():
         if "step" not in step and "name" in step:
             draft.changed((step, "name"), "a step is named by `step`")
@@ -42,7 +42,7 @@ def step_name(draft: Draft) -> None:
 
 
 def step_pipe(draft: Draft) -> None:
-    """`pipe`: the pipeline is the list under `tool`."""
+    """Rewrites `pipe`: the pipeline is the list under `tool`."""
     for step in draft.steps():
         for key in ("pipe", "tools"):
             if key in step and "tool" not in step:
@@ -55,7 +55,7 @@ def step_pipe(draft: Draft) -> None:
 
 
 def step_call(draft: Draft) -> None:
-    """`call` of a step: the tool that it calls."""
+    """Rewrites `call` of a step as the tool that it calls."""
     for step in draft.steps():
         call = step.get("call")
         if not isinstance(call, CommentedMap) or "tool" in step:
@@ -67,7 +67,7 @@ def step_call(draft: Draft) -> None:
 
 
 def step_type(draft: Draft) -> None:
-    """`type: http` or `tool: http`, with the inputs on the step."""
+    """Rewrites `type: http` or `tool: http` of a step, with its inputs."""
     for step in draft.steps():
         word = next((key for key in ("type", "kind", "tool") if isinstance(step.get(key), str)), None)
         if word is None or (word != "tool" and isinstance(step.get("tool"), CommentedMap | CommentedSeq)):
@@ -75,7 +75,7 @@ def step_type(draft: Draft) -> None:
         kind = step[word]
         inputs = [key for key in step if _is_input(draft, key, kind)]
         draft.changed((step, word), f"the kind and its inputs stand under `tool`: {{ kind: {kind} }}")
-        draft.rename(step, word, "tool", made({"kind": kind}, line_of(step, word), block=bool(inputs)))
+        draft.rename(step, word, "tool", to_ruamel({"kind": kind}, line_of(step, word), block=bool(inputs)))
         for key in inputs:
             draft.move(step, key, step["tool"])
         if kind == "workbook" and "task" not in step["tool"] and isinstance(step.get("name"), str):
@@ -87,7 +87,7 @@ def _is_input(draft: Draft, key: str, kind: str) -> bool:
 
 
 def label_keyed(draft: Draft) -> None:
-    """A task under its label: `- fetch: { kind: … }`."""
+    """Rewrites labelled tasks of a list: `- fetch: { kind: … }`."""
     for pipeline in _pipelines(draft):
         for index, task in enumerate(pipeline):
             label = next(iter(task), None) if isinstance(task, CommentedMap) and len(task) == 1 else None
@@ -109,18 +109,18 @@ def label_keyed(draft: Draft) -> None:
 
 
 def single_label(draft: Draft) -> None:
-    """`tool: { fetch: { kind: … } }`: a task under its label without a list."""
+    """Rewrites a labelled task without a list: `tool: { fetch: { kind: … } }`."""
     for step in draft.steps():
         tool = step.get("tool")
         if not isinstance(tool, CommentedMap) or {"kind", "type", *_WORDS} & tool.keys():
             continue
         if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
             draft.changed((step, "tool"), "the tasks of a pipeline are a list")
-            step["tool"] = _list([made({label: inner}, line_of(tool, label)) for label, inner in tool.items()])
+            step["tool"] = _list([to_ruamel({label: inner}, line_of(tool, label)) for label, inner in tool.items()])
 
 
 def task_type(draft: Draft) -> None:
-    """`type` for `kind`, and a task whose `tool` holds its kind."""
+    """Renames `type` of a task to `kind`, and takes the kind out of its `tool`."""
     for task, _ in list(draft.tasks()):
         if "type" in task and "kind" not in task:
             draft.changed((task, "type"), "`type` of a task is `kind`")
@@ -137,7 +137,7 @@ def task_type(draft: Draft) -> None:
 
 
 def misplaced(draft: Draft) -> None:
-    """Keys of a step that belong under its `spec`, and those of its `spec` that belong deeper."""
+    """Moves keys of a step that belong under its `spec`, and those of its `spec` that belong deeper."""
     for step in draft.steps():
         for key, path in _MISPLACED.items():
             if key in step:
@@ -166,7 +166,7 @@ def _relocate(draft: Draft, parent: CommentedMap, key: str, path: tuple[str, ...
 
 
 def step_lease(draft: Draft) -> None:
-    """`spec.lease`: every step run has one."""
+    """Removes `spec.lease`: every step run has a lease."""
     for step in draft.steps():
         spec = step.get("spec")
         if isinstance(spec, CommentedMap) and "lease" in spec:
@@ -177,7 +177,7 @@ def step_lease(draft: Draft) -> None:
 
 
 def loop_names(draft: Draft) -> None:
-    """`collection` and `element`, knobs beside `spec`, and items that are a bare path."""
+    """Rewrites `collection` and `element` of a loop, knobs beside `spec`, and items that are a bare path."""
     for step in draft.steps():
         loop = step.get("loop")
         while isinstance(loop, CommentedMap):
@@ -209,11 +209,11 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
     items = loop.get("in")
     if isinstance(items, str) and items.strip().replace(".", "").isidentifier():
         draft.changed((loop, "in"), "`in` is an expression")
-        loop["in"] = made(template(items.strip()))
+        loop["in"] = to_ruamel(template(items.strip()))
 
 
 def step_when(draft: Draft) -> None:
-    """`when` and `expr` of a step: an admission rule."""
+    """Rewrites `when` and `expr` of a step as an admission rule."""
     for step in draft.steps():
         spec = step.get("spec")
         if isinstance(spec, CommentedMap) and "when" in spec and "when" not in step:
@@ -225,10 +225,10 @@ def step_when(draft: Draft) -> None:
             draft.changed((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
             line = line_of(step, word)
             if "spec" not in step:
-                step.insert(list(step).index(word), "spec", made({}, line, block=True))
-            rule = made({"when": step[word], "then": {"allow": True}}, line, block=True)
+                step.insert(list(step).index(word), "spec", to_ruamel({}, line, block=True))
+            rule = to_ruamel({"when": step[word], "then": {"allow": True}}, line, block=True)
             policy = section(step, "spec", "policy", at=line)
-            policy["admit"] = made({"rules": [rule]}, line, block=True)
+            policy["admit"] = to_ruamel({"rules": [rule]}, line, block=True)
             draft.remove(step, word, heir=(step, "spec"))
 
 
@@ -241,28 +241,28 @@ def _admits(step: CommentedMap) -> bool:
 
 
 def admit_shapes(draft: Draft) -> None:
-    """An admission policy that is a condition or a list, and rules without `then`."""
+    """Rewrites an admission policy that is a condition or a list, and rules without `then`."""
     for step in draft.steps():
         policy: Any = step.get("spec")
         policy = policy.get("policy") if isinstance(policy, CommentedMap) else None
         admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
         if isinstance(admit, str | bool):
             draft.changed((policy, "admit"), "a condition of `admit` is a rule")
-            rule = made({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
-            policy["admit"] = made({"rules": [rule]}, line_of(policy, "admit"), block=True)
+            rule = to_ruamel({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
+            policy["admit"] = to_ruamel({"rules": [rule]}, line_of(policy, "admit"), block=True)
         elif isinstance(admit, CommentedSeq):
             draft.changed((policy, "admit"), "the list of `admit` stands under `rules`")
-            policy["admit"] = made({"rules": admit}, line_of(policy, "admit"), block=True)
+            policy["admit"] = to_ruamel({"rules": admit}, line_of(policy, "admit"), block=True)
         admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
         for rule in mappings(admit.get("rules")) if isinstance(admit, CommentedMap) else []:
             inner = rule.get("else", rule)
             if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
                 draft.changed((inner, "allow"), "`allow` stands under `then`")
-                draft.rename(inner, "allow", "then", made({"allow": inner["allow"]}))
+                draft.rename(inner, "allow", "then", to_ruamel({"allow": inner["allow"]}))
 
 
 def step_skip(draft: Draft) -> None:
-    """`skip` of a step: the pipeline ends at once, and its arcs are taken."""
+    """Rewrites `skip` of a step: the pipeline ends at once, and its arcs are taken."""
     for step in draft.steps():
         if "skip" not in step:
             continue
@@ -273,20 +273,22 @@ def step_skip(draft: Draft) -> None:
         draft.changed((step, "skip"), "`skip` is a first task that ends the pipeline")
         when = condition if isinstance(condition, bool) else template(condition)
         rules = [{"when": when, "then": {"do": "break"}}, {"else": {"then": {"do": "continue"}}}]
-        first = made({"name": "skip", "kind": "noop", "spec": {"policy": {"rules": rules}}}, line_of(step, "skip"))
+        first = to_ruamel({"name": "skip", "kind": "noop", "spec": {"policy": {"rules": rules}}}, line_of(step, "skip"))
         pipeline_of(draft, step).insert(0, first)
         draft.remove(step, "skip")
 
 
 def task_when(draft: Draft) -> None:
-    """`when` of a task: a branch that is taken or not."""
+    """Rewrites `when` of a task as a branch."""
     for pipeline in _pipelines(draft):
         for index, task in enumerate(pipeline):
             if not isinstance(task, CommentedMap) or "when" not in task or {"kind", "name"}.isdisjoint(task):
                 continue
             draft.changed((task, "when"), "`when` of a task is a `choose` with one branch")
             line, when = line_of(task, "when"), draft.remove(task, "when")
-            choice = made({"choose": [made({"when": when, "then": [task]}, line, block=True)]}, line, block=True)
+            choice = to_ruamel(
+                {"choose": [to_ruamel({"when": when, "then": [task]}, line, block=True)]}, line, block=True
+            )
             pipeline[index] = choice
 
 
@@ -311,20 +313,20 @@ def pipeline_of(draft: Draft, step: CommentedMap) -> CommentedSeq:
     return pipeline
 
 
-def either(*conditions: str) -> str:
-    """An expression that holds if one of these does."""
-    return " or ".join(grouped(one) for one in conditions) if len(conditions) > 1 else conditions[0]
+def any_of(*conditions: str) -> str:
+    """Joins conditions to an expression that holds if one of them does."""
+    return " or ".join(group(one) for one in conditions) if len(conditions) > 1 else conditions[0]
 
 
 def all_of(*conditions: str) -> str:
-    """An expression that holds if all of these do."""
+    """Joins conditions to an expression that holds if all of them do."""
     kept = [one for one in conditions if one]
-    return " and ".join(grouped(one) if " or " in one or " if " in one else one for one in kept)
+    return " and ".join(group(one) if " or " in one or " if " in one else one for one in kept)
 
 
 def none_of(conditions: list[str]) -> str:
-    """An expression that holds if none of these does; empty without any."""
-    return all_of(*(negated(one) for one in conditions))
+    """Joins conditions to an expression that holds if none of them does; empty without any."""
+    return all_of(*(negate(one) for one in conditions))
 
 
 def _pipelines(draft: Draft) -> list[CommentedSeq]:

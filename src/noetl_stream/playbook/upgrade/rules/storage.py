@@ -1,4 +1,4 @@
-"""`save` and `sink`: a task that stores, after the one whose result it stores (v10 §10)."""
+"""Rewrites `save` and `sink` as a task that stores, after the one whose result it stores (v10 §10)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, made, mappings, tasks_of
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mappings, tasks_of, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, Rewrite
 from noetl_stream.playbook.upgrade.rules.reads import SQL
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
 
 
 def step_sink(draft: Draft) -> None:
-    """`save` and `sink` of a step."""
+    """Rewrites `save` and `sink` of a step."""
     for step in draft.steps():
         for word in WORDS:
             if word not in step:
@@ -45,7 +45,7 @@ def step_sink(draft: Draft) -> None:
 
 
 def task_sink(draft: Draft) -> None:
-    """`save` and `sink` of a task."""
+    """Rewrites `save` and `sink` of a task."""
     for step in draft.steps():
         for task in list(tasks_of(step.get("tool"))):
             for word in WORDS:
@@ -80,7 +80,7 @@ def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
 
 
 def sink_task(sink: Any, name: str, line: int) -> CommentedMap | None:
-    """The task that a sink is, or ``None`` if it does not say how to store."""
+    """Makes the task for a sink; ``None`` if it does not say how to store."""
     if isinstance(sink, str) or not isinstance(sink, CommentedMap):
         return None
     given = dict(sink)
@@ -97,7 +97,7 @@ def sink_task(sink: Any, name: str, line: int) -> CommentedMap | None:
         return None
     if kind in SQL:
         return _sql_sink(str(kind), given, name, line)
-    return made({"name": name, "kind": kind, **given}, line, block=True)  # type: ignore[no-any-return]
+    return to_ruamel({"name": name, "kind": kind, **given}, line, block=True)  # type: ignore[no-any-return]
 
 
 def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> CommentedMap | None:
@@ -120,33 +120,33 @@ def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> Comment
         task["command"], left = _args_as_params(str(statement), params)
         if left:
             task["params"] = left
-    return made(task, line, block=True)  # type: ignore[no-any-return]
+    return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
 
 
 def with_dollars(statement: str, names: set[str]) -> str:
-    """`:name` and `%(name)s` as `$name`, where a param of that name is not named so already."""
+    """Rewrites `:name` and `%(name)s` as `$name`, where a param of that name is not named so already."""
 
-    def placed(match: re.Match[str]) -> str:
+    def write_placeholder(match: re.Match[str]) -> str:
         name = match[1]
         return f"${name}" if name in names and f"${name}" not in statement else match[0]
 
-    return re.sub(r"(?<![:\w]):([A-Za-z_]\w*)", placed, re.sub(r"%\((\w+)\)s", placed, statement))
+    return re.sub(r"(?<![:\w]):([A-Za-z_]\w*)", write_placeholder, re.sub(r"%\((\w+)\)s", write_placeholder, statement))
 
 
 def _args_as_params(statement: str, params: CommentedMap) -> tuple[str, CommentedMap]:
-    """A statement with `{{ name }}` of a param as its placeholder, and the params that it names."""
+    """Rewrites `{{ name }}` of a param in a statement as its placeholder, and keeps the params that it names."""
 
-    def placed(match: re.Match[str]) -> str:
+    def write_placeholder(match: re.Match[str]) -> str:
         name = match[2].removeprefix("args.")
         return f"${name}" if name in params else match[0]
 
-    statement = re.sub(r"('?)\{\{\s*([\w.]+)\s*\}\}\1", placed, statement)
-    left = made({name: value for name, value in params.items() if re.search(rf"\${name}\b", statement)})
+    statement = re.sub(r"('?)\{\{\s*([\w.]+)\s*\}\}\1", write_placeholder, statement)
+    left = to_ruamel({name: value for name, value in params.items() if re.search(rf"\${name}\b", statement)})
     return statement, left
 
 
 def reads_result(draft: Draft, task: CommentedMap, name: str | None, kind: Any) -> None:
-    """Lets a task read the result that it stores by the name of the task before."""
+    """Rewrites a task to read the result that it stores by the name of the task before."""
     source = name or "_prev"
 
     def rewrite(path: Path) -> Replaced:
@@ -170,27 +170,27 @@ def result_name(pipeline: CommentedSeq) -> str | None:
 
 
 def stored_results(draft: Draft) -> None:
-    """Reads of a step's result, which now is that of the task that stores."""
+    """Rewrites reads of a step's result, which now is that of the task that stores."""
     if not draft.results:
         return
-    changes = draft.rewrite(draft.root.get("executor"), _stored(draft))
+    changes = draft.rewrite(draft.root.get("executor"), _stored_rewrite(draft))
     for step in draft.steps():
         name = str(step.get("step"))
         own = {str(task.get("name")) for task in tasks_of(step.get("tool"))} | {name}
         for key in ("tool", "loop", "spec"):
-            changes += draft.rewrite(step.get(key), _stored(draft, own))
+            changes += draft.rewrite(step.get(key), _stored_rewrite(draft, own))
         router = step.get("next")
         for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
-            changes += draft.rewrite(arc, _stored(draft, set(), name))
+            changes += draft.rewrite(arc, _stored_rewrite(draft, set(), name))
     if changes:
         draft.changed((draft.root, "workflow"), "results of steps that store are read of their task before: `.results`")
 
 
-def _stored(draft: Draft, own: AbstractSet[str] = frozenset(), step: str = "") -> Rewrite:
-    """Rewrites reads of the steps that store.
+def _stored_rewrite(draft: Draft, own: AbstractSet[str] = frozenset(), step: str = "") -> Rewrite:
+    """Makes the rewrite of reads of the steps that store.
 
     Args:
-        own: Bare names that are something else here.
+        own: Bare names that mean something else here.
         step: The step whose arcs these are, for ``event.result``.
     """
 

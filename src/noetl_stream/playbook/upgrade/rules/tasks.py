@@ -1,4 +1,4 @@
-"""Inputs and knobs of tasks under older names or in the wrong place (LANGUAGE §12)."""
+"""Rewrites inputs and knobs of tasks under older names or in the wrong place (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, made, section
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, section, to_ruamel
 from noetl_stream.playbook.upgrade.rules.reads import SQL
 from noetl_stream.playbook.upgrade.rules.storage import with_dollars
 
@@ -37,7 +37,7 @@ _TIMES: Final = ("timeout", "timeout_s", "timeout_seconds")
 
 
 def task_inputs(draft: Draft) -> None:
-    """Inputs that have another name."""
+    """Renames inputs that have another name."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
         for old, new in _NAMES.get(kind, {}).items():
@@ -47,7 +47,7 @@ def task_inputs(draft: Draft) -> None:
 
 
 def shell_commands(draft: Draft) -> None:
-    """`cmds`: lines of one command that ends with the first that fails."""
+    """Rewrites `cmds` as lines of one command that ends with the first that fails."""
     for task, _ in list(draft.tasks()):
         key = next((key for key in ("cmds", "commands") if key in task), None)
         if kind_of(task) != "shell" or key is None or "command" in task:
@@ -56,11 +56,11 @@ def shell_commands(draft: Draft) -> None:
         text = "\n".join(map(str, lines)) if isinstance(lines, CommentedSeq) else str(lines)
         draft.changed((task, key), f"`{key}` of kind `shell` is `command`, which ends with the first that fails")
         many = "\n" in text.strip()
-        draft.rename(task, key, "command", made(f"set -e\n{text}\n" if many else text.strip()))
+        draft.rename(task, key, "command", to_ruamel(f"set -e\n{text}\n" if many else text.strip()))
 
 
 def nats_actions(draft: Draft) -> None:
-    """Actions of `nats` that have another name."""
+    """Renames actions of `nats` that have another name."""
     for task, _ in list(draft.tasks()):
         action = str(task.get("action"))
         if kind_of(task) == "nats" and action in _ACTIONS:
@@ -71,7 +71,7 @@ def nats_actions(draft: Draft) -> None:
 
 
 def duckdb_memory(draft: Draft) -> None:
-    """`database: ":memory:"`: what a task has anyway."""
+    """Removes `database: ":memory:"`, which a task has anyway."""
     for task, _ in list(draft.tasks()):
         if kind_of(task) == "duckdb" and task.get("database") == ":memory:":
             draft.changed((task, "database"), "a duckdb task has its own database in memory")
@@ -79,7 +79,7 @@ def duckdb_memory(draft: Draft) -> None:
 
 
 def knob_names(draft: Draft) -> None:
-    """Knobs that have another name, or are beside `spec`."""
+    """Renames knobs, and moves those beside `spec` under it."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
         knobs = draft.knobs_of(kind)
@@ -101,7 +101,7 @@ def _own_inputs(draft: Draft, kind: str) -> frozenset[str]:
 
 
 def task_timeout(draft: Draft) -> None:
-    """`timeout` beside `spec`, and by other names."""
+    """Moves `timeout` beside `spec`, and its other names, under `spec`."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
         spec = task.get("spec")
@@ -116,7 +116,7 @@ def task_timeout(draft: Draft) -> None:
 
 
 def inputs_in_spec(draft: Draft) -> None:
-    """Inputs under `spec`."""
+    """Moves inputs under `spec` out of it."""
     for task, _ in list(draft.tasks()):
         spec, kind = task.get("spec"), kind_of(task)
         if not isinstance(spec, CommentedMap):
@@ -131,7 +131,7 @@ def inputs_in_spec(draft: Draft) -> None:
 
 
 def placeholders(draft: Draft) -> None:
-    """`:name` and `%(name)s` in SQL, for params that are given by name."""
+    """Rewrites `:name` and `%(name)s` in SQL, for params that are given by name."""
     for task, _ in list(draft.tasks()):
         params: Any = task.get("params")
         if kind_of(task) not in SQL or not isinstance(params, CommentedMap):

@@ -1,4 +1,4 @@
-"""Values on steps and at the root: `vars`, `args`, `set_ctx`, `result`, `with`, `as` (LANGUAGE §2, §5)."""
+"""Rewrites values on steps and at the root: `vars`, `args`, `set_ctx`, `result`, `with`, `as` (LANGUAGE §2, §5)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, made, section, tasks_of
-from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, grouped, has_template, renamed
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, group, has_template, rename_to
 from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
 from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
@@ -19,7 +19,7 @@ _ARGS_KINDS: Final = frozenset(["python", "noop", "playbook", "workbook"])
 
 
 def root_vars(draft: Draft) -> None:
-    """Root `vars`: inputs under `workload`, and what steps set of them in `ctx`."""
+    """Rewrites root `vars` as inputs under `workload`, and what steps set of them in `ctx`."""
     root = draft.root
     values = root.get("vars")
     if not isinstance(values, CommentedMap):
@@ -44,7 +44,7 @@ def root_vars(draft: Draft) -> None:
 
 
 def step_vars(draft: Draft) -> None:
-    """`vars` of a step: `ctx` keys set after its last task, read as `ctx.x` everywhere."""
+    """Rewrites `vars` of a step as `ctx` keys set after its last task, read as `ctx.x` everywhere."""
     found: set[str] = set()
     for step in draft.steps():
         values = step.get("vars")
@@ -65,7 +65,7 @@ def _var(path: Path, names: frozenset[str], namespace: str) -> Replaced:
 
 
 def step_writes(draft: Draft) -> None:
-    """`set_ctx` and its like on a step: set after its last task."""
+    """Moves `set_ctx` and its like on a step to its last task."""
     for step in draft.steps():
         for word in (*WRITES, "set"):
             values = step.get(word)
@@ -85,11 +85,11 @@ def step_writes(draft: Draft) -> None:
 
 def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap, line: int) -> None:
     if not list(tasks_of(step.get("tool"))):
-        pipeline_of(draft, step).append(made({"kind": "noop"}, line, block=True))
+        pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line, block=True))
     task = list(tasks_of(step["tool"]))[-1]
     kind, name = kind_of(task), step.get("step")
 
-    def own(path: Path) -> Replaced:
+    def rewrite_own(path: Path) -> Replaced:
         at = 2 if path[0] == "steps" and path[1:2] == (name,) else 1 if path[0] == name else 0
         rows = path[at : at + 1] if kind in SQL else ()
         if at == 0 and path[0] == "result":
@@ -98,7 +98,7 @@ def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap
             return None
         return at, "outcome.result.rows" if rows and isinstance(rows[0], int) else "outcome.result"
 
-    draft.rewrite(values, own)
+    draft.rewrite(values, rewrite_own)
     spec = step["loop"].get("spec") if isinstance(step.get("loop"), CommentedMap) else None
     if word in ("set_ctx", "set_vars") and isinstance(spec, CommentedMap) and spec.get("mode") == "parallel":
         keys = ", ".join(values)
@@ -107,7 +107,7 @@ def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap
 
 
 def step_args(draft: Draft) -> None:
-    """`args` and `with` of a step: `args` of its task, or where they are read."""
+    """Rewrites `args` and `with` of a step as `args` of its task, or inlines them."""
     for step in draft.steps():
         for word in ("args", "with"):
             values = step.get(word)
@@ -120,14 +120,14 @@ def step_args(draft: Draft) -> None:
             draft.changed((step, word), f"`{word}` of a step are inputs of its task")
             tasks = list(tasks_of(step.get("tool")))
             if not tasks:
-                pipeline_of(draft, step).append(made({"kind": "noop"}, line_of(step, word), block=True))
+                pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step, word), block=True))
                 tasks = list(tasks_of(step["tool"]))
             # A noop beside others has its args for its result.
             kinds = _ARGS_KINDS if len(tasks) == 1 else _ARGS_KINDS - {"noop"}
             taking = [task for task in tasks if kind_of(task) in kinds]
             _inline(draft, step, values)
             if taking:
-                _give(draft, taking[0], step, word)
+                _give_args(draft, taking[0], step, word)
                 for task in taking[1:]:
                     _merge(task, values)
             else:
@@ -135,7 +135,7 @@ def step_args(draft: Draft) -> None:
 
 
 def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> None:
-    """Writes the values where they are read. Names of the step's own tasks and iterators are not theirs."""
+    """Inlines the values where they are read, except under names of the step's own tasks and iterators."""
     loop = step.get("loop")
     names = {task.get("name") for task in tasks_of(step.get("tool"))}
     names |= {loop.get("iterator")} if isinstance(loop, CommentedMap) else set()
@@ -148,7 +148,7 @@ def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> None:
         value = values[key]
         if has_template(value):
             expression = expression_in(value)
-            return None if expression is None else (at + 1, grouped(expression))
+            return None if expression is None else (at + 1, group(expression))
         return None if isinstance(value, CommentedMap | CommentedSeq) else (at + 1, _literal(value))
 
     for key in ("tool", "next", "loop"):
@@ -165,7 +165,7 @@ def _literal(value: Any) -> str:
     )
 
 
-def _give(draft: Draft, task: CommentedMap, step: CommentedMap, word: str) -> None:
+def _give_args(draft: Draft, task: CommentedMap, step: CommentedMap, word: str) -> None:
     values = step[word]
     if isinstance(task.get("args"), CommentedMap):
         _merge(task, values)
@@ -182,7 +182,7 @@ def _merge(task: CommentedMap, values: CommentedMap) -> None:
 
 
 def task_with(draft: Draft) -> None:
-    """`with` of a task: its named inputs."""
+    """Rewrites `with` of a task as its named inputs."""
     for task, _ in list(draft.tasks()):
         values, kind = task.get("with"), kind_of(task)
         if not isinstance(values, CommentedMap) or "with" in draft.inputs_of(kind):
@@ -206,7 +206,7 @@ def task_with(draft: Draft) -> None:
 
 
 def step_result(draft: Draft) -> None:
-    """`result` of a step: what a last task returns."""
+    """Rewrites `result` of a step as what a last task returns."""
     for step in draft.steps():
         if "result" not in step:
             continue
@@ -218,22 +218,22 @@ def step_result(draft: Draft) -> None:
         line = line_of(step, "result")
         kind = kind_of_result(step)
         pipeline = pipeline_of(draft, step)
-        task = returning(value, line, f"{step.get('step')}_result")
+        task = result_task(value, line, f"{step.get('step')}_result")
         reads_result(draft, task, result_name(pipeline), kind)
         draft.remove(step, "result")
         pipeline.append(task)
 
 
-def returning(value: Any, line: int, name: str) -> CommentedMap:
-    """A task whose result is this value."""
+def result_task(value: Any, line: int, name: str) -> CommentedMap:
+    """Makes a task whose result is this value."""
     if isinstance(value, CommentedMap):
-        return made({"name": name, "kind": "noop", "args": value}, line, block=True)  # type: ignore[no-any-return]
+        return to_ruamel({"name": name, "kind": "noop", "args": value}, line, block=True)  # type: ignore[no-any-return]
     task = {"name": name, "kind": "python", "args": {"value": value}, "code": "return args['value']"}
-    return made(task, line, block=True)  # type: ignore[no-any-return]
+    return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
 
 
 def step_as(draft: Draft) -> None:
-    """`as` of a step: its result is read by the step's name."""
+    """Rewrites `as` of a step: its result is read by the step's name."""
     for step in draft.steps():
         alias = step.get("as") or step.get("bind")
         word = "as" if "as" in step else "bind"
@@ -243,7 +243,7 @@ def step_as(draft: Draft) -> None:
         draft.changed((step, word), f"`{alias}` is read as the result of the step: `steps.{name}`")
         draft.remove(step, word)
         for key in ("workflow", "executor"):
-            draft.rewrite(draft.root.get(key), renamed(alias, f"steps.{name}"))
+            draft.rewrite(draft.root.get(key), rename_to(alias, f"steps.{name}"))
 
 
 RULES: Final = (root_vars, step_vars, step_writes, step_as, step_args, step_result)
