@@ -125,7 +125,7 @@ def processes_of(home: Path) -> list[psutil.Process]:
     return found
 
 
-def all_gone(processes: list[psutil.Process], timeout_s: float = 40.0) -> bool:
+def all_gone(processes: list[psutil.Process], timeout_s: float = PATIENCE_S) -> bool:
     """Whether all of them end in time; what does not is killed, so that a failed test leaves nothing."""
     _, left = psutil.wait_procs(processes, timeout=timeout_s)
     for process in left:

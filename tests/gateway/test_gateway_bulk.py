@@ -15,6 +15,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.operations.executions.selections import BEGUN_WITHIN_S, DirectSelections
 from noetl_stream.ports.operations.executions import AcceptedDocument, RequestIds, Start
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkOrder
+from noetl_testkit.waiting import TIMEOUT_S
 
 NOWHERE = "018f0000-0000-7000-8000-000000000000"
 
@@ -27,7 +28,7 @@ async def begun(stage: GatewayStage, text: str, count: int) -> list[str]:
 async def ended(stage: GatewayStage, text: str, count: int = 1) -> list[str]:
     made = await begun(stage, text, count)
     for one in made:
-        await stage.operations.executions.wait(one, 20)
+        await stage.operations.executions.wait(one, TIMEOUT_S)
     return made
 
 
@@ -88,7 +89,7 @@ async def test_a_repeated_call_runs_nothing_again_twice(stage: GatewayStage, api
     twice = [await stage.operations.selections.act(BulkOrder("retry", failed), "test", ids) for _ in range(2)]
     assert twice[0] == twice[1] and twice[0].counts == {"done": 2}
     for item in retried["items"]:
-        await stage.operations.executions.wait(item["made"], 20)
+        await stage.operations.executions.wait(item["made"], TIMEOUT_S)
     rerun = (await api.call("rerunExecutions", body={"ids": failed, "step": "start"})).body
     assert rerun["counts"] == {"done": 2}
     nowhere = (await api.call("rerunExecutions", body={"ids": failed[:1], "step": "nowhere"})).body["items"]

@@ -19,6 +19,7 @@ from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.waiting import TIMEOUT_S
 
 TRAP = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}
 """Who touches NATS or Postgres fails."""
@@ -74,7 +75,7 @@ async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own
     waited = await noetl(stage, "execution", "wait", ids[0], "-o", "yaml")
     assert (waited.code, "status: completed\n" in waited.out) == (0, True)
     for execution_id in ids[1:]:
-        await stage.operations.executions.wait(execution_id, 20)
+        await stage.operations.executions.wait(execution_id, TIMEOUT_S)
     again = await noetl(stage, "execution", "cancel", *by_path, "--yes")
     assert (again.code, again.out, again.err) == (0, "", "no execution matches\n")
     deleted = await noetl(stage, "execution", "delete", *by_path, "--yes", "-o", "name")
@@ -86,7 +87,7 @@ async def test_ended_executions_are_run_again_from_a_step_each_with_a_result_of_
     ids = [await held(stage) for _ in range(3)]
     assert (await noetl(stage, "execution", "patch", *ids[:2], "--set", "decision=approved")).code == 0
     for one in ids[:2]:
-        await stage.operations.executions.wait(one, 20)
+        await stage.operations.executions.wait(one, TIMEOUT_S)
     tried = await noetl(stage, "execution", "rerun", *ids, "--from", "decide", "--dry-run", "-o", "name")
     assert (tried.code, tried.out.split()) == (0, ids)
     assert tried.err == f"{ids[2]}: would be skipped: it has not ended (waiting)\n"
@@ -97,7 +98,7 @@ async def test_ended_executions_are_run_again_from_a_step_each_with_a_result_of_
     made = {one["rerun_of"]: one["execution_id"] for one in json.loads(done.out)}
     assert (done.code, set(made)) == (0, set(ids[:2]))
     for one in made.values():
-        assert (await stage.operations.executions.wait(one, 20)).ctx["decision"] == "refused"
+        assert (await stage.operations.executions.wait(one, TIMEOUT_S)).ctx["decision"] == "refused"
     single = await noetl(stage, "execution", "rerun", ids[0], "decide", "-o", "json")
     assert (single.code, json.loads(single.out)["rerun_of"]) == (0, ids[0])
     elsewhere = await noetl(stage, "execution", "rerun", *ids[:2], "--from", "nowhere")

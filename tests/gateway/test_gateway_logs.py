@@ -16,6 +16,7 @@ from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
 from noetl_stream.protocol import subjects
+from noetl_testkit.waiting import TIMEOUT_S
 
 ALL = ["started", "first item", "second\x1b[2J", "saved", "ok after 1.000 s"]
 
@@ -23,7 +24,7 @@ ALL = ["started", "first item", "second\x1b[2J", "saved", "ok after 1.000 s"]
 async def ended(stage: GatewayStage) -> str:
     """An execution that has ended, of which no more lines are expected, and without any."""
     started = await stage.operations.executions.start(Start(playbook=FAILS), "token:local")
-    await stage.operations.executions.wait(started.execution_id, 20)
+    await stage.operations.executions.wait(started.execution_id, TIMEOUT_S)
     await stage.broker.task_logs.delete(started.execution_id)
 
     async def is_over() -> bool:

@@ -47,8 +47,8 @@ from noetl_stream.ports.operations.triggers import TriggerEventDocument, Trigger
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.trigger.signatures import WebhookDelivery
+from noetl_testkit.waiting import TIMEOUT_S
 
-WAIT_S = 20.0
 TRIGGER = """
 apiVersion: noetl.io/v2
 kind: Trigger
@@ -142,7 +142,7 @@ async def act_on_many(operations: Operations, transcript: Transcript) -> None:
         await operations.playbooks.register(text.encode(), "playbook", "token:local")
     failed = (await transcript(operations.executions.start(Start("tests/fails"), "token:local"))).execution_id
     held = (await transcript(operations.executions.start(Start("tests/held"), "token:local"))).execution_id
-    await operations.executions.wait(failed, 20)
+    await operations.executions.wait(failed, TIMEOUT_S)
     everything = ExecutionFilter(("failed", "waiting"), "tests", {}, 0, 253_370_764_800_000)
     orders = (
         BulkOrder("cancel", chosen=everything, dry_run=True, limit=1),
@@ -184,7 +184,7 @@ async def run_approval(operations: Operations, transcript: Transcript) -> None:
     await transcript(executions.rerun(held, RerunOptions(), "token:local"))
     await transcript(executions.delete(held, "token:local"))
     await transcript(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
-    ended = await executions.wait(held, WAIT_S)
+    ended = await executions.wait(held, TIMEOUT_S)
     assert ended.status == "completed"
     for look in (executions.get, executions.result, executions.steps, executions.why):
         await transcript(look(held))
@@ -199,17 +199,17 @@ async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> 
     await transcript(executions.start(Start(playbook="kind: Nothing"), "token:local"))
     await transcript(executions.start(Start("nowhere/at/all", "1"), "token:local"))
     loop = (await executions.start(Start(playbook=LOOP), "token:local")).execution_id
-    await executions.wait(loop, WAIT_S)
+    await executions.wait(loop, TIMEOUT_S)
     [run] = await transcript(executions.steps(loop))
     await transcript(executions.runs(loop, StepRunRange(0, 10, run.step, run.step_run_id)))
     await transcript(executions.run_result(loop, run.step_run_id))
     page = await transcript(executions.iterations(loop, run.step_run_id, 2, None))
     await transcript(executions.iterations(loop, run.step_run_id, 2, page.next))
     failed = (await executions.start(Start(playbook=FAILS), "token:local")).execution_id
-    await executions.wait(failed, WAIT_S)
+    await executions.wait(failed, TIMEOUT_S)
     await transcript(executions.rerun(failed, RerunOptions("nowhere"), "token:local"))
     again = await executions.rerun(failed, RerunOptions(ctx={"missing": {"key": 1}}, reason="mended"), "token:local")
-    await executions.wait(again.execution_id, WAIT_S)
+    await executions.wait(again.execution_id, TIMEOUT_S)
     await transcript(executions.get(again.execution_id))
     for chosen in (
         ExecutionFilter(("failed",)),
@@ -240,7 +240,7 @@ async def use_triggers(operations: Operations, transcript: Transcript) -> None:
     ids = RequestIds("01890000-0000-7000-8000-000000000003", "01890000-0000-7000-8000-000000000004")
     sent = WebhookDelivery(method="POST", headers={"content-type": "application/json"}, body=b'{"go": true}')
     started = await transcript(triggers.deliver("tests/hook", sent, ids))
-    await operations.executions.wait(started.execution_id, WAIT_S)
+    await operations.executions.wait(started.execution_id, TIMEOUT_S)
     await transcript(triggers.deliver("tests/nothing", sent, ids))
     await transcript(triggers.pause("tests/hook", by, "because, as Ünal said"))
     ids = RequestIds("01890000-0000-7000-8000-000000000005", "01890000-0000-7000-8000-000000000006")
@@ -317,7 +317,7 @@ async def schedule_it(operations: Operations, transcript: Transcript) -> None:
     first = await transcript(schedules.trigger("team/yearly", "token:local", "", ids))
     again = await schedules.trigger("team/yearly", "token:local", "", ids)
     assert (again.number, again.execution_id) == (first.number, first.execution_id) and again.number == 1
-    await operations.executions.wait(first.execution_id, WAIT_S)
+    await operations.executions.wait(first.execution_id, TIMEOUT_S)
     started = await operations.executions.get(first.execution_id)
     assert started.origin is not None and (started.origin.path, started.origin.number) == ("team/yearly", 1)
     await transcript(schedules.resume("team/yearly", "token:local"))

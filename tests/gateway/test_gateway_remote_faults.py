@@ -40,6 +40,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.waiting import TIMEOUT_S
 
 TOKEN = "noetl_0123456789abcdef_" + "0" * 64
 
@@ -87,7 +88,7 @@ async def test_a_token_whose_secret_was_lost_on_the_way_is_named(stage: GatewayS
 async def test_a_feed_continues_after_a_lost_connection_without_gap_or_duplicate(stage: GatewayStage) -> None:
     ended = await stage.operations.executions.start(Start(playbook=LOOP), "")
     execution_id = ended.execution_id
-    await stage.operations.executions.wait(execution_id, 20)
+    await stage.operations.executions.wait(execution_id, TIMEOUT_S)
     journal = await stage.operations.executions.events(execution_id, 0, 1000)
     assert len(journal) > 15
     breaks = [28, 0, 13, 1700, 1701, 2000, 40, 3000]
@@ -101,7 +102,7 @@ async def test_a_feed_continues_after_a_lost_connection_without_gap_or_duplicate
 
 async def test_a_feed_of_an_ended_execution_beyond_its_last_event_ends(stage: GatewayStage) -> None:
     begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
-    ended = await stage.operations.executions.wait(begun.execution_id, 20)
+    ended = await stage.operations.executions.wait(begun.execution_id, TIMEOUT_S)
     async with remote_operations(stage.url) as remote:
         feed = await remote.feed.execution(begun.execution_id, ended.position)
         assert [one async for one in feed] == []
@@ -114,7 +115,7 @@ async def test_a_feed_of_everything_continues_after_a_break_where_it_stopped(sta
         feed = await remote.feed.everything(None)
         reading = asyncio.create_task(_until_processed(feed))
         begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
-        received = await asyncio.wait_for(reading, 20)
+        received = await asyncio.wait_for(reading, TIMEOUT_S)
         assert [one.position for one in received] == list(range(1, len(received) + 1))
         assert {one.execution_id for one in received} == {begun.execution_id}
         assert len(line.seen) > 1
@@ -142,7 +143,7 @@ async def test_a_feed_of_everything_that_breaks_before_its_first_event_loses_non
         feed = await remote.feed.everything(None)
         reading = asyncio.create_task(_until_processed(feed))
         begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
-        received = await asyncio.wait_for(reading, 20)
+        received = await asyncio.wait_for(reading, TIMEOUT_S)
         assert [one.position for one in received] == list(range(1, len(received) + 1))
         assert {one.execution_id for one in received} == {begun.execution_id}
 

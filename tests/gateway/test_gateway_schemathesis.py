@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from effort import REQUESTS
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.waiting import TIMEOUT_S
 
 CHECKS = [
     not_a_server_error,
@@ -40,7 +41,6 @@ EXAMPLES = REQUESTS
 MAX_ADDRESS = 8000
 """What is longer is no request to the HTTP library, which answers it by itself."""
 
-PATIENCE_S = 20.0
 OWN = ("live", "ready", "metrics", "openapi", "me", "problem")
 OPERATIONS = sorted((*OWN, *(route.operation for route in RESOURCES if not route.streams)))
 
@@ -52,11 +52,11 @@ class Served:
         self.address = address
         self.session = requests.Session()
         self.session.headers["Authorization"] = f"Bearer {TOKEN}"
-        document = self.session.get(f"{address}/openapi.json", timeout=PATIENCE_S).json()
+        document = self.session.get(f"{address}/openapi.json", timeout=TIMEOUT_S).json()
         self.schema = schemathesis.openapi.from_dict(document)
         self.schema.config.update(base_url=address)
         started = self.session.post(
-            f"{address}/api/v1/executions?wait=20s", json={"playbook": LOOP}, timeout=PATIENCE_S
+            f"{address}/api/v1/executions?wait=60s", json={"playbook": LOOP}, timeout=TIMEOUT_S
         ).json()
         assert started["status"] == "completed", started
         self.execution_id = started["execution_id"]
@@ -79,10 +79,10 @@ def served() -> Iterator[Served]:
 
     thread = threading.Thread(target=asyncio.run, args=[serve()])
     thread.start()
-    yield Served(address.result(PATIENCE_S))
+    yield Served(address.result(TIMEOUT_S))
     loop, end = ending.result()
     loop.call_soon_threadsafe(end.set)
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["good", "bad"])
@@ -104,7 +104,7 @@ def test_every_answer_is_as_described(served: Served, operation_id: str, mode: A
         if known and "execution_id" in (case.path_parameters or {}):
             case.path_parameters["execution_id"] = served.execution_id
         assume(len(case.as_transport_kwargs()["url"]) + len(urlencode(case.query or {}, doseq=True)) < MAX_ADDRESS)
-        answer = case.call_and_validate(session=served.session, checks=CHECKS, timeout=PATIENCE_S)
+        answer = case.call_and_validate(session=served.session, checks=CHECKS, timeout=TIMEOUT_S)
         statuses.append(answer.status_code)
 
     if mode is GenerationMode.NEGATIVE and not can_be_wrong(operation):

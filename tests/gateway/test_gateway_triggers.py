@@ -15,7 +15,7 @@ from yarl import URL
 
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.access import NewToken
-from noetl_testkit.waiting import until_it_is
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
 BUILD = """
 apiVersion: noetl.io/v2
@@ -77,7 +77,7 @@ async def test_a_signed_event_starts_an_execution_with_what_it_says(stage: Gatew
     assert made["on"] == {"webhook": {"form": "github", "credential": "github_webhook"}}
     status, answer = await sent(stage)
     assert (status, answer["number"], answer["status"]) == (202, 1, "started")
-    execution = await stage.operations.executions.wait(answer["execution_id"], 20)
+    execution = await stage.operations.executions.wait(answer["execution_id"], TIMEOUT_S)
     assert (execution.status, execution.path) == ("completed", "shop/build")
     assert (await stage.operations.executions.result(answer["execution_id"])).result == {"commit": "6113728f"}
     assert await events(stage) == [(1, "started", None)]
@@ -98,7 +98,7 @@ async def test_a_header_of_an_event_is_utf_8_or_else_latin_1(stage: GatewayStage
 
 async def test_the_sender_may_wait_for_the_end_and_is_shown_where_it_is(stage: GatewayStage) -> None:
     await created(stage)
-    async with stage.client.post(f"{HOOK}?wait=20s", data=MAIN, headers=signed(MAIN)) as answer:
+    async with stage.client.post(f"{HOOK}?wait=60s", data=MAIN, headers=signed(MAIN)) as answer:
         found = await answer.json()
         assert (answer.status, found["execution_status"]) == (200, "completed")
         assert answer.headers["Location"] == f"/api/v1/executions/{found['execution_id']}"
@@ -308,7 +308,7 @@ async def test_a_message_of_a_stream_starts_an_execution_and_the_trigger_says_ho
     await until_it_is((2, 0), lambda: _taken(stage))
     [poison, started] = (await stage.operations.triggers.history("shop/pushes", 10, None)).items
     assert started.execution_id is not None and poison.reason is not None and "not JSON" in poison.reason
-    assert (await stage.operations.executions.wait(started.execution_id, 20)).status == "completed"
+    assert (await stage.operations.executions.wait(started.execution_id, TIMEOUT_S)).status == "completed"
     found = (await api.call("getTrigger", path="shop/pushes")).body["stream"]
     assert (found["sequence"], found["pending"], found["trouble"]) == (2, 0, None)
     assert found["consumer"].startswith("noetl-")

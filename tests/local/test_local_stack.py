@@ -33,16 +33,15 @@ from noetl_stream.local.server_process import StartingServer, wait_until_ready
 from noetl_stream.protocol.nats_permissions import ADMIN, SERVER, inbox_prefix
 from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.settings.sources.environment import DEFAULT_POOL
+from noetl_testkit.waiting import TIMEOUT_S
 
 NewUser = Callable[..., "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]
 
-GONE_WITHIN_S = 20.0
-
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert wait_until_ended(pid, GONE_WITHIN_S)
+    assert wait_until_ended(pid, TIMEOUT_S)
 
 
 def is_making(process: psutil.Process, home: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 CHROMIUM: Final = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
-PATIENCE_MS: Final = 30_000
+PATIENCE_MS: Final = 60_000
 AXE: Final = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 needs_browser: Final = pytest.mark.skipif(

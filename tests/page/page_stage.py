@@ -368,7 +368,7 @@ class _Maker(NamedTuple):
     async def event(self, path: str, body: bytes, headers: dict[str, str]) -> None:
         """An event for a webhook."""
         headers |= {"Content-Type": "application/json", "User-Agent": "sender", "Authorization": ""}
-        async with self.stage.client.post(f"/api/v1/hooks/{path}?wait=20s", data=body, headers=headers) as answered:
+        async with self.stage.client.post(f"/api/v1/hooks/{path}?wait=60s", data=body, headers=headers) as answered:
             assert answered.status == 200, await answered.text()
 
     async def evil_events(self) -> None:

@@ -20,11 +20,11 @@ from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.waiting import TIMEOUT_S
 
 pytestmark = needs_browser
 
 MANY = 1_000
-PATIENCE_MS = 40_000
 LONGEST_TASK_MS = 50
 MOST_ELEMENTS = 1_500
 MOST_READS = MANY // 5
@@ -39,7 +39,6 @@ async def stage() -> AsyncIterator[GatewayStage]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit() -> AsyncIterator[Visit]:
     async with visiting() as visit:
-        visit.page.context.set_default_timeout(PATIENCE_MS)
         yield visit
 
 
@@ -50,7 +49,7 @@ async def started(stage: GatewayStage, text: str, count: int) -> list[str]:
 async def ended(stage: GatewayStage, text: str, count: int) -> list[str]:
     ids = await started(stage, text, count)
     for one in ids:
-        await stage.operations.executions.wait(one, 20)
+        await stage.operations.executions.wait(one, TIMEOUT_S)
     return ids
 
 

@@ -92,7 +92,7 @@ async def test_a_former_secret_is_hidden_over_http_and_in_the_log(
     start = {"playbook": ECHO, "workload": {"typed": f"it is {SECRET}"}}
     async with stage.client.post("/api/v1/executions", json=start) as answer:
         execution_id = (await answer.json())["execution_id"]
-    async with stage.client.get(f"/api/v1/executions/{execution_id}?wait=20s") as answer:
+    async with stage.client.get(f"/api/v1/executions/{execution_id}?wait=60s") as answer:
         assert (await answer.json())["status"] == "completed"
     assert SECRET in await everything_of(stage, execution_id)
     read = await credentials.get("pg")

@@ -26,6 +26,7 @@ from noetl_stream.tools.children.seccomp import filters_calls
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -63,12 +64,12 @@ def call(inputs: dict[str, Any], domain: str = ANN, execution: str = "execution-
 
 
 async def result_of(tool: Tool, code: str, domain: str = ANN, execution: str = "execution-1", **args: Any) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         return (await tool.run(call({"code": code, "args": args}, domain, execution))).result
 
 
 async def output_of(tool: Tool, command: str) -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         text: str = (await tool.run(call({"command": f"{command} 2>&1; true"}))).result["stdout"]
         return text
 

@@ -10,6 +10,7 @@ from server_stage import Stage
 from noetl_stream.hosting import role_processes as roles
 from noetl_stream.hosting.background import can_exit
 from noetl_stream.protocol import subjects
+from noetl_testkit.waiting import TIMEOUT_S
 
 
 async def is_answered(stage: Stage) -> bool:
@@ -37,7 +38,7 @@ async def test_a_server_whose_store_is_silent_ends_without_it(stage: Stage, monk
     await stage.until(lambda: len(server.ownership) > 0)
     stage.store.silent = True
     monkeypatch.setattr(roles, "STOP_S", 0.01)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         await roles.end_server(server, running)
     assert running.cancelled()
 

@@ -74,9 +74,9 @@ class RealStack:
     async def running(self) -> AsyncIterator[Connected]:
         """A server and a worker at work; fails if one ends by itself."""
         async with AsyncExitStack() as leaving:
-            connected = await connect(self.endpoint, name="test-server", nats_wait_s=10)
+            connected = await connect(self.endpoint, name="test-server", nats_wait_s=TIMEOUT_S)
             leaving.push_async_callback(connected.close)
-            ports = await connect_to_nats(self.endpoint, name="test-worker", nats_wait_s=10)
+            ports = await connect_to_nats(self.endpoint, name="test-worker", nats_wait_s=TIMEOUT_S)
             leaving.push_async_callback(ports.close)
             server = make_server(connected, self.endpoint)
             hosted = make_worker(ports, self.endpoint, pool="default", slots=4)

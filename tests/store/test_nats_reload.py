@@ -20,7 +20,7 @@ from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worke
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.role_assembly import make_server, make_worker
 from noetl_stream.wiring.stores import Connected, NatsPorts, connect, connect_to_nats
-from noetl_testkit.waiting import until
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 IDENTITIES = (ADMIN, SERVER, GATEWAY, worker_identity("default"))
 
@@ -56,11 +56,11 @@ class Guarded(RealStack):
     async def at_work(self, worker: str) -> AsyncIterator[tuple[Connected, Connected, NatsPorts]]:
         """What a client, a server and a worker with this identity are connected by, while these two are at work."""
         async with AsyncExitStack() as leaving:
-            client = await connect(self.endpoint_of(GATEWAY), name="test-client", nats_wait_s=10)
+            client = await connect(self.endpoint_of(GATEWAY), name="test-client", nats_wait_s=TIMEOUT_S)
             leaving.push_async_callback(client.close)
-            connected = await connect(self.endpoint_of(SERVER), name="test-server", nats_wait_s=10)
+            connected = await connect(self.endpoint_of(SERVER), name="test-server", nats_wait_s=TIMEOUT_S)
             leaving.push_async_callback(connected.close)
-            ports = await connect_to_nats(self.endpoint_of(worker), name="test-worker", nats_wait_s=10)
+            ports = await connect_to_nats(self.endpoint_of(worker), name="test-worker", nats_wait_s=TIMEOUT_S)
             leaving.push_async_callback(ports.close)
             server = make_server(connected, self.endpoint_of(SERVER))
             hosted = make_worker(ports, self.endpoint_of(worker), pool="default", slots=4)

@@ -18,9 +18,8 @@ from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreacha
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
-from noetl_testkit.waiting import expect_error
+from noetl_testkit.waiting import TIMEOUT_S, expect_error
 
-DEADLINE_S = 10.0
 SMALL = [entry_row("a", 1)]
 LARGE = [entry_row("a", position) for position in range(1, 200)]
 BOTH_SHAPES = pytest.mark.parametrize("events", [SMALL, LARGE], ids=["one statement", "copy"])
@@ -28,14 +27,14 @@ HOLD_PARTITION = "select 1 from noetl.partition where id = 0 for update"
 
 
 async def until(watcher: Any, condition: str, *arguments: Any) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not await watcher.fetchval(f"select {condition}", *arguments):
             pass
 
 
 async def until_connected(call: Callable[[], Awaitable[Any]]) -> Any:
     """Calls again while a lost connection is being noticed: nothing is sent on it, so nothing is done twice."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with contextlib.suppress(OutcomeUnknown, Unreachable):
                 return await call()
@@ -77,7 +76,7 @@ async def test_a_takeover_does_not_wait_and_leaves_locked_rows_alone(
 ) -> None:
     async with holder.transaction():
         await holder.execute(HOLD_PARTITION)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert [lease.id for lease in await taken(postgres_store, limit=2)] == [1, 2]
 
 
@@ -117,7 +116,7 @@ async def test_a_connection_lost_during_a_commit_leaves_its_outcome_unknown(
 async def test_a_commit_without_an_answer_in_time_is_settled_when_owned_answers(
     dsn: str, holder: Any, watcher: Any, events: list[Any]
 ) -> None:
-    store = await PostgresStore.open(dsn, name="impatient", commit_timeout_s=0.2)
+    store = await PostgresStore.open(dsn, name="impatient", commit_timeout_s=1.0)
     try:
         (lease,) = await taken(store)
         tick = tick_of("one", [lease], entries=events)

@@ -19,8 +19,8 @@ from noetl_stream.adapters.postgres.connections.writer import Writer
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.stores.store import PartitionLease
 from noetl_testkit.conformance.store_rows import LEASE_S
+from noetl_testkit.waiting import TIMEOUT_S
 
-DEADLINE_S = 20.0
 TICK = "update noetl.partition set tick = tick + 1 where id = 0"
 TAKEN = "update noetl.partition set epoch = epoch + 1, owner = 'two' where id = 0"
 ENDED = "update noetl.partition set lease_until = now() - interval '1 minute'"
@@ -81,7 +81,7 @@ async def ticking_on(dsn: str) -> AsyncIterator[Ticking]:
     database = await Database.open(dsn, "ticking")
     server = Ticking(database)
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             yield server
     finally:
         await server.close()
@@ -95,7 +95,7 @@ async def server(dsn: str) -> AsyncIterator[Ticking]:
 
 
 async def until(watcher: Any, condition: str) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not await watcher.fetchval(f"select {condition} from noetl.partition"):
             pass
 

@@ -17,7 +17,7 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NoetlError, NotReady
 from noetl_stream.local.system_user import postgres_user
 from noetl_testkit.conformance.store_rows import taken
-from noetl_testkit.waiting import until_it_is
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
 PGBOUNCER = shutil.which("pgbouncer")
 
@@ -51,7 +51,7 @@ ignore_startup_parameters = jit,lock_timeout,idle_in_transaction_session_timeout
         )
         yield port
         process.terminate()
-        process.wait(30)
+        process.wait(TIMEOUT_S)
 
 
 async def test_a_reader_goes_through_it_and_a_server_says_what_is_wrong(dsn: str, port: int) -> None:

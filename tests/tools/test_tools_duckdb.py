@@ -13,6 +13,7 @@ import pytest
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 
 class Runner:
@@ -23,7 +24,7 @@ class Runner:
         self._make_call = make_call
 
     async def __call__(self, command: Any, *, knobs: Any = None, **inputs: Any) -> dict[str, Any]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             done = await self.tool.run(self._make_call({"command": command, **inputs}, knobs=knobs))
         result: dict[str, Any] = done.result
         return result

@@ -16,6 +16,7 @@ from noetl_stream.settings.egress import EgressRules
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 SCHEMA = """
 drop schema if exists sales cascade;
@@ -57,7 +58,7 @@ class Runner:
 
     async def __call__(self, command: str, *tables: str, **call: Any) -> Any:
         inputs = {"command": command, "attach": {"pg": {"auth": "db", "tables": list(tables)}}}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             done = await self.tool.run(self._make_call(inputs, credentials={"db": self.dsn}, **call))
         return done.result["rows"]
 

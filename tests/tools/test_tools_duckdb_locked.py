@@ -12,6 +12,7 @@ import pytest
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 Run = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -38,7 +39,7 @@ async def run(make_call: Any, inside: Path) -> AsyncIterator[Run]:
     tool = DuckdbTool.configured(ToolSettings(duckdb_folders=(inside,)))
 
     async def run(command: str, **inputs: Any) -> dict[str, Any]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             result: dict[str, Any] = (await tool.run(make_call({"command": command, **inputs}))).result
             return result
 

@@ -26,6 +26,7 @@ from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.nats.tool import NatsTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 CONFIG = """
 listen: "127.0.0.1:{port}"
@@ -155,7 +156,7 @@ async def test_a_message_is_published(run: Runner, other: Client, payload: Any, 
     subscription = await other.subscribe("orders.new")
     await flush(other)
     result = await run("publish", subject="orders.new", payload=payload, headers={"X-Team": "blue"})
-    message = await subscription.next_msg(timeout=10)
+    message = await subscription.next_msg(timeout=TIMEOUT_S)
     assert result == {"subject": "orders.new"}
     assert message.data == sent
     assert message.headers == {"X-Team": "blue", "Nats-Msg-Id": "key-1"}
@@ -165,7 +166,7 @@ async def test_bytes_travel_as_base64(run: Runner, other: Client) -> None:
     subscription = await other.subscribe("images.new")
     await flush(other)
     await run("publish", subject="images.new", payload=base64.b64encode(b"\x89PNG\xff").decode(), encoding="base64")
-    assert (await subscription.next_msg(timeout=10)).data == b"\x89PNG\xff"
+    assert (await subscription.next_msg(timeout=TIMEOUT_S)).data == b"\x89PNG\xff"
 
 
 async def test_a_stream_stores_a_message_once_for_one_idempotency_key(run: Runner, other: Client) -> None:
@@ -333,7 +334,7 @@ async def test_a_server_that_dies_ends_the_request(make_call: Any, tmp_path: Pat
     own = Server(tmp_path)
     own.start()
     run = Runner(make_call, own.url())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         await _until_it_answers(run)
         client = await nats.connect(own.url(), allow_reconnect=False, error_cb=_ignore)
         arrived = asyncio.Event()
@@ -480,7 +481,7 @@ async def test_a_server_that_comes_back_is_used_again(make_call: Any, tmp_path: 
     failed = await run.failure("publish", subject="a")
     assert (failed.error.kind, failed.error.retryable) == ("connection", True)
     own.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         await _until_it_answers(run)
         own.kill()
         failed = await run.failure("publish", subject="a")

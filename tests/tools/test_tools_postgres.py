@@ -20,6 +20,7 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.postgres.pool import MAX_CONNECTIONS, ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.tool import PostgresTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 _numbers = itertools.count()
 
@@ -42,7 +43,7 @@ class Runner:
     ) -> dict[str, Any]:
         inputs = {"auth": "db", "command": command, **({} if params is None else {"params": params})}
         call = self.call(inputs, knobs=knobs, timeouts=timeouts, credential=credential)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             result: dict[str, Any] = (await self.tool.run(call)).result
             return result
 

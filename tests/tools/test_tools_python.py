@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.python.tool import PythonTool
+from noetl_testkit.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,7 +23,7 @@ class Runner:
         self._make_call = make_call
 
     async def __call__(self, code: str, *, scope: Any = None, knobs: Any = None, **inputs: Any) -> ToolResult:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.tool.run(self._make_call({"code": code, **inputs}, scope=scope, knobs=knobs))
 
     async def failure(self, code: str, **inputs: Any) -> ToolFailure:

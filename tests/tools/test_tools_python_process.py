@@ -28,6 +28,7 @@ from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.worker.worker_limits import MAX_OUTPUT_CHARACTERS
+from noetl_testkit.waiting import TIMEOUT_S
 
 CALL_HOME = """
 import json, os, socket
@@ -391,7 +392,7 @@ call = ToolCall(
 asyncio.run(PythonTool().run(call))
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", worker)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         _, reader, writer = await home.calls.get()
         process.kill()
         await process.wait()

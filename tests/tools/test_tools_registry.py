@@ -13,6 +13,7 @@ from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Knobs
 from noetl_stream.tools.pipeline import NoopInputs, NoopTool
 from noetl_stream.tools.registry import installed_tools, kinds_of, load_tools
+from noetl_testkit.waiting import TIMEOUT_S
 
 OURS = {"noop", "python", "http", "postgres", "duckdb", "shell", "nats"}
 
@@ -120,5 +121,7 @@ def test_checking_needs_none_of_the_heavy_libraries() -> None:
         "costly = ('aiohttp', 'asyncpg', 'duckdb', 'jsonschema_rs', 'numpy', 'qiskit');"
         "print([name for name in costly if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=TIMEOUT_S
+    )
     assert done.stdout.strip() == "[]"

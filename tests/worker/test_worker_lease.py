@@ -9,8 +9,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S
-
-PATIENCE_S = 10.0
+from noetl_testkit.waiting import TIMEOUT_S
 
 TWO_TASKS = """
 - step: start
@@ -48,8 +47,8 @@ def test_leases_are_renewed_while_the_thread_that_took_them_is_blocked() -> None
     held = Held()
     keeper = LeaseKeeper([held], 0.001)
     keeper.start()
-    assert held.renewed.acquire(timeout=PATIENCE_S)
-    assert held.renewed.acquire(timeout=PATIENCE_S)
+    assert held.renewed.acquire(timeout=TIMEOUT_S)
+    assert held.renewed.acquire(timeout=TIMEOUT_S)
     keeper.close()
 
 
@@ -59,7 +58,7 @@ def test_a_released_lease_is_no_longer_renewed() -> None:
     keeper = LeaseKeeper(held, 0.001)
     held.remove(released)
     keeper.start()
-    assert kept.renewed.acquire(timeout=PATIENCE_S)
+    assert kept.renewed.acquire(timeout=TIMEOUT_S)
     keeper.close()
     assert not released.renewed.acquire(blocking=False)
 
@@ -69,8 +68,8 @@ def test_a_lease_that_cannot_be_renewed_does_not_end_the_others() -> None:
     keeper = LeaseKeeper([failing, kept], 0.001)
     keeper.start()
     for _ in range(3):
-        assert kept.renewed.acquire(timeout=PATIENCE_S)
-        assert failing.renewed.acquire(timeout=PATIENCE_S)
+        assert kept.renewed.acquire(timeout=TIMEOUT_S)
+        assert failing.renewed.acquire(timeout=TIMEOUT_S)
     keeper.close()
 
 

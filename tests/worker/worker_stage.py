@@ -38,11 +38,11 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS
+from noetl_testkit.waiting import TIMEOUT_S
 
 POOL = "default"
 EXECUTION = "execution-1"
 MAX_TURNS = 5_000
-PATIENCE_S = 10.0
 
 Act = Callable[[ToolCall], Awaitable[Any]]
 
@@ -199,7 +199,7 @@ class Stage:
 
     async def soon(self, condition: Callable[[], Any]) -> None:
         """Waits for ``condition``, which something outside the loop brings about: a thread, the loop's own timers."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not condition():  # noqa: ASYNC110  what brings it about can set no event of this loop
                 await asyncio.sleep(0)
 
