@@ -18,8 +18,8 @@ from noetl_stream.playbook.schedule.schedule_document import (
     ScheduleSpec,
     ScheduleWindow,
     read_schedule,
+    schedule_schema,
 )
-from noetl_stream.playbook.schedule.schedule_schema import schedule_schema
 from noetl_stream.playbook.schedule.times import bound_ms
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.schedule.zones import wall_clock, zone_named

@@ -22,8 +22,8 @@ from noetl_stream.playbook.trigger.trigger_document import (
     TriggerSources,
     TriggerSpec,
     WebhookSource,
+    trigger_schema,
 )
-from noetl_stream.playbook.trigger.trigger_schema import trigger_schema
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_stream.trigger.events import EVENTS

@@ -197,7 +197,7 @@ def _document(name: str, source: bytes) -> ScheduleDocument:
 
 
 def _schema() -> dict[str, Any]:
-    from noetl_stream.playbook.schedule.schedule_schema import schedule_schema
+    from noetl_stream.playbook.schedule.schedule_document import schedule_schema
 
     return schedule_schema()
 

@@ -144,7 +144,7 @@ def _document(name: str, source: bytes) -> TriggerDocument:
 
 
 def _schema() -> dict[str, Any]:
-    from noetl_stream.playbook.trigger.trigger_schema import trigger_schema
+    from noetl_stream.playbook.trigger.trigger_document import trigger_schema
 
     return trigger_schema()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from datetime import date, tzinfo
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final, get_args
 
 import msgspec
 from msgspec.structs import asdict
@@ -15,10 +15,30 @@ from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timeta
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
-from noetl_stream.playbook.model.document import check_address, check_kind, read_metadata, read_workload
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
-from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_day, read_duration, read_time
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.catalog_document import (
+    MAX_ENTRIES,
+    NAME,
+    CatalogRoot,
+    Shaped,
+    document_schema,
+    read_head,
+    schema_of,
+    texts,
+)
+from noetl_stream.playbook.model.document import read_workload
+from noetl_stream.playbook.model.sections import Part, Required, Section, described, is_null, read_section, recover_keys
+from noetl_stream.playbook.model.shapes import MAPPING, NULL, Schema, or_null
+from noetl_stream.playbook.schedule.times import (
+    DAY,
+    DURATION,
+    TIME,
+    needs_zone,
+    read_bound,
+    read_day,
+    read_duration,
+    read_time,
+)
 from noetl_stream.playbook.suggestions import correct_word
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
 from noetl_stream.schedule.recurrence import (
@@ -34,11 +54,13 @@ from noetl_stream.schedule.zones import zone_named, zone_names
 
 MAX_CRON: Final = 20
 MAX_CRON_CHARS: Final = 256
-MAX_TIMES: Final = 1000
-"""The most entries of ``at``, and of ``exclude``."""
 MAX_INTERVAL_S: Final = 366 * DAY_S
 MAX_JITTER_S: Final = DAY_S
 
+_DURATION: Final = or_null({"type": "string", "pattern": DURATION})
+_DAY: Final[Schema] = {"type": "string", "pattern": DAY}
+_TIME: Final[Schema] = {"type": "string", "pattern": TIME}
+_BOUND: Final[Schema] = {"anyOf": [_DAY, _TIME, NULL]}
 _WAYS: Final = ("cron", "every", "at")
 _DURATION_HINT: Final = "write a number of seconds, minutes, hours or days: 30s, 15m, 6h, 2d"
 _DAY_HINT: Final = "write a day from 1970 to 2199: 2026-12-25"
@@ -48,42 +70,67 @@ _CRON_HINT: Final = (
 )
 
 
-class ScheduleRoot(Section):
-    title = "the schedule"
+class ScheduleWindow(Section):
+    title = "`window`"
+    example = "write window: { from: 2026-11-01, until: 2026-12-24 }"
 
-    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
-    kind: Annotated[str | None, Required("kind: Schedule")] = None
-    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
-    spec: Annotated[Part, Required("spec: { playbook: …, cron: [ … ], timezone: … }")] = None
+    from_: str | None = described("The first day or time.", _BOUND, alias="from")
+    until: str | None = described("The last day or time; the whole day is in it.", _BOUND)
 
 
 class ScheduleSpec(Section):
     title = "`spec`"
     example = "write spec: { playbook: …, cron: [ … ], timezone: … }"
+    schema_rules: ClassVar[Schema] = {
+        "oneOf": [{"required": [way], "properties": {way: {"not": NULL}}} for way in ("cron", "every", "at")]
+    }
 
-    playbook: Annotated[str, Required("playbook: folder/name, as it is registered")] = ""
-    version: str | None = None
-    workload: Part = None
-    cron: list[str] | None = None
-    every: str | None = None
-    at: list[str] | None = None
-    timezone: str | None = None
-    jitter: str | None = None
-    window: Part = None
-    exclude: list[str] | None = None
-    overlap: Overlap = "skip"
-    missed: Missed = "last"
-    missed_within: str | None = None
-    pause_after_failures: Annotated[int, Field(ge=1, le=1000)] | None = None
-    paused: bool = False
+    playbook: Annotated[str, Required("playbook: folder/name, as it is registered")] = described(
+        "The path of the playbook to start.", NAME, default=""
+    )
+    version: str | None = described("Its version. Default: the one registered last.")
+    workload: Part = described("What executions are started with. It is not rendered.", MAPPING)
+    cron: list[str] | None = described(
+        "Expressions of five fields, or of six with seconds in front.",
+        texts({"type": "string", "maxLength": MAX_CRON_CHARS}, MAX_CRON),
+    )
+    every: str | None = described("The distance of two occurrences: 30s, 15m, 6h, 2d.", _DURATION)
+    at: list[str] | None = described("Times.", texts(_TIME))
+    timezone: Annotated[str | None, Shaped(lambda: {"enum": [*sorted(zone_names()), None]})] = described(
+        "The IANA name of the zone of all days and times here."
+    )
+    jitter: str | None = described("Starts each occurrence up to so much later.", _DURATION)
+    window: Annotated[Part, Shaped(lambda: or_null(schema_of(ScheduleWindow)))] = described(
+        "No occurrence is before or after it."
+    )
+    exclude: list[str] | None = described("Days without an occurrence.", texts(_DAY, least=0))
+    overlap: Overlap = described(
+        "What happens if the occurrence before still runs.", {"enum": list(get_args(Overlap))}, default="skip"
+    )
+    missed: Missed = described(
+        "What happens to occurrences while no server ran.", {"enum": list(get_args(Missed))}, default="last"
+    )
+    missed_within: str | None = described("How late a missed occurrence may start.", _DURATION)
+    pause_after_failures: Annotated[int, Field(ge=1, le=1000)] | None = described(
+        "Pauses the schedule after so many failures in a row.",
+        {"type": ["integer", "null"], "minimum": 1, "maximum": 1000},
+    )
+    paused: bool = described("Whether it is registered paused.", default=False)
 
 
-class ScheduleWindow(Section):
-    title = "`window`"
-    example = "write window: { from: 2026-11-01, until: 2026-12-24 }"
+class ScheduleRoot(CatalogRoot):
+    title = "the schedule"
+    noun = "schedule"
 
-    from_: str | None = Field(None, alias="from")
-    until: str | None = None
+    kind: Annotated[str | None, Required("kind: Schedule")] = described("What the document is.", {"const": "Schedule"})
+    spec: Annotated[
+        Part, Required("spec: { playbook: …, cron: [ … ], timezone: … }"), Shaped(lambda: schema_of(ScheduleSpec))
+    ] = described("What is started, and when.")
+
+
+def schedule_schema() -> Schema:
+    """The JSON Schema of schedules: ``noetl-stream schedule schema``."""
+    return document_schema(ScheduleRoot)
 
 
 class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,12 +171,8 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
-    """Reads a schedule document; ``None``, after reporting, if it has errors."""
-    root = recover_keys(root, ScheduleRoot, problems)
-    top = read_section(root, ScheduleRoot, problems, at=BareLocation(Position(1, 1)))
-    check_kind(root, "Schedule", problems)
-    metadata = read_metadata(top.metadata, problems)
-    check_address(root, problems)
+    """The document; ``None``, after reporting, if it has errors."""
+    top, metadata = read_head(root, ScheduleRoot, problems)
     node = recover_keys(top.spec, ScheduleSpec, problems)
     spec = read_section(node, ScheduleSpec, problems)
     if not isinstance(node, Mapping):
@@ -267,7 +310,7 @@ class _Reading:
 
     def _times(self, zone: tzinfo) -> list[int]:
         found = []
-        for text, at in self._items("at", self._spec.at, MAX_TIMES):
+        for text, at in self._items("at", self._spec.at, MAX_ENTRIES):
             at_ms = read_time(text, zone)
             if at_ms is None:
                 self._problems.error("invalid_value", f"`at`: `{text}` is not a time", at, _TIME_HINT)
@@ -277,7 +320,7 @@ class _Reading:
 
     def _days(self) -> list[date]:
         found = []
-        for text, at in self._items("exclude", self._spec.exclude, MAX_TIMES):
+        for text, at in self._items("exclude", self._spec.exclude, MAX_ENTRIES):
             day = read_day(text)
             if day is None:
                 self._problems.error("invalid_value", f"`exclude`: `{text}` is not a day", at, _DAY_HINT)

@@ -5,7 +5,7 @@ worker runs like any other (LANGUAGE §15 *Trigger*).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,8 +13,10 @@ import msgspec
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.catalog_document import TEXT, Shaped, schema_of
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
+from noetl_stream.playbook.model.sections import Part, Required, Section, described, is_null, read_section, recover_keys
+from noetl_stream.playbook.model.shapes import Schema, or_null
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, holds_template
 
@@ -24,6 +26,7 @@ SUFFIX: Final = "/notify"
 MAX_COMMAND: Final = 50
 ATTEMPTS: Final = 6
 
+_CREDENTIAL: Final[Schema] = {**TEXT, "maxLength": 128}
 _HINT: Final = "write notify: { webhook: { url: … } }, { nats: { subject: …, credential: … } } or { command: [ … ] }"
 _SIGN: Final = """
 import hashlib, hmac, json, time
@@ -48,31 +51,39 @@ _RETRIED: Final = {
 """The policy of retries, for about a minute: the time that is signed is that of the first attempt."""
 
 
-class NotifySection(Section):
-    title = "`notify`"
-    example = _HINT
-
-    webhook: Part = None
-    nats: Part = None
-    command: list[str] | None = None
-
-
 class NotifyWebhook(Section):
     title = "`webhook`"
     example = "write webhook: { url: https://example.org/hook, credential: … }"
 
-    url: Annotated[str, Required("url: https://example.org/hook")] = ""
-    credential: str | None = None
-    auth: str | None = None
+    url: Annotated[str, Required("url: https://example.org/hook")] = described(
+        "The address.", {**TEXT, "pattern": "^https?://"}, default=""
+    )
+    credential: str | None = described("The stored credential that signs the message.", or_null(_CREDENTIAL))
+    auth: str | None = described("The stored credential that the request shows.", or_null(_CREDENTIAL))
 
 
 class NotifyNats(Section):
     title = "`nats`"
     example = "write nats: { subject: executions.failed, credential: … }"
 
-    subject: Annotated[str, Required("subject: executions.failed")] = ""
-    credential: Annotated[str, Required("credential: …, that of the NATS to publish to")] = ""
-    jetstream: bool = False
+    subject: Annotated[str, Required("subject: executions.failed")] = described("Its subject.", TEXT, default="")
+    credential: Annotated[str, Required("credential: …, that of the NATS to publish to")] = described(
+        "The stored credential of the NATS.", _CREDENTIAL, default=""
+    )
+    jetstream: bool = described("Whether a stream has to store it.", default=False)
+
+
+class NotifySection(Section):
+    title = "`notify`"
+    example = _HINT
+    schema_rules: ClassVar[Schema] = {"oneOf": [{"required": [way]} for way in ("webhook", "nats", "command")]}
+
+    webhook: Annotated[Part, Shaped(lambda: schema_of(NotifyWebhook))] = described("A request to an address.")
+    nats: Annotated[Part, Shaped(lambda: schema_of(NotifyNats))] = described("A message on NATS.")
+    command: list[str] | None = described(
+        "A program that reads the message from its standard input.",
+        {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MAX_COMMAND},
+    )
 
 
 class Notification(msgspec.Struct, frozen=True):

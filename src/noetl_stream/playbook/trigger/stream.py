@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Annotated, Final
-
-from pydantic import Field
+from typing import Annotated, Final, get_args
 
 from noetl_stream.model.aggregates import StreamFilter, StreamFormat
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.model.sections import Required, Section, is_null, read_section, recover_keys
+from noetl_stream.playbook.model.sections import Required, Section, described, is_null, read_section, recover_keys
 from noetl_stream.playbook.schedule.times import needs_zone, read_time
 from noetl_stream.playbook.yaml.nodes import Mapping, Node
 from noetl_stream.trigger.stream_messages import is_subject_pattern, stream_fault
@@ -22,10 +20,14 @@ class StreamSource(Section):
     title = "`nats`"
     example = _HINT
 
-    stream: Annotated[str | None, Required("stream: ORDERS")] = None
-    subject: str | None = None
-    from_: str | None = Field(None, alias="from")
-    format: StreamFormat | None = None
+    stream: Annotated[str | None, Required("stream: ORDERS")] = described(
+        "The stream on NATS.", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+    )
+    subject: str | None = described("Which of its subjects: orders.*.paid, orders.>. Default: all.")
+    from_: str | None = described("The first message: new, all, or a time. Default: new.", alias="from")
+    format: StreamFormat | None = described(
+        "What their data is. Default: json.", {"enum": [*get_args(StreamFormat), None]}
+    )
 
 
 def read_stream(node: Node | None, problems: Problems) -> StreamFilter | None:

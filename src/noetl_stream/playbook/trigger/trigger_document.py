@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, ClassVar, Final, get_args
 
 import msgspec
 
@@ -26,14 +26,24 @@ from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.check.templates import TemplateRead, Templates
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
-from noetl_stream.playbook.model.document import Label, check_address, check_kind, read_metadata, read_workload
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recover_keys
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.catalog_document import (
+    NAME,
+    TEXT,
+    CatalogRoot,
+    Shaped,
+    document_schema,
+    read_head,
+    schema_of,
+)
+from noetl_stream.playbook.model.document import Label, read_workload
+from noetl_stream.playbook.model.sections import Part, Required, Section, described, is_null, read_section, recover_keys
+from noetl_stream.playbook.model.shapes import MAPPING, Schema, or_null
 from noetl_stream.playbook.schedule.schedule_document import check_playbook
-from noetl_stream.playbook.schedule.times import read_duration
+from noetl_stream.playbook.schedule.times import DURATION, read_duration
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.trigger.notification import Notification, notify_path, read_notification
-from noetl_stream.playbook.trigger.stream import read_stream
+from noetl_stream.playbook.trigger.notification import Notification, NotifySection, notify_path, read_notification
+from noetl_stream.playbook.trigger.stream import StreamSource, read_stream
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.trigger.events import EVENTS, EventShape
@@ -46,6 +56,7 @@ _WEBHOOK_HINT: Final = "write webhook: { verify: github, credential: … }"
 _SOURCE_HINT: Final = "write on: { webhook: { … } }, on: { nats: { … } } or on: { execution: { … } }"
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}")
 _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_HEADER_NAME: Final = or_null({"type": "string", "minLength": 1, "maxLength": MAX_HEADER_CHARS})
 _KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
     "github": (),
     "stripe": ("tolerance",),
@@ -57,58 +68,88 @@ _KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
 """The keys of ``webhook`` in addition to ``verify`` and ``credential``, by the form that they belong to."""
 
 
-class TriggerRoot(Section):
-    title = "the trigger"
-
-    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
-    kind: Annotated[str | None, Required("kind: Trigger")] = None
-    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
-    spec: Annotated[Part, Required("spec: { on: { … }, playbook: … }")] = None
-
-
-class TriggerSpec(Section):
-    title = "`spec`"
-    example = "write spec: { on: { … }, playbook: … }"
-
-    on: Annotated[Part, Required(_SOURCE_HINT)] = None
-    when: Part = None
-    playbook: str | None = None
-    version: str | None = None
-    notify: Part = None
-    workload: Part = None
-    key: Part = None
-
-
-class TriggerSources(Section):
-    title = "`on`"
-    example = _SOURCE_HINT
-
-    webhook: Part = None
-    nats: Part = None
-    execution: Part = None
-
-
 class WebhookSource(Section):
     title = "`webhook`"
     example = _WEBHOOK_HINT
 
-    verify: Annotated[SignatureForm, Required("verify: github, stripe, slack, hmac, token, or none")] = "none"
-    credential: str | None = None
-    header: str | None = None
-    algorithm: SignatureAlgorithm | None = None
-    encoding: SignatureEncoding | None = None
-    prefix: str | None = None
-    timestamp_header: str | None = None
-    tolerance: str | None = None
+    verify: Annotated[SignatureForm, Required("verify: github, stripe, slack, hmac, token, or none")] = described(
+        "How deliveries show who sent them.", {"enum": list(get_args(SignatureForm))}, default="none"
+    )
+    credential: str | None = described(
+        "The stored credential that holds the secret.", or_null({"type": "string", "maxLength": 128})
+    )
+    header: str | None = described("The header of the signature (hmac) or token.", _HEADER_NAME)
+    algorithm: SignatureAlgorithm | None = described(
+        "Of the signature (hmac). Default: sha256.", {"enum": [*get_args(SignatureAlgorithm), None]}
+    )
+    encoding: SignatureEncoding | None = described(
+        "Of the signature (hmac). Default: hex.", {"enum": [*get_args(SignatureEncoding), None]}
+    )
+    prefix: str | None = described("What stands before the signature (hmac), such as sha256=.")
+    timestamp_header: str | None = described(
+        "The header of the time that is signed with the body (hmac).", _HEADER_NAME
+    )
+    tolerance: str | None = described(
+        "How far the signed time may be from now. Default: 5m.", or_null({"type": "string", "pattern": DURATION})
+    )
 
 
 class EndSource(Section):
     title = "`execution`"
     example = "write execution: { path: folder/name, status: [ failed ] }"
 
-    path: str | None = None
-    labels: dict[str, Label] | None = None
-    status: list[EndStatus] | None = None
+    path: str | None = described("The path of the playbook, or all below one: shop/*.", or_null(NAME))
+    labels: dict[str, Label] | None = described(
+        "Labels that the execution must have.", {**MAPPING, "maxProperties": MAX_LABELS}
+    )
+    status: list[EndStatus] | None = described(
+        "How it ended.", or_null({"type": "array", "items": {"enum": list(get_args(EndStatus))}})
+    )
+
+
+class TriggerSources(Section):
+    title = "`on`"
+    example = _SOURCE_HINT
+    schema_rules: ClassVar[Schema] = {"oneOf": [{"required": [name]} for name in ("webhook", "nats", "execution")]}
+
+    webhook: Annotated[Part, Shaped(lambda: schema_of(WebhookSource))] = described(
+        "Requests to the address of the trigger."
+    )
+    nats: Annotated[Part, Shaped(lambda: schema_of(StreamSource))] = described("Messages of a stream on NATS.")
+    execution: Annotated[Part, Shaped(lambda: schema_of(EndSource))] = described("Ends of executions.")
+
+
+class TriggerSpec(Section):
+    title = "`spec`"
+    example = "write spec: { on: { … }, playbook: … }"
+    schema_rules: ClassVar[Schema] = {"oneOf": [{"required": ["playbook"]}, {"required": ["notify"]}]}
+
+    on: Annotated[Part, Required(_SOURCE_HINT), Shaped(lambda: schema_of(TriggerSources))] = described("The events.")
+    when: Part = described(
+        "Whether an event starts an execution: one expression over event.", {"type": ["string", "boolean", "null"]}
+    )
+    playbook: str | None = described("The path of the playbook to start.", NAME)
+    version: str | None = described("Its version. Default: the one registered last.")
+    notify: Annotated[Part, Shaped(lambda: schema_of(NotifySection))] = described(
+        "What is sent, in place of starting a playbook."
+    )
+    workload: Part = described("What executions are started with, or what is sent: templates over event.", MAPPING)
+    key: Part = described("Events with the same key start one execution: a template over event.", or_null(TEXT))
+
+
+class TriggerRoot(CatalogRoot):
+    title = "the trigger"
+    noun = "trigger"
+
+    kind: Annotated[str | None, Required("kind: Trigger")] = described("What the document is.", {"const": "Trigger"})
+    spec: Annotated[Part, Required("spec: { on: { … }, playbook: … }"), Shaped(lambda: schema_of(TriggerSpec))] = (
+        described("What is started, and on which events.")
+    )
+
+
+def trigger_schema() -> Schema:
+    """The JSON Schema of triggers: ``noetl-stream trigger schema``."""
+    return document_schema(TriggerRoot)
 
 
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,12 +170,8 @@ class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
-    """Reads a trigger document; ``None``, after reporting, if it has errors."""
-    root = recover_keys(source.root, TriggerRoot, problems)
-    top = read_section(root, TriggerRoot, problems, at=BareLocation(Position(1, 1)))
-    check_kind(root, "Trigger", problems)
-    metadata = read_metadata(top.metadata, problems)
-    check_address(root, problems)
+    """The document; ``None``, after reporting, if it has errors."""
+    top, metadata = read_head(source.root, TriggerRoot, problems)
     node = recover_keys(top.spec, TriggerSpec, problems)
     spec = read_section(node, TriggerSpec, problems)
     if not isinstance(node, Mapping):
