@@ -314,8 +314,8 @@ async def schedule_it(operations: Operations, transcript: Transcript) -> None:
     await transcript(schedules.pause("team/yearly", "token:local", "because, as Ünal said"))
     await transcript(schedules.backfill("team/yearly", 1_500_000_000_000, 1_600_000_000_000, "token:local"))
     ids = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
-    first = await transcript(schedules.trigger("team/yearly", "token:local", "", ids))
-    again = await schedules.trigger("team/yearly", "token:local", "", ids)
+    first = await transcript(schedules.run_now("team/yearly", "token:local", "", ids))
+    again = await schedules.run_now("team/yearly", "token:local", "", ids)
     assert (again.number, again.execution_id) == (first.number, first.execution_id) and again.number == 1
     await operations.executions.wait(first.execution_id, TIMEOUT_S)
     started = await operations.executions.get(first.execution_id)

@@ -108,7 +108,7 @@ async def test_a_playbook_that_is_gone_is_skipped_with_the_reason(stage: Operati
 async def test_an_execution_says_which_schedule_has_started_it(stage: OperationsStage) -> None:
     await begun(stage)
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
-    triggered = await stage.schedules.trigger(PATH, OPERATOR)
+    triggered = await stage.schedules.run_now(PATH, OPERATOR)
     started = await stage.executions.get(str(triggered.execution_id))
     assert started.origin is not None
     assert (started.origin.kind, started.origin.path, started.origin.number) == ("Schedule", PATH, triggered.number)
@@ -132,7 +132,7 @@ async def test_a_schedule_is_deleted_with_all_versions_of_its_document(stage: Op
     with pytest.raises(Conflict, match="would not stop it"):
         await stage.playbooks.delete(PATH, None, OPERATOR)
     await stage.schedules.delete(PATH, OPERATOR)
-    for gone in (stage.schedules.get(PATH), stage.playbooks.get(PATH, None), stage.schedules.trigger(PATH, OPERATOR)):
+    for gone in (stage.schedules.get(PATH), stage.playbooks.get(PATH, None), stage.schedules.run_now(PATH, OPERATOR)):
         with pytest.raises(NotFound):
             await gone
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)

@@ -343,7 +343,7 @@ class _Maker(NamedTuple):
             text = SCHEDULE.format(name=name, cron=cron)
             await operations.playbooks.register(text.encode(), "schedule", "token:local")
         for _ in range(2):
-            await operations.schedules.trigger("team/each-night", "token:local")
+            await operations.schedules.run_now("team/each-night", "token:local")
         await operations.schedules.pause("team/each-month", "token:local", reason)
 
         async def has_run() -> bool:

@@ -109,7 +109,7 @@ def run_now(path: str, reason: str, output: str, target: Target) -> None:
     """Let a schedule be due now, once, also if it is paused. Its `overlap` counts."""
 
     async def ask(session: Session) -> OccurrenceDocument:
-        return await session.operations.schedules.trigger(path, session.by, reason)
+        return await session.operations.schedules.run_now(path, session.by, reason)
 
     print_document(with_session(target, ask, publishes=True), output, _execution, print_members)
 

@@ -82,7 +82,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         terms = state.terms
         return list(islice(upcoming_of(Recurrence.of(terms.timetable), state.path, terms.jitter_s, after_ms), count))
 
-    async def trigger(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
+    async def run_now(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
         answer = await self._change("trigger", ScheduleTriggered(self._request_id(ids), path, by, reason))
         found = await self._history_row(path, answer["number"])
         if found.status == "started":

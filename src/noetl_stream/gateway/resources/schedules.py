@@ -32,7 +32,7 @@ class BackfillRequest(RequestModel):
 
 BEFORE: Final = (
     *(Schedules.page, Schedules.get, Schedules.upcoming, Schedules.history),
-    *(Schedules.pause, Schedules.resume, Schedules.trigger),
+    *(Schedules.pause, Schedules.resume, Schedules.run_now),
 )
 routes += (route_of("schedules", one) for one in BEFORE)
 

@@ -190,7 +190,7 @@ class Schedules(Protocol):
         ...
 
     @verb("POST", "/schedules/{path}/trigger", "triggerSchedule", "operator", refuses=("conflict",), adds_work=True)
-    async def trigger(
+    async def run_now(
         self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> OccurrenceDocument:
         """Let it be due now, once, also if it is paused.
