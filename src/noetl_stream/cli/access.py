@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,6 +15,7 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.base.verbs import lists
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.roles import ROLES, Role
@@ -51,14 +52,15 @@ def create(name: str, role: Role, paths: str, expires_s: float | None, output: s
     print_document(made, output, "id", show)
 
 
+TOKEN_COLUMNS: Final = columns_of(
+    *("id", "name", "role", "created", "expires", "last_used", "revoked"), paths=lambda one: " ".join(one.paths)
+)
+
+
 @token.command("list")
-@form_option()
-@target_options
-def list_tokens(output: str, target: Target) -> None:
+@lists("access.tokens", TOKEN_COLUMNS, "id")
+def list_tokens() -> None:
     """List all tokens without their secrets, including revoked ones."""
-    found = with_session(target, lambda session: session.operations.access.tokens())
-    columns = columns_of("id", "name", "role", "created", "expires", "last_used", "revoked")
-    print_documents(found, output, {**columns, "paths": lambda one: " ".join(one.paths)}, "id")
 
 
 @token.command()

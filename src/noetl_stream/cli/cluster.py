@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, home_option, limit_option, reason_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
+from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
-from noetl_stream.cli.base.session import Session, collect, with_session
+from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.verbs import lists, shows
 from noetl_stream.model.ids import MOST_PARTITIONS
-from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument
+from noetl_stream.ports.operations.cluster import PoolDocument
 from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
 from noetl_stream.settings.streams import (
@@ -33,59 +34,28 @@ def pool() -> None:
     """Inspect worker pools."""
 
 
-@pool.command("list")
-@form_option()
-@target_options
-def list_pools(output: str, target: Target) -> None:
-    """List the pools with their workers, slots and commands.
-
-    AGAIN counts commands that were delivered before; OLDEST is since when the longest queued one waits. A pool with
-    queued commands and no workers is listed, too. QUEUED_AT says at which priorities they wait.
-    """
-    found = with_session(target, lambda session: session.operations.cluster.pools())
-    print_documents(
-        found,
-        output,
-        columns_of(*("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), queued_at=_queued_at),
-        "pool",
-    )
-
-
 def _queued_at(pool: PoolDocument) -> str:
     """``9: 2, 5: 40``."""
     return ", ".join(f"{priority}: {count}" for priority, count in pool.by_priority.items())
 
 
+@pool.command("list")
+@lists(
+    "cluster.pools",
+    columns_of(*("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), queued_at=_queued_at),
+    "pool",
+)
+def list_pools() -> None:
+    """List the pools with their workers, slots and commands.
+
+    AGAIN counts commands that were delivered before; OLDEST is since when the longest queued one waits. A pool with
+    queued commands and no workers is listed, too. QUEUED_AT says at which priorities they wait.
+    """
+
+
 @click.group()
 def limit() -> None:
     """Inspect limits by key: how many executions or steps hold a key, and who waits for it."""
-
-
-@limit.command("list")
-@limit_option("keys", 100)
-@form_option()
-@target_options
-def list_limits(limit: int, output: str, target: Target) -> None:
-    """List the keys in use, by key.
-
-    A key that nobody holds or waits for leaves the list after a minute.
-    """
-
-    async def read(session: Session) -> list[LimitDocument]:
-        return await collect(session.operations.cluster.limits, limit)
-
-    columns = columns_of("key", "held", "queued", "concurrency", "set_by", rate=_rate)
-    print_documents(with_session(target, read), output, columns, "key")
-
-
-@limit.command("get")
-@click.argument("key")
-@form_option()
-@target_options
-def get_limit(key: str, output: str, target: Target) -> None:
-    """Show a key with those who have held it longest, and the first who wait, in order."""
-    found = with_session(target, lambda session: session.operations.cluster.limit(key))
-    print_document(found, output, "key", _print_limit)
 
 
 def _rate(found: LimitDocument) -> str:
@@ -108,19 +78,32 @@ def _print_limit(found: LimitWithSlotsDocument) -> None:
             say(f"{what}  {slot.execution_id}  {where}  since {slot.since}")
 
 
+@limit.command("list")
+@limit_option("keys", 100)
+@lists("cluster.limits", columns_of("key", "held", "queued", "concurrency", "set_by", rate=_rate), "key")
+def list_limits() -> None:
+    """List the keys in use, by key.
+
+    A key that nobody holds or waits for leaves the list after a minute.
+    """
+
+
+@limit.command("get")
+@click.argument("key")
+@shows("cluster.limit", "key", _print_limit, "table")
+def get_limit() -> None:
+    """Show a key with those who have held it longest, and the first who wait, in order."""
+
+
 @click.group()
 def partition() -> None:
     """Inspect the partitions that servers share."""
 
 
 @partition.command("list")
-@form_option()
-@target_options
-def list_partitions(output: str, target: Target) -> None:
+@lists("cluster.partitions", columns_of("partition", "owner", "epoch", "live", "folded", "behind"), "partition")
+def list_partitions() -> None:
     """List the partitions with the server that folds each, and how many messages it is behind."""
-    found = with_session(target, lambda session: session.operations.cluster.partitions())
-    columns = columns_of("partition", "owner", "epoch", "live", "folded", "behind")
-    print_documents(found, output, columns, "partition")
 
 
 letter_ids = click.argument("letter_ids", nargs=-1, required=True, metavar="ID...")
@@ -133,26 +116,16 @@ def dead_letter() -> None:
 
 @dead_letter.command("list")
 @limit_option("dead letters", 100)
-@form_option()
-@target_options
-def list_letters(limit: int, output: str, target: Target) -> None:
+@lists("cluster.dead_letters", columns_of("id", "at", "source", "execution_id", "size", "reason"), "id")
+def list_letters() -> None:
     """List the unresolved dead letters, newest first."""
-
-    async def read(session: Session) -> list[DeadLetterDocument]:
-        return await collect(session.operations.cluster.dead_letters, limit)
-
-    columns = columns_of("id", "at", "source", "execution_id", "size", "reason")
-    print_documents(with_session(target, read), output, columns, "id")
 
 
 @dead_letter.command()
 @click.argument("letter_id", metavar="ID")
-@form_option()
-@target_options
-def show(letter_id: str, output: str, target: Target) -> None:
+@shows("cluster.dead_letter", "id", form="table")
+def show() -> None:
     """Show a dead letter and its body."""
-    found = with_session(target, lambda session: session.operations.cluster.dead_letter(letter_id))
-    print_document(found, output, "id", print_members)
 
 
 @dead_letter.command()
@@ -273,15 +246,12 @@ def rebuild(home: Path | None) -> None:
 
 
 @click.command()
-@form_option()
-@target_options
-def storage(output: str, target: Target) -> None:
+@lists("diagnosis.storage", columns_of("store", "name", "bytes", "max_bytes", "items"), "name", publishes=True)
+def storage() -> None:
     """Show what streams and tables take on disk, the largest first.
 
     ITEMS are the messages of a stream; the rows of a table as Postgres estimates them.
     """
-    found = with_session(target, lambda session: session.operations.diagnosis.storage(), publishes=True)
-    print_documents(found, output, columns_of("store", "name", "bytes", "max_bytes", "items"), "name")
 
 
 @click.group()

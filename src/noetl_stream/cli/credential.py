@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
-from noetl_stream.cli.base.options import form_option, reason_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
+from noetl_stream.cli.base.options import reason_option
+from noetl_stream.cli.base.output import columns_of, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.texts import file_text, stdin_text
+from noetl_stream.cli.base.verbs import lists, shows
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.ports.operations.credentials import CredentialDocument
@@ -63,24 +65,22 @@ def set_credential(
     say(f"stored {stored.name}, version {stored.version}, with key {stored.key_id}")
 
 
+COLUMNS: Final = columns_of(
+    *("name", "kind", "version", "description", "updated"), tags=lambda one: ", ".join(one.tags)
+)
+
+
 @credential.command("list")
-@form_option()
-@target_options
-def list_credentials(output: str, target: Target) -> None:
+@lists("credentials.list_all", COLUMNS, "name")
+def list_credentials() -> None:
     """List the stored credentials without their values."""
-    found = with_session(target, lambda session: session.operations.credentials.list_all())
-    keys = ("name", "kind", "version", "description", "updated")
-    print_documents(found, output, columns_of(*keys, tags=lambda one: ", ".join(one.tags)), "name")
 
 
 @credential.command()
 @click.argument("name")
-@form_option()
-@target_options
-def show(name: str, output: str, target: Target) -> None:
+@shows("credentials.get", "name", form="table")
+def show() -> None:
     """Show a credential without its value."""
-    found = with_session(target, lambda session: session.operations.credentials.get(name))
-    print_document(found, output, "name", print_members)
 
 
 @credential.command()

@@ -11,6 +11,7 @@ from noetl_stream.cli.base.options import PlaceType, form_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.verbs import lists, shows
 from noetl_stream.cli.execution.selection import EVERYTHING, Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.errors import UsageError
@@ -60,6 +61,21 @@ def execution() -> None:
     \b
       noetl-stream execution cancel --path team/report --older-than 2d --dry-run
     """
+
+
+def _error(found: StepRunDocument | IterationDocument) -> str | None:
+    error = found.error
+    return None if error is None else f"{error.kind}: {error.message}"
+
+
+def _place(found: IterationDocument) -> str:
+    return ".".join(map(str, found.path))
+
+
+STEP_COLUMNS: Final = columns_of(
+    *("step", "step_run_id", "status", "started", "attempts", "retries", "worker"), seconds="duration_s", error=_error
+)
+ITERATION_COLUMNS: Final = {"iteration": _place, **columns_of("status", "attempts", "worker", error=_error)}
 
 
 @execution.command("list")
@@ -131,30 +147,18 @@ def result(execution_id: str, archive: Place | None, output: str, target: Target
 
 @execution.command()
 @execution_id
-@form_option()
-@target_options
-def steps(execution_id: str, output: str, target: Target) -> None:
+@lists("executions.steps", STEP_COLUMNS, "step_run_id")
+def steps() -> None:
     """List the step runs of an execution, oldest first."""
-    found = with_session(target, lambda session: session.operations.executions.steps(execution_id))
-    keys = ("step", "step_run_id", "status", "started", "attempts", "retries", "worker")
-    print_documents(found, output, columns_of(*keys, seconds="duration_s", error=_error), "step_run_id")
 
 
 @execution.command()
 @execution_id
 @click.argument("step_run_id", metavar="STEP_RUN")
 @limit_option("iterations")
-@form_option()
-@target_options
-def iterations(execution_id: str, step_run_id: str, limit: int | None, output: str, target: Target) -> None:
+@lists("executions.iterations", ITERATION_COLUMNS, _place)
+def iterations() -> None:
     """List the iterations of a loop. `execution steps` shows the ids of step runs."""
-
-    async def read(session: Session) -> list[IterationDocument]:
-        one_page = session.operations.executions.iterations
-        return await collect(lambda size, cursor: one_page(execution_id, step_run_id, size, cursor), limit)
-
-    columns = {"iteration": _place, **columns_of("status", "attempts", "worker", error=_error)}
-    print_documents(with_session(target, read), output, columns, _place)
 
 
 @execution.command()
@@ -226,12 +230,9 @@ def ctx(execution_id: str, key: str | None, output: str, target: Target) -> None
 
 @execution.command()
 @execution_id
-@form_option("text")
-@target_options
-def why(execution_id: str, output: str, target: Target) -> None:
+@shows("executions.why", "execution_id", print_why)
+def why() -> None:
     """Explain why an execution waits, or how it ended."""
-    found = with_session(target, lambda session: session.operations.executions.why(execution_id))
-    print_document(found, output, "execution_id", print_why)
 
 
 def _opened(archive: Place) -> ParquetArchive:
@@ -244,15 +245,6 @@ def _opened(archive: Place) -> ParquetArchive:
 def _refuse_archive(archive: Place | None, options: str) -> None:
     if archive is not None:
         raise UsageError(f"{options} cannot be used with --archive", hint="an archive has whole executions")
-
-
-def _error(found: StepRunDocument | IterationDocument) -> str | None:
-    error = found.error
-    return None if error is None else f"{error.kind}: {error.message}"
-
-
-def _place(found: IterationDocument) -> str:
-    return ".".join(map(str, found.path))
 
 
 def _keys(change: CtxChangeDocument) -> str:
