@@ -203,11 +203,11 @@ async def test_a_worker_has_one_request_at_a_time_with_each_priority(connection:
         return requests.credit
 
     def deliver(left: int) -> None:
-        requests.arrived(f"$JS.ACK.{COMMANDS}.pool-x=9.1.1.1.1.{left}".encode(), 10)
+        requests.count_delivery(f"$JS.ACK.{COMMANDS}.pool-x=9.1.1.1.1.{left}".encode(), 10)
 
     nothing = Status(404, "No Messages", {})
-    assert ask(8) == 8 and requests.ended(b"inbox.9", nothing)  # nothing waits there,
-    assert ask(8) == 8 and requests.ended(b"inbox.5", nothing)  # nor here:
+    assert ask(8) == 8 and requests.ends_request(b"inbox.9", nothing)  # nothing waits there,
+    assert ask(8) == 8 and requests.ends_request(b"inbox.5", nothing)  # nor here:
     assert ask(8) == 2 + 2  # two are left with each.
     deliver(left=9)
     assert ask(7) == 1 + 2

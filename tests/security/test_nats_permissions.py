@@ -116,7 +116,7 @@ async def refused(connection: NatsConnection, verb: str, subjects: set[str]) -> 
     """Which of the subjects NATS refuses."""
     client: Client = connection.client
     with ExitStack() as stack:
-        heard = {one: stack.enter_context(connection.refusals.heard(verb, one)) for one in sorted(subjects)}
+        heard = {one: stack.enter_context(connection.refusals.until_refused(verb, one)) for one in sorted(subjects)}
         for subject in heard:
             if verb == "publish":
                 await client.publish(subject, b"")

@@ -94,7 +94,9 @@ async def accounts(served: tuple[NatsServer, dict[str, str]]) -> AsyncIterator[A
 async def refused(connection: NatsConnection, subjects: set[str]) -> set[str]:
     """Those that this user may not publish."""
     with ExitStack() as stack:
-        heard = {one: stack.enter_context(connection.refusals.heard("publish", one)) for one in sorted(subjects)}
+        heard = {
+            one: stack.enter_context(connection.refusals.until_refused("publish", one)) for one in sorted(subjects)
+        }
         for subject in heard:
             await connection.client.publish(subject, b"")
         await connection.flush()

@@ -85,7 +85,7 @@ def _memory_outlives_a_failed_tick(patch: pytest.MonkeyPatch) -> None:
 def _queue_listed_last(patch: pytest.MonkeyPatch) -> None:
     async def list_missing(self: Reconciler, executions: ExecutionCache, under_way: Collection[str]) -> None:
         self.forget()
-        candidates = [owed for owed in executions.owed() if owed.command_id not in under_way]
+        candidates = [owed for owed in executions.owed_commands() if owed.command_id not in under_way]
         if candidates:
             self._through = await self._log.last_sequence()
             present = await self._queue.present()

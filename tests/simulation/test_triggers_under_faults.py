@@ -65,7 +65,7 @@ def _drawn_by_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_told_again(patch: pytest.MonkeyPatch) -> None:
-    told = EndTriggers.told
+    told = EndTriggers.end_messages
     patch.setattr(EndTriggers, "end_messages", lambda self, *given, **again: () if again else told(self, *given))
 
 

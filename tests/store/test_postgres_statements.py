@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import asdict
 
 from noetl_stream.adapters.postgres import statements
-from noetl_stream.adapters.postgres.statements import commit_statement, compiled, query_text, statement
+from noetl_stream.adapters.postgres.statements import commit_statement, compile_statement, query_text, statement
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_stream.ports.stores.store import (
     EntryRow,
@@ -29,23 +29,23 @@ QUERIES = sorted(
 
 
 def test_values_are_numbered_by_their_first_mention() -> None:
-    found = compiled("select :b, :a::text[] from t where x = :b and y = :a_2")
+    found = compile_statement("select :b, :a::text[] from t where x = :b and y = :a_2")
     assert found.text == "select $1, $2::text[] from t where x = $1 and y = $3"
     assert found.arguments({"a": "A", "a_2": 2, "b": None, "unused": 0}) == [None, "A", 2]
 
 
 def test_casts_and_texts_are_not_names() -> None:
     text = "select 'label:' || x::text, y::bigint[] from t"
-    assert compiled(text).text == text
+    assert compile_statement(text).text == text
 
 
 def test_columns_are_the_fields_of_a_row_type() -> None:
-    assert compiled("insert into t (:terms.columns)").text == "insert into t (term, execution_id)"
-    assert compiled("select :answer.columns").text == "select status, reason, made, left_out"
+    assert compile_statement("insert into t (:terms.columns)").text == "insert into t (term, execution_id)"
+    assert compile_statement("select :answer.columns").text == "select status, reason, made, left_out"
 
 
 def test_rows_are_given_as_an_array_a_column() -> None:
-    found = compiled("where x = :x and (a, b) in (select * from :terms.rows) and n = cardinality(:terms.term)")
+    found = compile_statement("where x = :x and (a, b) in (select * from :terms.rows) and n = cardinality(:terms.term)")
     assert found.text == (
         "where x = $1 and (a, b) in (select * from unnest($2::text[], $3::text[])) and n = cardinality($2::text[])"
     )
@@ -55,7 +55,7 @@ def test_rows_are_given_as_an_array_a_column() -> None:
 
 
 def test_keys_are_given_as_rows_are() -> None:
-    found = compiled(":timers_gone.rows")
+    found = compile_statement(":timers_gone.rows")
     assert found.arguments({"timers_gone": [TimerKey("e1", "t1"), TimerKey("e2", "t2")]}) == [
         ("e1", "e2"),
         ("t1", "t2"),
@@ -63,7 +63,7 @@ def test_keys_are_given_as_rows_are() -> None:
 
 
 def test_an_array_has_the_type_of_its_column() -> None:
-    found = compiled(":entries.rows").text
+    found = compile_statement(":entries.rows").text
     types = dict(zip(EntryRow.__struct_fields__, re.findall(r"::(\w+)\[\]", found), strict=True))
     assert (types["execution_id"], types["step_run_id"], types["position"], types["source_seq"], types["data"]) == (
         "text",
@@ -75,13 +75,13 @@ def test_an_array_has_the_type_of_its_column() -> None:
 
 
 def test_a_single_row_is_a_parameter_a_column() -> None:
-    found = compiled("values (:number, :answer.values) -- :answer.reason")
+    found = compile_statement("values (:number, :answer.values) -- :answer.reason")
     assert found.text == "values ($1, $2, $3, $4, $5) -- $3"
     assert found.arguments({"answer": AuditedAnswer(200, "why", "made"), "number": 7}) == [7, 200, "why", "made", 0]
 
 
 def test_an_update_leaves_what_is_written_once() -> None:
-    updated = compiled("set :executions.updates").text
+    updated = compile_statement("set :executions.updates").text
     assert "status = excluded.status, " in updated
     replaced = set(ExecutionRow.__struct_fields__) - ExecutionRow.written_once
     assert set(re.findall(r"(\w+) = excluded", updated)) == replaced - ExecutionRow.filled_later
@@ -91,7 +91,7 @@ def test_an_update_leaves_what_is_written_once() -> None:
 @pytest.mark.parametrize("text", [":nobody.columns", ":entries.nothing", ":token.rows", ":entries.values"])
 def test_a_dotted_name_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
-        compiled(text)
+        compile_statement(text)
 
 
 def test_a_missing_value_is_reported() -> None:
@@ -138,7 +138,7 @@ class _Wider(TermRow, frozen=True, kw_only=True):
 def test_a_column_more_is_written_by_its_row_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     row_types = {**statements.sequences(), "terms": _Wider}
     monkeypatch.setattr(statements, "sequences", lambda: row_types)
-    found = compiled.__wrapped__(query_text("commit"))
+    found = compile_statement.__wrapped__(query_text("commit"))
     assert "insert into noetl.execution_term (term, execution_id, weight, note)" in found.text
     inserted = re.search(r"written_terms as \(.*?unnest\((.*?)\) as t", found.text, re.DOTALL)
     assert inserted is not None
