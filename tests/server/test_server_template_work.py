@@ -8,7 +8,8 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.engine.choices import answer_json
 from noetl_stream.errors import EvaluationEnded, Unreachable
-from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished
+from noetl_stream.model.events import CtxPatched, EvaluationAwaited, EvaluationFinished
+from noetl_stream.model.messages import Request
 from noetl_stream.ports.stores.store import Tick
 from noetl_stream.server.ticks.fold import TICK_OPERATIONS
 from noetl_testkit.entries import names_in
@@ -126,6 +127,22 @@ async def test_what_no_budget_allows_never_runs_in_the_loop(stage: Stage) -> Non
     assert (await stage.ended(light)).status == "completed"
     assert evaluator.asked == []
     assert not any(isinstance(fact, EvaluationAwaited) for fact in await stage.facts(light))
+
+
+async def test_a_tick_takes_few_patches_of_a_large_ctx(stage: Stage) -> None:
+    """Each measures the whole of it: those of a batch held the loop for seconds."""
+    await stage.server()
+    execution_id = await stage.submit(ONE_STEP)
+    patched: list[int] = []
+    stage.store.before_commit = lambda tick: patched.append(names_in(tick).count("ctx.patched"))
+    async with asyncio.TaskGroup() as group:
+        for number in range(12):
+            fact = CtxPatched(f"request-{number}", patch={f"k{number}": "", "big": "x" * 900_000})
+            group.create_task(stage.requests.publish(Request(execution_id, fact.request_id, fact)))
+    await stage.until(lambda: sum(patched) == 12)
+    assert max(patched) == 3
+    state = await stage.state(execution_id)
+    assert state is not None and len(state.ctx) == 13
 
 
 async def test_messages_that_a_full_tick_left_are_folded_by_the_next(stage: Stage) -> None:

@@ -22,6 +22,7 @@ from noetl_stream.model.bounds import bounds_exceeded
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
+    CtxPatched,
     ExecutionRequested,
     Fact,
     LoopIterationFailed,
@@ -74,6 +75,9 @@ MAX_COMMAND_BYTES = 3 * 1024 * 1024
 
 TICK_OPERATIONS: Final = 10_000
 """How much work in templates one tick does; the next one folds the inputs that are left."""
+
+CTX_BYTES_PER_OPERATION: Final = 256
+"""Bytes of a ``ctx`` that a change of it measures again, which count as one operation of a tick."""
 
 FREEING: Final = (CancelRequested, ResumeRequested)
 """The requests that a quarantined execution accepts."""
@@ -426,6 +430,9 @@ class Fold:
         before = cached.state
         advanced = advance(cached.plan, before, recorded, execution_id, shares_budget=shares_budget)
         after = advanced.state
+        has_changed = after is not None and before is not None and after.ctx is not before.ctx
+        if after is not None and (has_changed or isinstance(recorded.fact, CtxPatched)):
+            self._operations += after.ctx_bytes // CTX_BYTES_PER_OPERATION
         if not advanced.taken or after is None:
             return advanced
         self._operations += after.budget.spent - spent
