@@ -1,4 +1,6 @@
-"""Waiting for tasks and events, ending tasks, sharing one load among several callers, and opening when first used."""
+"""Waiting for tasks and events, ending tasks, work beside the loop, sharing one load among several callers, and opening
+when first used.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,20 @@ Item = TypeVar("Item")
 AT_ONCE: Final = 16
 CANCEL_AGAIN_S: Final = 1.0
 
+MANY_BYTES: Final = 128 * 1024
+"""As many take a few milliseconds to decode, or to encode."""
+
 
 class Closable(Protocol):
     async def close(self) -> None: ...
 
 
 Opened = TypeVar("Opened", bound=Closable)
+
+
+async def beside(work: Callable[[], Result], size: int) -> Result:
+    """The result of ``work``, which reads this many bytes; many are read in another thread. Raises what it raises."""
+    return work() if size < MANY_BYTES else await asyncio.to_thread(work)
 
 
 async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:

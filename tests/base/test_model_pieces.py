@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl_stream.errors import PayloadRefused, TooDeep
@@ -75,6 +76,50 @@ def test_white_space_between_members_changes_nothing(separator: str) -> None:
     rows = [{"a": n, "b": [1, "x"]} for n in range(MANY)]
     text = "[ " + separator.join(codec.encode(row).decode() for row in rows) + " ]"
     assert pieces.decode(text.encode()) == rows
+
+
+class Document(msgspec.Struct, omit_defaults=True, rename="camel"):
+    first_value: Any = None
+    raw: msgspec.Raw = msgspec.Raw(b"")
+    more: list[Any] = []
+
+
+def test_a_document_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, rows = codec.encode, [{"a": n, "b": [n]} for n in range(MANY)]
+    short, long = Document({"a": 1}), Document(rows, msgspec.Raw(encode(["x" * MANY])), [Document(rows), None])
+    expected, sizes = encode([short, {"k": long}]), [0]
+
+    def encoding(value: object) -> bytes:
+        if not isinstance(value, Document):  # the pieces of its fields are copied
+            sizes.append(len(encode(value)))
+        return encode(value)
+
+    monkeypatch.setattr(codec, "encode", encoding)
+    assert pieces.is_long(long) and not pieces.is_long(short)
+    assert pieces.encode([short, {"k": long}]) == expected
+    assert max(sizes) <= pieces.LONG_BYTES
+
+
+def test_of_a_long_value_only_the_beginning_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"a": n} for n in range(MANY)]
+    encoded, encode, sizes = codec.encode(rows), codec.encode, []
+
+    def encoding(value: object) -> bytes:
+        sizes.append(len(encode(value)))
+        return encode(value)
+
+    monkeypatch.setattr(codec, "encode", encoding)
+    found = pieces.beginning(rows, 2_000)
+    assert encoded.startswith(found) and len(found) >= 2_000
+    assert sum(sizes) < 2 * pieces.LONG_BYTES
+    assert pieces.beginning({"a": 1}, 2_000) == b'{"a":1}'
+
+
+def test_what_enters_from_outside_is_refused_in_the_words_of_the_parser() -> None:
+    text = b"[" + b"1," * pieces.LONG_BYTES + b"x]"
+    with pytest.raises(msgspec.DecodeError, match=f"byte {len(text) - 2}"):
+        pieces.parse(text)
+    assert pieces.parse(text.replace(b"x", b"1")) == [1] * (pieces.LONG_BYTES + 1)
 
 
 def deep(value: Any, levels: int) -> Any:

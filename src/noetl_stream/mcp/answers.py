@@ -6,13 +6,14 @@ pointer, it is answered alone, and continued with the cursor.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
-from noetl_stream.model.json import codec
+from noetl_stream.model.json import pieces
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.problems import problem_kind
 
@@ -97,6 +98,13 @@ def plain_object(document: msgspec.Struct) -> dict[str, Any]:
     return found
 
 
+async def part_answer(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAnswer:
+    """:func:`part_of`; a long value is read beside the loop."""
+    if not pieces.is_long(value):
+        return part_of(value, pointer, cursor)
+    return await asyncio.to_thread(part_of, value, pointer, cursor)
+
+
 def part_of(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAnswer:
     """Returns a part of a value, as much of it as there is room for.
 
@@ -108,7 +116,8 @@ def part_of(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAns
         NotFound: the value has no such part.
         UsageError: the cursor is not of this part.
     """
-    part, first = _value_at(plain(value), pointer), _offset(cursor)
+    values = pieces.decode(pieces.encode(value)) if pieces.is_long(value) else plain(value)
+    part, first = _value_at(values, pointer), _offset(cursor)
     if isinstance(part, str):
         shown = _leading_text(part[first:], ROOM)
         return _page(shown, pointer, first, first + len(shown), len(part))
@@ -150,7 +159,7 @@ async def list_answer(read: Callable[[int], Awaitable[ListPage]], limit: int) ->
 
 def size_of(value: Any) -> int:
     """Returns the bytes of a value's JSON."""
-    return len(codec.encode(value))
+    return len(pieces.encode(value))
 
 
 def prune(value: Any, room: int, pointer: str) -> Any:

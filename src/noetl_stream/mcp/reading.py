@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import AwareDatetime, Field
 
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.mcp.answers import ListPage, ToolAnswer, list_answer, part_of
+from noetl_stream.mcp.answers import ListPage, ToolAnswer, list_answer, part_answer
 from noetl_stream.mcp.tools import AgentCall, Arguments, ExecutionId, OfList, OfPart, Tools
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.diffs import MAX_ROWS
@@ -41,7 +41,7 @@ async def get_schema(call: AgentCall, given: OfPart) -> ToolAnswer:
     What may stand in a playbook, with the tool kinds installed here. Read it before you write one; the parts that are
     cut have pointers.
     """
-    return part_of(await call.operations.playbooks.schema(), given.pointer, given.cursor)
+    return await part_answer(await call.operations.playbooks.schema(), given.pointer, given.cursor)
 
 
 class PlaybooksWanted(OfList):
@@ -74,7 +74,7 @@ async def check_playbook(call: AgentCall, given: TextGiven) -> ToolAnswer:
     it again until ok is true.
     """
     checked = await call.operations.playbooks.check(given.playbook.encode(), "playbook")
-    return part_of(checked, given.pointer, given.cursor)
+    return await part_answer(checked, given.pointer, given.cursor)
 
 
 class PlaybookWanted(OfPart):
@@ -94,7 +94,7 @@ async def explain_playbook(call: AgentCall, given: PlaybookWanted) -> ToolAnswer
     found["graph"] = plain(await playbooks.graph(given.path, given.version))
     if given.compiled:
         found["compiled"] = await playbooks.plan(given.path, given.version)
-    return part_of(found, given.pointer, given.cursor)
+    return await part_answer(found, given.pointer, given.cursor)
 
 
 class ExecutionsWanted(OfList):
@@ -141,7 +141,7 @@ async def why(call: AgentCall, given: ExecutionWanted) -> ToolAnswer:
     The first to ask about any execution: why it failed, or what it waits for and what would move it, with step, task
     and times.
     """
-    return part_of(await call.operations.executions.why(given.execution_id), given.pointer, given.cursor)
+    return await part_answer(await call.operations.executions.why(given.execution_id), given.pointer, given.cursor)
 
 
 class EventsWanted(Arguments):
@@ -189,7 +189,7 @@ async def get_event(call: AgentCall, given: EventWanted) -> ToolAnswer:
     page = await call.operations.views.events(given.execution_id, chosen, 1)
     if not page.items or page.items[0].position != given.position:
         raise NotFound(f"{given.execution_id} has no event {given.position}", hint="list_events shows the positions")
-    return part_of(page.items[0], given.pointer, given.cursor)
+    return await part_answer(page.items[0], given.pointer, given.cursor)
 
 
 class ResultWanted(ExecutionWanted):
@@ -213,8 +213,10 @@ async def get_result(call: AgentCall, given: ResultWanted) -> ToolAnswer:
             raise UsageError("a step and a step run are given", hint="give one of step and step_run_id")
         step_run_id = await _last_run(call, given.execution_id, given.step)
     if step_run_id is not None:
-        return part_of(await executions.run_result(given.execution_id, step_run_id), given.pointer, given.cursor)
-    return part_of(await executions.result(given.execution_id), given.pointer, given.cursor)
+        return await part_answer(
+            await executions.run_result(given.execution_id, step_run_id), given.pointer, given.cursor
+        )
+    return await part_answer(await executions.result(given.execution_id), given.pointer, given.cursor)
 
 
 class Compared(OfPart):
@@ -234,7 +236,7 @@ async def diff_executions(call: AgentCall, given: Compared) -> ToolAnswer:
     did not.
     """
     found = await call.operations.views.diff(given.execution_id, given.other, "different", MAX_ROWS, given.rows_after)
-    return part_of(found, given.pointer, given.cursor)
+    return await part_answer(found, given.pointer, given.cursor)
 
 
 async def _last_run(call: AgentCall, execution_id: str, step: str) -> str:

@@ -37,6 +37,7 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.stores.idempotency import KeptAnswer
 from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.ports.streams.blobs import encoded
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 
 log = logging.getLogger(__name__)
@@ -204,7 +205,7 @@ class Serving:
 
         async def perform_kept(ids: RequestIds) -> KeptAnswer:
             try:
-                return _kept(await perform(ids))
+                return await _kept(await perform(ids))
             except NoetlError as error:
                 problem = problem_of(error, request.path)
                 if problem.status >= 500 or problem.status in NOT_KEPT:
@@ -218,7 +219,7 @@ class Serving:
 
     async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         if not isinstance(reply.body, AsyncIterator):
-            answer = _kept(reply)
+            answer = await _kept(reply)
             written = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
             compress(written, len(answer.body), request)
             return written
@@ -257,12 +258,12 @@ def _refused_by_router(error: Exception) -> Exception:
     return error
 
 
-def _kept(reply: Reply) -> KeptAnswer:
+async def _kept(reply: Reply) -> KeptAnswer:
     headers = dict(reply.headers)
     if reply.body is None:
         return KeptAnswer(reply.status, headers, b"")
     assert not isinstance(reply.body, AsyncIterator)
-    body = reply.body if isinstance(reply.body, bytes) else codec.encode(reply.body)
+    body = reply.body if isinstance(reply.body, bytes) else await encoded(reply.body)
     return KeptAnswer(reply.status, {**headers, CONTENT_TYPE: reply.media}, body)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
@@ -18,6 +19,10 @@ LONG_BYTES: Final = 128 * 1024
 _MEMBER_BYTES: Final = 32
 """The weight of a member of a list or object beyond its characters: short ones take more time than they have bytes.
 """
+
+_SHORT: Final = frozenset({int, float, bool, type(None)})
+_MANY: Final = 512
+"""As many members are weighed at once: most are short together."""
 
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _COMMA: Final = re.compile(rb",(?!\s*\])")
@@ -46,8 +51,12 @@ def _weight(value: Any) -> int:
     rest, weight = [value], 0
     while rest and weight < LONG_BYTES:
         one = rest.pop()
-        if isinstance(one, str | bytes):
+        if isinstance(one, str | bytes | msgspec.Raw):
             weight += len(one)
+        elif isinstance(one, msgspec.Struct):
+            weight += _MEMBER_BYTES * len(one.__struct_fields__)
+            if weight < LONG_BYTES:
+                rest += (getattr(one, name) for name in one.__struct_fields__)
         elif isinstance(one, dict | list | tuple):
             weight += _MEMBER_BYTES * len(one)
             if weight < LONG_BYTES:
@@ -64,8 +73,23 @@ def encode(value: Any) -> bytes:
     return b"".join(_pieces(value))
 
 
+def beginning(value: Any, size: int) -> bytes:
+    """At least so many bytes of :func:`encode`, or all; most of a long value is not encoded."""
+    found = bytearray()
+    for piece in _pieces(value):
+        found += piece
+        if len(found) >= size:
+            break
+    return bytes(found)
+
+
 def _pieces(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
     kind = type(value)
+    if isinstance(value, msgspec.Struct) and levels:
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        long = {name: msgspec.Raw(b"".join(_pieces(one, levels - 1))) for name, one in fields.items() if is_long(one)}
+        yield codec.encode(replace(value, **long) if long else value)
+        return
     if kind not in (str, list, tuple, dict) or not levels or not is_long(value):
         yield codec.encode(value)
         return
@@ -76,7 +100,8 @@ def _pieces(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
         yield b'"'
         return
     before, end = (b"{", b"}") if kind is dict else (b"[", b"]")
-    for group in _groups(value.items() if kind is dict else enumerate(value)):
+    members = iter(value.items() if kind is dict else enumerate(value))
+    for group in chain.from_iterable(map(_groups, iter(lambda: list(islice(members, _MANY)), []))):
         yield before
         before = b","
         if len(group) > 1:
@@ -89,8 +114,12 @@ def _pieces(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
     yield end
 
 
-def _groups(members: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
+def _groups(members: list[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
     """Groups members that are not long; a long member is a group of its own."""
+    values = [member for _, member in members]
+    if _SHORT.issuperset(map(type, values)) or _weight(values) < LONG_BYTES:
+        yield members
+        return
     group: list[tuple[Any, Any]] = []
     room = LONG_BYTES
     for member in members:
@@ -113,6 +142,14 @@ def decode(data: bytes | msgspec.Raw) -> Any:
     if len(data) < LONG_BYTES or opening not in _CLOSING:
         return codec.decode_json(data)
     return codec.decode_without_gc(_list_in if opening == b"[" else _object_in, bytes(data))
+
+
+def parse(data: bytes) -> Any:
+    """What ``msgspec.json.decode`` makes of JSON that enters from outside. Raises what it raises, in its words."""
+    try:
+        return decode(data)
+    except PayloadRefused:
+        return msgspec.json.decode(data)
 
 
 def _list_in(text: bytes | msgspec.Raw) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from noetl_stream.concurrency import beside
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -27,11 +28,12 @@ from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.operations.executions.documents import (
     START_EVENTS,
     error_of,
-    event_document,
+    event_documents,
     execution_document,
     listed_document,
     loaded,
     loaded_result,
+    size_of,
 )
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.known import known_plan, known_row
@@ -187,7 +189,10 @@ class DirectExecutions:
         if with_waits and row.finished_ms is None:
             waits = await self._waits(row, journal if is_short else None)
         notices = await self._notices(row, journal, is_whole=is_short)
-        steps = summarize(journal) if is_short else await self._summaries.of(execution_id)
+        if is_short:
+            steps = await beside(partial(summarize, journal), size_of(journal))
+        else:
+            steps = await self._summaries.of(execution_id)
         now_ms = self._ports.clock.now_ms()
         return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
@@ -201,7 +206,7 @@ class DirectExecutions:
         from noetl_stream.operations.executions.waits import awaited  # what has ended waits for nothing
 
         if journal is not None:
-            state = replay(row.execution_id, journal)
+            state = await beside(partial(replay, row.execution_id, journal), size_of(journal))
         else:
             state = await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
         if state is None:
@@ -243,10 +248,7 @@ class DirectExecutions:
         row = await self._row(execution_id)
         events = await self._store.journal(execution_id, after, limit)
         workers = await self._workers.names(execution_id, events)
-        return [
-            event_document(execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
-            for event in events
-        ]
+        return await event_documents(row, events, workers)
 
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         return await self._ports.logs.page(await self._row(execution_id), chosen, after, limit)

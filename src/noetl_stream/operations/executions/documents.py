@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
+from noetl_stream.concurrency import beside
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested, ExecutionStarted
@@ -119,6 +120,29 @@ def _shown(payload: Payload) -> Any:
     if payload.reference is not None:
         return {"$reference": codec.decode_json(codec.encode(payload.reference))}
     return codec.decode_shown(payload.value)
+
+
+async def event_documents(
+    row: ExecutionRow, events: Sequence[StoredEvent], workers: Mapping[int, str]
+) -> list[EventDocument]:
+    """Entries of a journal as envelopes.
+
+    Args:
+        workers: Who reported them, by position, where that is known.
+    """
+
+    def documents() -> list[EventDocument]:
+        return [
+            event_document(row.execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
+            for event in events
+        ]
+
+    return await beside(documents, size_of(events))
+
+
+def size_of(events: Iterable[StoredEvent]) -> int:
+    """Bytes of these entries."""
+    return sum(len(event.data) for event in events)
 
 
 def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEvent, worker: str = "") -> EventDocument:

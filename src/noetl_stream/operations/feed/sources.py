@@ -8,9 +8,10 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from noetl_stream.concurrency import beside
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument
-from noetl_stream.operations.executions.documents import event_document
+from noetl_stream.operations.executions.documents import event_document, event_documents, size_of
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.run_workers import RunWorkers
 from noetl_stream.ports.operations.feed import FeedEvent
@@ -61,11 +62,7 @@ class ExecutionSource:
         if not rows or rows[0].position != max(last, 1):
             raise NotFound(f"execution {one.execution_id} was deleted")
         workers = await self._workers.names(one.execution_id, rows)
-        events = [
-            event_document(one.execution_id, one.trace_id, one.digest, row, workers.get(row.position, ""))
-            for row in rows
-            if row.position > last
-        ]
+        events = await event_documents(one, [row for row in rows if row.position > last], workers)
         shown = await self._secrets.hide(one.execution_id, events)
         found = [((0, event.position, 0), FeedEvent(str(event.position), event, one.path)) for event in shown]
         return FeedPage(found, {0: found[-1][0][1:]} if found else dict(seen))
@@ -92,7 +89,7 @@ class EverythingSource:
         require_kept(seen, floor.ticks)
         workers = await self._workers_of(rows)
         places = dict(seen)
-        events: list[EventDocument] = []
+        fresh: list[tuple[FedEvent, StoredEvent]] = []
         found: list[tuple[Place, str, str]] = []
         for fed, following in zip_longest(rows, rows[1:]):
             is_known = (fed.tick, fed.number) <= places[fed.partition]
@@ -100,10 +97,18 @@ class EverythingSource:
             if is_last or not is_known:
                 places[fed.partition] = (fed.tick, WHOLE_TICK if is_last else fed.number)
             if not is_known and fed.event is not None:
-                worker = workers.get((fed.execution_id, fed.event.position), "")
-                events.append(event_document(fed.execution_id, fed.trace_id, fed.digest, fed.event, worker))
+                fresh.append((fed, fed.event))
                 place = (fed.partition, *places[fed.partition])
                 found.append((place, encode_id(places, floor.generation), fed.path))
+
+        def documents() -> list[EventDocument]:
+            by = [workers.get((fed.execution_id, event.position), "") for fed, event in fresh]
+            return [
+                event_document(fed.execution_id, fed.trace_id, fed.digest, event, worker)
+                for (fed, event), worker in zip(fresh, by, strict=True)
+            ]
+
+        events = await beside(documents, size_of(event for _, event in fresh))
         shown = zip(found, await self._secrets.hide_each(events), strict=True)
         return FeedPage([(place, FeedEvent(id, event, path)) for (place, id, path), event in shown], places)
 

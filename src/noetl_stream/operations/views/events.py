@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from noetl_stream.concurrency import MANY_BYTES
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.ids import step_run_of
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.documents import event_document
+from noetl_stream.operations.executions.documents import event_documents
 from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
 from noetl_stream.operations.executions.run_workers import RunWorkers
 from noetl_stream.ports.operations.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
@@ -53,13 +54,16 @@ class EventPages:
         size = searched = 0
         async for piece in self._pieces(row.execution_id, chosen, limit, backwards):
             workers = await self._workers.names(row.execution_id, piece) if "actor" in fields else {}
-            documents = [
-                event_document(row.execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
-                for event in (reversed(piece) if backwards else piece)
-            ]
+            events = piece[::-1] if backwards else piece
+            documents = await event_documents(row, events, workers)
             if redactor is not None:
                 documents = await asyncio.to_thread(hidden, redactor, documents)
-            for event in documents:
+            passed = 0
+            for event, stored in zip(documents, events, strict=True):
+                passed += len(stored.data)
+                if passed > MANY_BYTES:
+                    passed = 0
+                    await asyncio.sleep(0)  # a turn for others: what is searched or listed is encoded
                 if chosen.before is not None and event.position >= chosen.before:
                     return _page(found, backwards, None)
                 searched += 1

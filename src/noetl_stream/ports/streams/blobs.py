@@ -72,6 +72,15 @@ async def decoded(data: bytes, decode: Callable[[bytes], Any] = pieces.decode) -
     return decode(data) if len(data) < pieces.LONG_BYTES else await asyncio.to_thread(decode, data)
 
 
+async def encoded(value: Any) -> bytes:
+    """The JSON of a value; long JSON is encoded beside the loop.
+
+    Raises:
+        PayloadRefused: JSON cannot represent it.
+    """
+    return codec.encode(value) if not pieces.is_long(value) else await asyncio.to_thread(pieces.encode, value)
+
+
 async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:
     """The JSON of a loop's result, in index order: failed and skipped iterations are null, inner loops nested lists.
 
