@@ -17,6 +17,9 @@ from noetl_stream.model.task_log import LogLine, LogStream
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.status_report import WorkerStatus
+from noetl_stream.worker.task_logs import lines
+from noetl_stream.worker.task_logs.lines import TimedText
+from noetl_stream.worker.task_logs.step_log import LINE_BYTES
 from noetl_stream.worker.worker import Worker
 
 ONE = """
@@ -101,6 +104,20 @@ async def test_a_line_is_there_while_its_task_runs(stage: Stage) -> None:
     act.release.set()
     await stage.settle()
     assert await texts(stage) == ["started", "one", "tw", "ok after 0.100 s"]
+
+
+async def test_lines_for_which_there_is_no_room_are_only_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of line ends held the worker's loop for half a second."""
+    made: list[str] = []
+
+    def timed(at_ms: int, text: str) -> TimedText:
+        made.append(text)
+        return TimedText(at_ms, text)
+
+    monkeypatch.setattr(lines, "TimedText", timed)
+    worker = await run(stage, ONE, Writing(b"\n" * 1024 * 1024))
+    assert len(made) * LINE_BYTES <= limits.MAX_LOGS_HELD_BYTES
+    assert worker.logs.lines_dropped >= 1024 * 1024 - len(made)
 
 
 async def test_a_batch_says_whose_lines_it_has(stage: Stage) -> None:

@@ -66,6 +66,7 @@ async def test_the_items_of_a_loop_are_stored_by_page_and_reported_with_its_wind
     rows = [{"n": n, "text": "x" * 100_000} for n in range(5)]
     await stage.start()
     await stage.issue(await paging(stage, rows))
+    await stage.soon(lambda: len(stage.facts) == 2)  # a thread encodes the items
     started, paged = stage.facts
     assert isinstance(started, StepStarted) and isinstance(paged, LoopPagedOut)
     assert (paged.count, paged.max_in_flight, paged.path) == (5, 10, ())

@@ -15,8 +15,10 @@ from typing import Final
 
 import psutil
 
-_READ_BYTES: Final = 64 * 1024
-_PIPE_READS: Final = 17
+_READ_BYTES: Final = 16 * 1024
+"""The bytes read in one turn of the loop: a line takes a log 2 µs, and each byte may be one."""
+
+_PIPE_READS: Final = 65
 """How many reads drain a pipe: more than the largest pipe of an ordinary user holds (1 MiB)."""
 
 

@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 import msgspec
 from pydantic import Field
 
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.json import pieces
 from noetl_stream.tools.inputs import Inputs, invalid_input
 
 Scalar = str | int | float | bool | None
@@ -50,8 +52,9 @@ def body_of(
     if json_value is None:
         return None, None
     try:
-        return msgspec.json.encode(json_value), "application/json"
-    except (TypeError, ValueError) as error:
+        is_long = pieces.is_long(json_value)
+        return pieces.encode(json_value) if is_long else msgspec.json.encode(json_value), "application/json"
+    except (TypeError, ValueError, PayloadRefused) as error:
         raise invalid_input(f"cannot encode the body as JSON: {error}") from None
 
 

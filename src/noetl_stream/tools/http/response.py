@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.model.json.codec import decode_without_gc
+from noetl_stream.model.json import pieces
 from noetl_stream.model.json.digits import decode_decimals_as_text, digits_lost, digits_lost_text
 from noetl_stream.model.json.nesting import TOO_DEEP
 from noetl_stream.model.json.texts import charset_of, decode_body, header_text, is_json, is_text, media_type
@@ -93,7 +93,7 @@ def _json(body: bytes, *, numbers_as_text: bool) -> BodyRead:
         ValueError, msgspec.DecodeError: it is not JSON.
     """
     try:
-        data = decode_without_gc(msgspec.json.decode, body) if not numbers_as_text else decode_decimals_as_text(body)
+        data = pieces.parse(body) if not numbers_as_text else decode_decimals_as_text(body)
     except RecursionError:
         raise NotJson("data", TOO_DEEP) from None
     # Of parsed JSON, to_json could only reject NUL, which shows in the bytes, and of Python's parser lone surrogates;
@@ -123,7 +123,9 @@ def status_failure(
 ) -> ToolFailure:
     """The failure for a status of 400 or above, or below 200; keeps ``result``."""
     status, headers = result["status"], result["headers"]
-    body = result["data"] if isinstance(result["data"], str) else msgspec.json.encode(result["data"]).decode()
+    body = result["data"]
+    if not isinstance(body, str):
+        body = pieces.beginning(body, 4 * 10 * _SHOWN_CHARACTERS).decode(errors="ignore")
     words = body.lstrip()[: 10 * _SHOWN_CHARACTERS].split()  # of a large body, without reading the rest
     excerpt = "" if result["data"] is None else f": {' '.join(words)[:_SHOWN_CHARACTERS]}"
     error = ErrorInfo(

@@ -6,12 +6,14 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
+from noetl_stream.model.json import pieces
 from noetl_stream.model.json.texts import header_text
 from noetl_stream.model.urls import without_login
 from noetl_stream.playbook.kinds.spec import KindSpec
@@ -112,7 +114,8 @@ class HttpTool:
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
         credential = None if inputs.auth is None else await credential_of(call, inputs.auth)
-        request = request_of(inputs, credential, call.idempotency_key, call.traceparent)
+        make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent)
+        request = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
         status, headers, body = await self._exchange(request, knobs, call.timeouts)
         as_text = knobs.numbers == "text"
         content_type = headers.get("content-type", "")

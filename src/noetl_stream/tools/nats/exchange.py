@@ -7,6 +7,7 @@ import binascii
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,8 @@ import nats.js.errors as js
 from nats.js import JetStreamContext
 from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
 
+from noetl_stream.concurrency import beside
+from noetl_stream.model.json import pieces
 from noetl_stream.model.json.digits import digits_lost, digits_lost_text
 from noetl_stream.model.json.nesting import TOO_DEEP
 from noetl_stream.model.outcome import RunWarning
@@ -100,21 +103,26 @@ class Exchange:
         reply = await self._connection.client.request(
             self._subject, self._payload, timeout=self._timeout_s, headers=self._headers
         )
-        answer = self._read("data", reply.data)
+        answer = await self._read("data", reply.data)
         return {**answer, "headers": dict(reply.headers or {}), "subject": self._subject}
 
     async def _kv_get(self) -> dict[str, Any]:
         bucket = await self._jetstream.key_value(str(self._inputs.bucket))
         entry = await bucket.get(str(self._inputs.key))
-        return {**self._read("value", entry.value or b""), "revision": entry.revision}
+        return {**await self._read("value", entry.value or b""), "revision": entry.revision}
 
-    def _read(self, name: str, data: bytes) -> dict[str, Any]:
+    async def _read(self, name: str, data: bytes) -> dict[str, Any]:
         """:func:`read_bytes`, with a warning of the digits that are lost."""
-        read = read_bytes(name, data)
-        if not isinstance(read[name], str) and (lost := digits_lost(data)):
+
+        def read() -> tuple[dict[str, Any], list[str]]:
+            found = read_bytes(name, data)
+            return found, [] if isinstance(found[name], str) else digits_lost(data)
+
+        found, lost = await beside(read, len(data))
+        if lost:
             text = digits_lost_text([f"/{name}{pointer}" for pointer in lost])
             self.warnings = (RunWarning("digits_lost", text),)
-        return read
+        return found
 
     async def _kv_write(self, operation: Mapping[str, str]) -> int:
         """Writes a key's message with an id, by which a rerun recognizes that it has already been written."""
@@ -152,7 +160,7 @@ class Exchange:
             message = f"{over}; read a smaller one, or raise `spec.max_object_bytes`"
             raise ToolFailure.of("output_too_large", message)
         data = await _chunks(jetstream, bucket, info)
-        return {**self._read("data", data), "size": len(data), "digest": info.digest}
+        return {**await self._read("data", data), "size": len(data), "digest": info.digest}
 
     async def _object_put(self) -> dict[str, Any]:
         store = await self._jetstream.object_store(str(self._inputs.bucket))
@@ -203,7 +211,7 @@ async def _chunks(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) ->
             last = chunk.seq or 0
     except js.NotFoundError:
         raise _changed_failure(info) from None
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+    digest = base64.urlsafe_b64encode((await beside(partial(hashlib.sha256, data), len(data))).digest()).decode()
     if info.digest is not None and info.digest.partition("=")[2] != digest:
         raise _changed_failure(info)
     return bytes(data)
@@ -267,7 +275,7 @@ def read_bytes(name: str, data: bytes) -> dict[str, Any]:
     """
     if data.lstrip()[:1] in (b"{", b"["):
         try:
-            return {name: to_json(msgspec.json.decode(data), name=name)}
+            return {name: to_json(pieces.parse(data), name=name)}
         except msgspec.DecodeError:
             pass
         except RecursionError:

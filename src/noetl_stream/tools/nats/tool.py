@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Final
 
 from pydantic import Field
 
+from noetl_stream.model.json import pieces
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolResult
@@ -64,7 +67,8 @@ class NatsTool:
         inputs = validated(NatsInputs, call.inputs)
         knobs = validated(NatsKnobs, call.knobs)
         check_headers(inputs.headers or {})
-        payload = payload_bytes(inputs)
+        make = partial(payload_bytes, inputs)
+        payload = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
         timeout_s = DEFAULT_READ_TIMEOUT_S if call.timeouts.read is None else call.timeouts.read
         async with self._connections.connection(call, inputs.auth) as connection:
             exchange = Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)

@@ -21,9 +21,9 @@ from noetl_stream.engine.runner.outputs import (
 )
 from noetl_stream.engine.runner.straight import Runner
 from noetl_stream.model.events import TaskProcessed
-from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.streams.blobs import encoded
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
@@ -115,7 +115,7 @@ class Driver:
             case Evaluate():
                 return await asyncio.to_thread(action.work)
             case StorePage():
-                return await self._results.store(codec.encode(action.items))
+                return await self._results.store(await encoded(action.items))
             case Withdraw():
                 await self._withdraw(action)
             case _:

@@ -179,7 +179,8 @@ class _Output:
 
     def _takes(self, size: int) -> bool:
         self._bytes += size + LINE_BYTES
-        return self._bytes <= MAX_TASK_LOG_BYTES and self._step.publisher.has_room(size + HEADERS_BYTES)
+        waiting = self._bytes - self._passed_on  # the publisher has not seen them yet
+        return self._bytes <= MAX_TASK_LOG_BYTES and self._step.publisher.has_room(waiting + HEADERS_BYTES)
 
     def _say_if_full(self) -> None:
         if self._bytes <= MAX_TASK_LOG_BYTES or self._is_full:
