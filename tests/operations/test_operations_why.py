@@ -14,6 +14,7 @@ from why_scenarios import HEAD, SERVED, WORKER, history_of, reasons, waiting_on,
 
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotFound, StoreMissing
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import (
     CancelRequested,
     ExecutionQuarantined,
@@ -114,6 +115,13 @@ def test_a_command_that_was_issued_again_says_so() -> None:
     scenario.start()
     scenario.issue_again(scenario.owed("work"))
     assert "issued 2 times" in reasons(scenario)["queued"].sentence
+
+
+def test_a_command_that_was_resumed_is_owed_since_then() -> None:
+    scenario = waits_for("kind: wait, signal: go, timeout_s: 60")
+    scenario.wait(5)
+    scenario.signal("go")
+    assert reasons(scenario)["queued"].since == iso(scenario.now_ms)
 
 
 def test_a_running_task_names_its_worker_and_attempt() -> None:

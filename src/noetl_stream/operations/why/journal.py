@@ -134,8 +134,10 @@ class JournalHistory(JournalReader[str]):
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def run_scheduled(self, at: Recorded, step: str, fact: events.StepScheduled) -> None:
+    def run_scheduled(self, at: Recorded, run: str, fact: events.StepScheduled | events.StepResumed) -> None:
         self.commands[fact.command_id] = Command(at.at_ms)
+
+    run_resumed = run_scheduled
 
     def _command(self, at: Recorded) -> Command:
         """The command of a report."""
