@@ -222,6 +222,22 @@ async def test_loops_inside_loops_have_strips_of_their_own(stage: OperationsStag
     assert [one.path for one in listed.items] == [[2, 0], [2, 1]]
 
 
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+async def test_an_iteration_around_an_inner_loop_begins_and_ends_with_it(stage: OperationsStage, mode: str) -> None:
+    inner = {"in": [1, 2], "iterator": "m"}
+    around = {"in": [1, 2, 3], "iterator": "n", "spec": {"mode": mode}, "loop": inner}
+    ended = await stage.run(playbook("around", [{"step": "each", "loop": around, "tool": work("{{ iter.m }}")}]))
+    run = await run_of(stage, ended.execution_id)
+    outer = await stage.views.strip(ended.execution_id, run, IterationRange(), 10)
+    assert outer.totals.done == outer.count == 3
+    pages = await stage.executions.iterations(ended.execution_id, run, 100, None)
+    assert [tuple(one.path) for one in pages.items] == [path for n in range(3) for path in ((n,), (n, 0), (n, 1))]
+    assert {one.status for one in pages.items} == {"done"}
+    assert all(one.started and one.finished and one.started <= one.finished for one in pages.items)
+    listed = await stage.views.iterations(ended.execution_id, run, IterationRange(), 100)
+    assert [one.started for one in listed.items] == [one.started for one in pages.items if len(one.path) == 1]
+
+
 async def test_iterations_that_never_began_are_skipped(stage: OperationsStage) -> None:
     fast = LOOP.replace("best_effort", "fail_fast").replace('"max_in_flight": 4', '"max_in_flight": 1')
     ended = await stage.run(fast)

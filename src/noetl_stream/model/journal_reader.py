@@ -21,8 +21,8 @@ Told = Mapping[type[Fact], Sequence[Callable[..., None]]]
 RunEnd = StepDone | StepFailed | StepReused | LoopDone
 """The end of a step run: ``status`` is what became of it, ``error`` why it failed."""
 
-IterationEnd = events.LoopIterationDone | events.LoopIterationFailed
-"""The end of an iteration; ``error`` is why it failed."""
+IterationEnd = events.LoopIterationDone | events.LoopIterationFailed | LoopDone
+"""The end of an iteration, for one around an inner loop that of the inner level; ``error`` is why it failed."""
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -189,7 +189,7 @@ class JournalReader(Generic[Run]):
         """An iteration has ended."""
 
     def loop_ended(self, at: Recorded, run: Run, fact: LoopDone) -> None:
-        """A loop level has ended well; :meth:`run_ended` follows if it is the outermost one."""
+        """A loop level has ended well; the end of the iteration around it follows, or of the step run."""
 
     # --- routings -----------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,11 @@ class JournalReader(Generic[Run]):
     def _begin_run(self, at: Recorded, fact: events.TokenClaimed) -> None:
         self.by_id[fact.step_run_id] = self.run_began(at, self.tokens.pop(fact.token_id, ""), fact)
 
-    def _end_loop(self, at: Recorded, run: Run, fact: LoopDone) -> None:
+    def _loop_ends_iteration(self, at: Recorded, run: Run, fact: LoopDone) -> None:
+        if fact.path:
+            self.iteration_ended(at, run, fact)
+
+    def _loop_ends_run(self, at: Recorded, run: Run, fact: LoopDone) -> None:
         if not fact.path:
             self.run_ended(at, run, fact)
 
@@ -264,7 +268,7 @@ _OF_RUN: Final[Mapping[type[Fact], Sequence[str]]] = {
     events.LoopIterationStarted: ("iteration_began",),
     events.LoopIterationDone: ("iteration_ended",),
     events.LoopIterationFailed: ("iteration_ended",),
-    LoopDone: ("loop_ended", "_end_loop"),
+    LoopDone: ("loop_ended", "_loop_ends_iteration", "_loop_ends_run"),
     events.NextResting: ("run_rested",),
     events.NextTimedOut: ("rest_timed_out",),
     events.NextEvaluated: ("run_routed",),
@@ -272,20 +276,24 @@ _OF_RUN: Final[Mapping[type[Fact], Sequence[str]]] = {
 
 _COMPOSITE: Final = frozenset(get_args(Composite))
 
-_KEEPING: Final = frozenset({"execution_reused", "_know_token", "_forget_token", "_begin_run", "_end_loop", "_clear"})
-"""What is done for a reader that keeps step runs, although it does not define it."""
+_FOR: Final = {
+    "execution_reused": "run_began",
+    "_know_token": "run_began",
+    "_forget_token": "run_began",
+    "_begin_run": "run_began",
+    "_clear": "run_began",
+    "_loop_ends_iteration": "iteration_ended",
+    "_loop_ends_run": "run_ended",
+}
+"""What is done for readers that define another method, although they do not define this one."""
 
 
 def _told(
     reader: type[JournalReader[Any]], methods: Mapping[type[Fact], Sequence[str]]
 ) -> Iterator[tuple[type[Fact], Sequence[Callable[..., None]]]]:
     """What a reader is told by each kind of facts."""
-    keeps_runs = reader.run_began is not JournalReader.run_began
+    defined = {name for name in dir(reader) if getattr(reader, name) is not getattr(JournalReader, name, None)}
     for kind, names in methods.items():
-        found = [
-            getattr(reader, name)
-            for name in names
-            if getattr(reader, name) is not getattr(JournalReader, name) or (keeps_runs and name in _KEEPING)
-        ]
+        found = [getattr(reader, name) for name in names if not defined.isdisjoint({name, _FOR.get(name, name)})]
         if found:
             yield kind, found

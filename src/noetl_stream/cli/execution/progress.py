@@ -147,11 +147,7 @@ class ProgressFold(JournalReader[str]):
             shown.count += 0 if shown.count else fact.count
             self._say("loop", step, f"{step}: loop of {fact.count:,}")
 
-    def loop_ended(self, at: Recorded, step: str, fact: events.LoopDone) -> None:
-        if fact.path:
-            self.iteration_ended(at, step, fact)
-
-    def iteration_ended(self, at: Recorded, step: str, fact: IterationEnd | events.LoopDone) -> None:
+    def iteration_ended(self, at: Recorded, step: str, fact: IterationEnd) -> None:
         """Counts the outermost level only: the number of iterations of inner loops is not known in advance."""
         shown, outermost = self.steps[step], len(fact.path) == 1
         shown.ended += outermost

@@ -176,7 +176,8 @@ class Course(JournalReader[int]):
     attempt_ended = loop_began = loop_counted = loop_ended = run_routed = _noted_of_run
 
     def iteration_ended(self, at: Recorded, run: int, fact: IterationEnd) -> None:
-        self._note(at, run, fact.path)
+        if fact.error is not None:
+            self._note(at, run, fact.path)
         self._forget(run, fact.path)
 
     def run_ended(self, at: Recorded, run: int, fact: RunEnd) -> None:

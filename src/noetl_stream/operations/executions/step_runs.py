@@ -321,6 +321,12 @@ class _Iterations(JournalReader[str]):
             one.started_ms = one.started_ms if one.started_ms is not None else at.at_ms
             one.worker = fact.worker
 
+    def loop_began(self, at: Recorded, run: str, fact: events.LoopStarted) -> None:
+        """The iteration around an inner loop begins with it, unless a worker has begun it."""
+        one = self._iteration(fact.path)
+        if one is not None and one.started_ms is None:
+            one.started_ms = at.at_ms
+
     def attempt_ended(self, at: Recorded, run: str, fact: events.TaskProcessed) -> None:
         if (one := self._iteration(fact.path)) is not None:
             one.attempts += 1

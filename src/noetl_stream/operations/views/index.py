@@ -278,6 +278,8 @@ class ExecutionIndex(JournalReader[int]):
 
     def _loop_known(self, at: Recorded, run: int, fact: events.LoopStarted | events.LoopPagedOut) -> None:
         self._level(run, fact.path, fact.count)
+        if fact.path and (around := self._level_of(run, fact.path)) is not None:
+            around.begins(fact.path[-1], at.at_ms)
 
     loop_counted = loop_began = _loop_known
 
