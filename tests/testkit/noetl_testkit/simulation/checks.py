@@ -17,6 +17,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.store import ExecutionRow, StoredEvent
 from noetl_stream.server.server import Server
 from noetl_testkit.entries import names_of
+from noetl_testkit.readers import reader_problems
 from noetl_testkit.rebuilding import rebuilt_differences
 from noetl_testkit.scenario.invariants import missed_decisions
 from noetl_testkit.simulation.faults import STEADY, FaultPlan
@@ -88,6 +89,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if "postgres put back" not in faults.kinds:  # then records of ticks that Postgres has lost may come late
             problems += _record_problems(world, execution_id, journal)
         problems += _run_problems(execution_id, journal)
+        problems += await reader_problems(world.store, execution_id)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
