@@ -17,7 +17,7 @@ from journey_waits import connected_to
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.json import codec
-from noetl_stream.operations.schedules import occurrence_document
+from noetl_stream.operations.schedules import DirectSchedules
 from noetl_stream.ports.operations.schedules import OccurrenceDocument
 from noetl_testkit.waiting import until_it_is
 from warm_program import noetl
@@ -76,7 +76,7 @@ async def test_each_occurrence_starts_once_though_servers_are_killed_around_it(
 
         async def history() -> list[OccurrenceDocument]:
             rows = await store.aggregate_history(aggregate_id("starter", "journey/often"), 100, None)
-            return [occurrence_document(row) for row in rows]
+            return [DirectSchedules.entry(row) for row in rows]
 
         async def statuses() -> Counter[str]:
             return Counter(one.status for one in await history())

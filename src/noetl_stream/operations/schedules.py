@@ -68,11 +68,52 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         )
         await self._ask(fact)
 
-    def document(self, row: AggregateRow) -> RegisteredScheduleDocument:
-        return schedule_document(row)
+    @staticmethod
+    def document(row: AggregateRow) -> RegisteredScheduleDocument:
+        state = _state_of(row)
+        terms, backfill = state.terms, state.backfill
+        table = terms.timetable
+        timetable = TimetableDocument(table.zone, list(table.cron), table.every_s or None, list(map(iso, table.at_ms)))
+        return RegisteredScheduleDocument(
+            path=state.path,
+            playbook=terms.playbook,
+            version=terms.version,
+            revision=state.revision,
+            digest=state.digest,
+            registered_by=state.by,
+            registered=iso(state.registered_ms),
+            timetable=timetable,
+            jitter_s=terms.jitter_s,
+            overlap=terms.overlap,
+            missed=terms.missed,
+            missed_within_s=terms.missed_within_s,
+            pause_after_failures=terms.pause_after_failures or None,
+            next=iso_or_none(ScheduleKind().timers(state).get("next")),
+            paused=PauseDocument(state.paused, iso(state.paused_ms)) if state.paused else None,
+            failures=state.failures,
+            running=[one.execution_id for one in state.running],
+            waiting=len(state.waiting),
+            backfill=None
+            if backfill is None
+            else BackfillDocument(iso(backfill.next_ms), iso(backfill.before_ms), backfill.overlap, backfill.left),
+            occurrences=state.number,
+        )
 
-    def entry(self, row: HistoryRow) -> OccurrenceDocument:
-        return occurrence_document(row)
+    @staticmethod
+    def entry(row: HistoryRow) -> OccurrenceDocument:
+        body: dict[str, Any] = codec.decode_json(row.body)
+        status: Any = row.status
+        return OccurrenceDocument(
+            number=row.number,
+            status=status,
+            scheduled=iso(body["scheduled_ms"]),
+            due=iso(body["due_ms"]),
+            cause=body["cause"],
+            execution_id=row.execution_id,
+            started=iso_or_none(body.get("started_ms")),
+            ended=iso_or_none(body.get("ended_ms")),
+            reason=body.get("reason", ""),
+        )
 
     async def upcoming(self, path: str, count: int = 10, after_ms: int | None = None) -> list[UpcomingDocument]:
         state = _state_of(await self._row(path))
@@ -87,7 +128,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         found = await self._history_row(path, answer["number"])
         if found.status == "started":
             await self._until_begun(str(found.execution_id), BEGUN_S)
-        return occurrence_document(found)
+        return self.entry(found)
 
     async def backfill(
         self,
@@ -117,55 +158,6 @@ def upcoming_of(recurrence: Recurrence, path: str, jitter_s: int, after_ms: int)
         ahead_s, before_s = now_s - before_s, now_s
         note = f"clocks set {'forward' if ahead_s > 0 else 'back'} by {abs(ahead_s) // 60} min" if ahead_s else ""
         yield UpcomingDocument(iso_in(at_ms, zone), iso(at_ms), iso(at_ms + jitter_of(path, at_ms, jitter_s)), note)
-
-
-def schedule_document(row: AggregateRow) -> RegisteredScheduleDocument:
-    """A schedule as people see it."""
-    state = _state_of(row)
-    terms, backfill = state.terms, state.backfill
-    table = terms.timetable
-    timetable = TimetableDocument(table.zone, list(table.cron), table.every_s or None, list(map(iso, table.at_ms)))
-    return RegisteredScheduleDocument(
-        path=state.path,
-        playbook=terms.playbook,
-        version=terms.version,
-        revision=state.revision,
-        digest=state.digest,
-        registered_by=state.by,
-        registered=iso(state.registered_ms),
-        timetable=timetable,
-        jitter_s=terms.jitter_s,
-        overlap=terms.overlap,
-        missed=terms.missed,
-        missed_within_s=terms.missed_within_s,
-        pause_after_failures=terms.pause_after_failures or None,
-        next=iso_or_none(ScheduleKind().timers(state).get("next")),
-        paused=PauseDocument(state.paused, iso(state.paused_ms)) if state.paused else None,
-        failures=state.failures,
-        running=[one.execution_id for one in state.running],
-        waiting=len(state.waiting),
-        backfill=None
-        if backfill is None
-        else BackfillDocument(iso(backfill.next_ms), iso(backfill.before_ms), backfill.overlap, backfill.left),
-        occurrences=state.number,
-    )
-
-
-def occurrence_document(row: HistoryRow) -> OccurrenceDocument:
-    """An entry of a schedule's history as people see it."""
-    body: dict[str, Any] = codec.decode_json(row.body)
-    status: Any = row.status
-    return OccurrenceDocument(
-        number=row.number,
-        status=status,
-        scheduled=iso(body["scheduled_ms"]),
-        due=iso(body["due_ms"]),
-        cause=body["cause"],
-        execution_id=row.execution_id,
-        started=iso_or_none(body.get("started_ms")),
-        ended=iso_or_none(body.get("ended_ms")),
-        reason=body.get("reason", ""),
-    )
 
 
 def _state_of(row: AggregateRow) -> ScheduleState:

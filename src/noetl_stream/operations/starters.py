@@ -79,12 +79,14 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         self._unanswered = unanswered
         self._recorded = recorded
 
+    @staticmethod
     @abstractmethod
-    def document(self, row: AggregateRow) -> State:
+    def document(row: AggregateRow) -> State:
         """A starter as people see it."""
 
+    @staticmethod
     @abstractmethod
-    def entry(self, row: HistoryRow) -> Entry:
+    def entry(row: HistoryRow) -> Entry:
         """An entry of its history as people see it."""
 
     async def page(self, prefix: str, limit: int, cursor: str | None) -> StatePage:

@@ -98,15 +98,55 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
         except KindTaken as error:
             raise Conflict(error.message, hint=error.hint) from None
 
-    def document(self, row: AggregateRow) -> TriggerStateDocument:
-        return _document(row)
+    @staticmethod
+    def document(row: AggregateRow) -> TriggerStateDocument:
+        from noetl_stream.engine.aggregates.triggers import TriggerState  # most commands start faster without it
 
-    def entry(self, row: HistoryRow) -> TriggerEventDocument:
-        return _event(row)
+        state: TriggerState = codec.decode_as(TriggerState, row.state)
+        terms: TriggerTerms = state.terms
+        return TriggerStateDocument(
+            path=state.path,
+            source=terms.source,
+            on={
+                terms.source: msgspec.to_builtins(terms.webhook or terms.execution)
+                if terms.nats is None
+                else _on(terms.nats)
+            },
+            address=webhook_address(state.path) if terms.webhook is not None else None,
+            playbook=terms.playbook,
+            version=terms.version,
+            when=terms.when,
+            workload=dict(terms.workload),
+            key=terms.key,
+            revision=state.revision,
+            digest=state.digest,
+            registered=iso(state.registered_ms),
+            registered_by=state.by,
+            paused=state.paused or None,
+            events=state.number,
+            faults=_faults(state),
+            stream=_stream(state) if terms.nats is not None else None,
+        )
+
+    @staticmethod
+    def entry(row: HistoryRow, *, whole: bool = False) -> TriggerEventDocument:
+        body = codec.decode_json(row.body)
+        return TriggerEventDocument(
+            number=row.number,
+            at=iso(row.at_ms),
+            status=cast(EventStatus, row.status),
+            execution_id=row.execution_id,
+            reason=body.get("reason"),
+            key=body.get("key"),
+            resent=body.get("resent"),
+            depth=body.get("depth"),
+            fault=body.get("fault", False),
+            event=body["event"] if whole else None,
+        )
 
     async def event(self, path: str, number: int) -> TriggerEventDocument:
         await self._row(path)
-        return _event(await self._history_row(path, number), whole=True)
+        return self.entry(await self._history_row(path, number), whole=True)
 
     async def resend(
         self, path: str, number: int, by: str, reason: str = "", ids: RequestIds | None = None
@@ -140,36 +180,6 @@ def webhook_address(path: str) -> str:
     return f"{API}/hooks/{quote(path)}"
 
 
-def _document(row: AggregateRow) -> TriggerStateDocument:
-    from noetl_stream.engine.aggregates.triggers import TriggerState  # most commands start faster without it
-
-    state: TriggerState = codec.decode_as(TriggerState, row.state)
-    terms: TriggerTerms = state.terms
-    return TriggerStateDocument(
-        path=state.path,
-        source=terms.source,
-        on={
-            terms.source: msgspec.to_builtins(terms.webhook or terms.execution)
-            if terms.nats is None
-            else _on(terms.nats)
-        },
-        address=webhook_address(state.path) if terms.webhook is not None else None,
-        playbook=terms.playbook,
-        version=terms.version,
-        when=terms.when,
-        workload=dict(terms.workload),
-        key=terms.key,
-        revision=state.revision,
-        digest=state.digest,
-        registered=iso(state.registered_ms),
-        registered_by=state.by,
-        paused=state.paused or None,
-        events=state.number,
-        faults=_faults(state),
-        stream=_stream(state) if terms.nats is not None else None,
-    )
-
-
 def _faults(state: TriggerState) -> TriggerFaultsDocument | None:
     found = state.faults
     if not found.count:
@@ -191,20 +201,4 @@ def _stream(state: TriggerState) -> TriggerStreamDocument:
         running=len(reading.running),
         trouble=reading.trouble or None,
         since=iso(reading.trouble_ms) if reading.trouble else None,
-    )
-
-
-def _event(row: HistoryRow, *, whole: bool = False) -> TriggerEventDocument:
-    body = codec.decode_json(row.body)
-    return TriggerEventDocument(
-        number=row.number,
-        at=iso(row.at_ms),
-        status=cast(EventStatus, row.status),
-        execution_id=row.execution_id,
-        reason=body.get("reason"),
-        key=body.get("key"),
-        resent=body.get("resent"),
-        depth=body.get("depth"),
-        fault=body.get("fault", False),
-        event=body["event"] if whole else None,
     )
