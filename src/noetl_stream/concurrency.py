@@ -48,8 +48,9 @@ async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
             task.exception()  # otherwise asyncio logs it as never retrieved
 
 
-async def ended(task: asyncio.Task[Result]) -> Result:
-    """The result of a task that cannot be cancelled; a caller that is cancelled waits until it has ended, too.
+async def result_when_ended(task: asyncio.Task[Result]) -> Result:
+    """Waits for the result of a task that cannot be cancelled; a caller that is cancelled waits until the task has
+    ended, too.
 
     Raises:
         CancelledError: the caller was cancelled.
@@ -89,7 +90,7 @@ async def first_done(
     return done - {end}
 
 
-async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int = AT_ONCE) -> None:
+async def for_each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int = AT_ONCE) -> None:
     """Runs ``work`` for each item, at most ``at_once`` at a time; the first error cancels all."""
     waiting = iter(items)
 
@@ -118,7 +119,7 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
 
 
 async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
-    """Whether ``event`` is set within ``timeout_s``."""
+    """Waits until ``event`` is set; false if ``timeout_s`` pass first."""
     # Not `wait_for`: in Python 3.11 it loses a cancellation that arrives together with the event.
     try:
         async with asyncio.timeout(timeout_s):
@@ -139,33 +140,33 @@ class SharedLoads(Generic[Key, Result]):
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(load())
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task.add_done_callback(lambda done: self._drop_load(key, done))
         # One caller that is cancelled must not take the result from the others.
         return await asyncio.shield(task)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether it is being loaded."""
+        """Whether ``key`` is being loaded."""
         return key in self._tasks
 
     def __len__(self) -> int:
-        """How many are in progress."""
+        """The number of loads in progress."""
         return len(self._tasks)
 
     async def close(self) -> None:
         """Cancels the loads."""
         await end_tasks(list(self._tasks.values()))
 
-    def _ended(self, key: Key, task: asyncio.Task[Result]) -> None:
+    def _drop_load(self, key: Key, task: asyncio.Task[Result]) -> None:
         self._tasks.pop(key, None)
         if not task.cancelled():
             task.exception()  # retrieved here: all callers may have been cancelled
 
 
 class Deferred(Generic[Opened]):
-    """Something that is opened when one of its parts is first used. If opening fails, the next use opens it again.
+    """A resource that is opened when one of its parts is first used. If opening fails, the next use opens it again.
 
     Args:
-        open: Opens it.
+        open: Opens the resource.
     """
 
     def __init__(self, open: Callable[[], Coroutine[Any, Any, Opened]]) -> None:
@@ -174,19 +175,19 @@ class Deferred(Generic[Opened]):
         self._opened: Opened | None = None
 
     def part(self, name: str) -> Any:
-        """A proxy for the attribute ``name``. Only its coroutine methods can be called."""
+        """A proxy for the attribute ``name`` of the resource. Only its coroutine methods can be called."""
         return _Part(self, name)
 
     def whole(self) -> Any:
-        """A proxy for the whole. Only its coroutine methods can be called."""
+        """A proxy for the resource itself. Only its coroutine methods can be called."""
         return _Part(self, "")
 
     async def get(self) -> Opened:
-        """Opens it if needed. Raises as ``open``."""
+        """Returns the resource, opened if needed. Raises as ``open``."""
         return self._opened or await self._loads.get("", self._load)
 
     async def close(self) -> None:
-        """Closes it if it was opened."""
+        """Closes the resource if it was opened."""
         await self._loads.close()
         if self._opened is not None:
             await self._opened.close()

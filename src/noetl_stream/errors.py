@@ -10,7 +10,7 @@ from typing import Any, Final
 
 
 def page(topic: str) -> str:
-    """How a message names a page of the documentation: by a command, since a user may have no file of it."""
+    """Names a page of the documentation in a message: by a command, since a user may have no file of it."""
     return f"`noetl-stream docs {topic}`"
 
 
@@ -18,8 +18,8 @@ class NoetlError(Exception):
     """Base of all errors of this project.
 
     Args:
-        message: What went wrong, in one line without a full stop.
-        hint: What to do about it, or ``None``.
+        message: The description of the error, in one line without a full stop.
+        hint: The advice to the user, or ``None``.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -36,7 +36,7 @@ class UsageError(NoetlError):
 
 
 class NotFound(UsageError):
-    """Nothing exists under this id, path or name."""
+    """No object exists under this id, path or name."""
 
 
 class PlaybookRefused(UsageError):
@@ -48,7 +48,7 @@ class PlaybookRefused(UsageError):
 
 
 class WorkloadRefused(UsageError):
-    """A workload does not match what the playbook declares: the part at ``pointer``, for ``reason``."""
+    """A workload does not match the playbook's declaration: the part at ``pointer``, for ``reason``."""
 
     def __init__(self, message: str, pointer: str, reason: str) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class VersionMismatch(Conflict):
 
 
 class TooBusy(NoetlError):
-    """Over capacity. Retry after ``retry_after_s`` seconds."""
+    """The process is over capacity. Retry after ``retry_after_s`` seconds."""
 
     def __init__(self, message: str, retry_after_s: float, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -77,7 +77,7 @@ class Unauthenticated(NoetlError):
 
 
 class Forbidden(NoetlError):
-    """The caller is authenticated but not allowed to do this."""
+    """The caller is authenticated but not allowed to make this request."""
 
 
 class Unreachable(NoetlError):
@@ -153,11 +153,11 @@ class RequestAnswered(JournalConflict):
 
 
 VALUE_FAULTS: Final = (PayloadRefused, RecursionError, MemoryError)
-"""What walking a value can raise, wherever that is: a fault of its execution, never of the process that walks it."""
+"""The errors that walking a value can raise: a fault of its execution, never of the process that walks it."""
 
 
 def fault_text(error: BaseException) -> str:
-    """What one of :data:`VALUE_FAULTS` says, in words."""
+    """The text of one of :data:`VALUE_FAULTS`, for people."""
     if isinstance(error, RecursionError):
         return "its values are nested too deeply"
     return "its values take more memory than there is" if isinstance(error, MemoryError) else str(error)

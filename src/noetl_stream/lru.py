@@ -1,4 +1,4 @@
-"""A cache that keeps what was used most recently."""
+"""A cache that keeps the most recently used entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """A mapping of limited size; when it is full, the entry that was used least recently goes.
+    """A mapping of limited size; when it is full, the least recently used entry is dropped.
 
     :meth:`get` and :meth:`put` use an entry; ``in`` and iteration do not. Values are never ``None``.
 
@@ -34,7 +34,7 @@ class LruCache(Generic[Key, Value]):
         return value
 
     def put(self, key: Key, value: Value) -> None:
-        """Keeps ``value``. One that is larger than the whole cache leaves it empty."""
+        """Stores ``value``. A value larger than the whole cache leaves it empty."""
         before = self._entries.get(key)
         self._entries[key] = value
         self._entries.move_to_end(key)
@@ -44,14 +44,14 @@ class LruCache(Generic[Key, Value]):
             self._size -= self._size_of(oldest)
 
     def drop(self, key: Key) -> None:
-        """Forgets ``key``, if it is known."""
+        """Drops the entry of ``key``, if there is one."""
         value = self._entries.pop(key, None)
         if value is not None:
             self._size -= self._size_of(value)
 
     @property
     def size(self) -> int:
-        """How much is kept: entries, or with ``size_of`` the sum of their sizes."""
+        """The size of the cache: the number of entries, or with ``size_of`` the sum of their sizes."""
         return self._size
 
     def clear(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from noetl_stream import concurrency
-from noetl_stream.concurrency import Deferred, end_tasks, ended, first_done, result_until
+from noetl_stream.concurrency import Deferred, end_tasks, first_done, result_until, result_when_ended
 
 
 class Probe:
@@ -148,7 +148,7 @@ async def test_what_is_waited_for_ends_though_it_swallows_cancellations(monkeypa
 async def test_a_caller_that_is_cancelled_still_waits_for_a_task_that_cannot_be() -> None:
     probe = Probe()
     task = asyncio.create_task(probe.run())
-    waiting = asyncio.create_task(ended(task))
+    waiting = asyncio.create_task(result_when_ended(task))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.sleep(0)

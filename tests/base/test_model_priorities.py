@@ -15,7 +15,7 @@ def taken(turns: PriorityTurns, waiting: list[int], count: int) -> list[int]:
     found = []
     for _ in range(count):
         priority = turns.next(waiting)
-        turns.took(priority, waiting)
+        turns.count_turn(priority, waiting)
         found.append(priority)
     return found
 
@@ -46,7 +46,7 @@ def test_nothing_waits_for_more_turns_than_the_bound(seed: int) -> None:
             waiting ^= {random.choice(PRIORITIES)}
             waiting |= {HIGHEST_PRIORITY}
         priority = turns.next(waiting)
-        turns.took(priority, waiting)
+        turns.count_turn(priority, waiting)
         waited = Counter({one: waited[one] + 1 for one in waiting if one != priority})
         assert max(waited.values(), default=0) <= PASSED_OVER + len(PRIORITIES) - 2
 
@@ -56,12 +56,12 @@ def test_a_plan_says_what_single_turns_would_take(seed: int) -> None:
     random, turns = Random(seed), PriorityTurns()
     taken(turns, random.sample(PRIORITIES, 4), random.randrange(30))
     waiting: dict[int, float] = {one: random.randrange(1, 40) for one in random.sample(PRIORITIES, 4)}
-    planned, left, found = turns.planned(60, waiting), dict(waiting), Counter[int]()
+    planned, left, found = turns.plan_turns(60, waiting), dict(waiting), Counter[int]()
     for _ in range(60):
         if not left:
             break
         priority = turns.next(left)
-        turns.took(priority, left)
+        turns.count_turn(priority, left)
         found[priority] += 1
         left[priority] -= 1
         if not left[priority]:

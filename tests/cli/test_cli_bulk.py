@@ -12,7 +12,7 @@ import pytest
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.bulk import BulkAction, NotDone, act_on_all, confirm
 from noetl_stream.cli.execution.selection import Selection
-from noetl_stream.concurrency import AT_ONCE, each
+from noetl_stream.concurrency import AT_ONCE, for_each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 from noetl_stream.operations.executions.documents import execution_document
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
@@ -36,7 +36,7 @@ async def test_no_more_than_the_limit_are_in_progress_at_once() -> None:
         await asyncio.sleep(0)
         under_way -= 1
 
-    await each(IDS, work)
+    await for_each(IDS, work)
     assert (most, under_way) == (AT_ONCE, 0)
 
 

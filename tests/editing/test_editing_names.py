@@ -48,7 +48,7 @@ workflow:
 def places(symbol: Symbol) -> list[tuple[int, bool]]:
     """The lines where a name stands, and whether it is declared there."""
     lines = Lines(PLAYBOOK)
-    return [(lines.place(one.start)[0] + 1, one.declares) for one in names_of(PLAYBOOK).of(symbol)]
+    return [(lines.place(one.start)[0] + 1, one.declares) for one in names_of(PLAYBOOK).occurrences_of(symbol)]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ workflow:
         args: { b: "{{ x }}" }
         spec: { policy: { rules: [{ else: { then: { do: continue, set_ctx: { x: 1 } } } }] } }
 """
-    found = names_of(text).at(text.index("x }}"))
+    found = names_of(text).occurrence_at(text.index("x }}"))
     assert found is not None and found.symbol == Symbol("ctx", "x")
 
 
@@ -94,7 +94,7 @@ workflow:
     tool: [{ name: fetch, kind: noop }]
     next: { arcs: [{ step: second, when: "{{ fetch.ok }}" }] }
 """
-    assert names_of(text).at(text.index("fetch.ok")) is None
+    assert names_of(text).occurrence_at(text.index("fetch.ok")) is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_key_in_brackets_is_read_however_the_text_is_quoted(spelled: str) -> N
 
 def test_the_name_under_the_cursor_is_found_at_its_end_too() -> None:
     text, offset = at_mark("workload: { city‸: 1 }")
-    found = names_of(text).at(offset)
+    found = names_of(text).occurrence_at(offset)
     assert found is not None and found.symbol.name == "city"
 
 

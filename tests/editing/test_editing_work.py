@@ -51,7 +51,7 @@ def keystroke(text: str) -> Callable[[], object]:
     offset = text.rindex("{{") + 3
 
     def ask() -> object:
-        return complete(text, offset, language()), names_of(text).at(offset)
+        return complete(text, offset, language()), names_of(text).occurrence_at(offset)
 
     return ask
 

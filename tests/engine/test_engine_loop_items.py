@@ -10,7 +10,7 @@ from journal_laws import check_journal
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve.dispatch import evolve
-from noetl_stream.engine.evolve.worker_facts import malformed
+from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import Execution, LoopState, RecordedFact
 from noetl_stream.model.events import Fact, LoopPaged, LoopPagedOut, LoopStarted, StepScheduled
 from noetl_stream.model.json.codec import encode
@@ -141,8 +141,8 @@ def test_a_result_above_the_limit_is_read_by_a_worker_and_not_by_the_server() ->
 def test_only_the_server_names_items() -> None:
     """A worker could else read any value of `workload` and `ctx`, as items of its own command."""
     named = LoopStarted("run", 1, source=["workload", "rows"], path=(0,))
-    assert "only the server" in malformed(named)
-    assert malformed(replace(named, items=[1], source=[])) == ""
+    assert "only the server" in form_fault(named)
+    assert form_fault(replace(named, items=[1], source=[])) == ""
 
 
 def test_a_journal_that_holds_all_items_replays_to_the_same_state() -> None:

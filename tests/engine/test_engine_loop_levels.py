@@ -83,7 +83,7 @@ def test_items_that_are_known_are_not_evaluated_again() -> None:
     pages = [Page(0, 3, Reference("nats", "a", 9)), Page(3, 2, Reference("nats", "b", 9))]
     opened = open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), LoopProgress(pages=pages))
     assert isinstance(opened, OpenedLevel) and opened.total == 5
-    assert [opened.at(index) for index in (0, 2, 3, 4)] == [
+    assert [opened.item_at(index) for index in (0, 2, 3, 4)] == [
         ItemPosition(pages[0].reference, 0), ItemPosition(pages[0].reference, 2), ItemPosition(pages[1].reference, 0),
         ItemPosition(pages[1].reference, 1),
     ]  # fmt: skip

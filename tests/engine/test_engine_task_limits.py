@@ -8,7 +8,7 @@ from tests.engine.test_engine_slots import names, told
 
 from noetl_stream.engine.advance import Advanced
 from noetl_stream.engine.effects import child_message
-from noetl_stream.engine.evolve.worker_facts import malformed
+from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned
@@ -357,8 +357,8 @@ def test_commands_of_limited_tasks_are_for_workers_that_know_limits_and_all_othe
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 201, "a\0"])
 def test_a_worker_cannot_wait_for_what_is_no_key(key: str) -> None:
-    assert malformed(StepSuspended([Wait((), "send", key=key)])) == "step.suspended has a wait without an end"
-    assert not malformed(StepSuspended([Wait((), "send", key="api")]))
+    assert form_fault(StepSuspended([Wait((), "send", key=key)])) == "step.suspended has a wait without an end"
+    assert not form_fault(StepSuspended([Wait((), "send", key="api")]))
 
 
 def test_a_worker_that_asks_for_a_task_without_limit_gets_what_limits_nothing() -> None:

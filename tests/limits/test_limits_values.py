@@ -13,7 +13,7 @@ from noetl_stream.settings.sources.environment import LIMIT_PREFIX, Settings, li
 
 
 def refusal(name: str, value: Any, limits: Limits = DEFAULT_LIMITS) -> tuple[str, str]:
-    lowered = limits.lowered({name: value, "max_step_runs": 7})
+    lowered = limits.lower_to({name: value, "max_step_runs": 7})
     assert lowered.limits == msgspec.structs.replace(limits, max_step_runs=7)
     (problem,) = lowered.problems
     assert problem.name == name
@@ -21,15 +21,15 @@ def refusal(name: str, value: Any, limits: Limits = DEFAULT_LIMITS) -> tuple[str
 
 
 def test_a_playbook_lowers_limits() -> None:
-    lowered = DEFAULT_LIMITS.lowered({"max_ctx_bytes": 1000, "inline_delay_s": 0, "max_template_operations": 10})
+    lowered = DEFAULT_LIMITS.lower_to({"max_ctx_bytes": 1000, "inline_delay_s": 0, "max_template_operations": 10})
     assert lowered.limits == Limits(max_ctx_bytes=1000, inline_delay_s=0.0, max_template_operations=10)
     assert isinstance(lowered.limits.inline_delay_s, float)
     assert lowered.problems == ()
 
 
 def test_a_playbook_may_keep_a_limit_as_it_is() -> None:
-    assert DEFAULT_LIMITS.lowered({"max_ctx_bytes": DEFAULT_LIMITS.max_ctx_bytes}).limits == DEFAULT_LIMITS
-    assert DEFAULT_LIMITS.lowered({}).limits is not None
+    assert DEFAULT_LIMITS.lower_to({"max_ctx_bytes": DEFAULT_LIMITS.max_ctx_bytes}).limits == DEFAULT_LIMITS
+    assert DEFAULT_LIMITS.lower_to({}).limits is not None
 
 
 def test_a_limit_with_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
@@ -59,7 +59,7 @@ def test_a_limit_that_allows_nothing_at_all_is_refused(name: str, value: float, 
 
 def test_a_limit_above_the_operators_is_refused_with_the_operators() -> None:
     operator = Limits(max_step_runs=50, max_ctx_bytes=5_000_000)
-    assert operator.lowered({"max_ctx_bytes": 5_000_000}).problems == ()
+    assert operator.lower_to({"max_ctx_bytes": 5_000_000}).problems == ()
     code, message = refusal("max_ctx_bytes", 5_000_001, operator)
     assert code == "invalid_value"
     assert message == "a playbook may only lower a limit: `max_ctx_bytes` is 5000000; only the operator can raise it"
@@ -96,4 +96,4 @@ def test_the_environment_and_the_limits_agree_on_the_variables_name() -> None:
 
 
 def test_unbounded_limits_accept_any_value() -> None:
-    assert UNBOUNDED.lowered(dict.fromkeys(NAMES, 2**61)).problems == ()
+    assert UNBOUNDED.lower_to(dict.fromkeys(NAMES, 2**61)).problems == ()

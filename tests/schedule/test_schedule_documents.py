@@ -196,7 +196,7 @@ def test_a_schedule_without_a_spec_is_refused_at_the_top() -> None:
 def test_a_check_looks_up_the_playbook_that_it_starts() -> None:
     [call] = check_document(text_of(NIGHTLY), {}).calls
     assert (call.path, call.version) == ("shop/orders", None)
-    missing = call.missing("s.yaml")
+    missing = call.missing_warning("s.yaml")
     assert (missing.line, missing.column, missing.message) == (5, 13, "no playbook `shop/orders` is registered")
 
 
@@ -204,7 +204,7 @@ def test_limits_of_the_operator_hold_for_the_workload() -> None:
     source = read_source(text_of(NIGHTLY + f"\nworkload: {{ a: {'x' * 1000} }}"), Problems("file"))
     assert source is not None
     problems = Problems("file")
-    lowered = DEFAULT_LIMITS.lowered({"max_workload_bytes": 100}).limits
+    lowered = DEFAULT_LIMITS.lower_to({"max_workload_bytes": 100}).limits
     assert read_schedule(source.root, "digest", lowered, problems) is None
     assert [one.code for one in problems.sorted()] == ["limit_exceeded"]
 

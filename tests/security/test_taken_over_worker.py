@@ -181,7 +181,7 @@ def reference_of(command: StepCommand) -> Reference:
 
 
 def shown(command: StepCommand, **changes: Any) -> ShownCommand:
-    return replace(ShownCommand.of(command), **changes)
+    return replace(ShownCommand.from_command(command), **changes)
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

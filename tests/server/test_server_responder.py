@@ -70,7 +70,7 @@ async def test_what_postgres_does_not_know_is_not_refused_until_what_was_stored_
     stage.start_server(stage.host("server", SlowReading()))
     await stage.until(lambda: any(row.owner not in (None, host.name) for row in stage.tables.partitions))
     assert EXECUTION not in stage.tables.executions
-    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(command)))
+    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.from_command(command)))
     assert answer["known"]
 
 
@@ -84,7 +84,7 @@ async def test_the_owner_of_the_execution_answers(stage: Stage) -> None:
         heard.append(body)
 
     await stage.broker.bus.listen("reply", hear)
-    question = codec.encode(PlaybookQuestion(ShownCommand.of(command)))
+    question = codec.encode(PlaybookQuestion(ShownCommand.from_command(command)))
     stage.broker.bus.deliver(f"{ASK_PLAYBOOK}.{command.pool}", question, "reply")
     await stage.pass_time(1)
     assert len(heard) == 1
@@ -106,7 +106,7 @@ async def test_only_the_worker_that_was_given_a_command_gets_an_answer(
 ) -> None:
     await stage.server()
     command = replace(await taken(stage), **changes)
-    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(command)))
+    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.from_command(command)))
     assert reason in answer["refused"]
 
 
@@ -130,15 +130,15 @@ async def test_a_command_that_another_worker_has_allows_nothing_more(stage: Stag
     second, delivery = await worker.take()
     await worker.report(second, worker.run_of(second, delivery), 0, 0, StepClaimed())
     await stage.until(lambda: (found := server.executions.assignment(EXECUTION, second.command_id)) and found.run)
-    answer = await answer_to(stage, first, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(first)))
+    answer = await answer_to(stage, first, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.from_command(first)))
     assert "another worker has" in answer["refused"]
-    assert (await answer_to(stage, second, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(second))))["known"]
+    assert (await answer_to(stage, second, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.from_command(second))))["known"]
 
 
 async def test_a_command_does_not_read_results_of_executions_it_does_not_refer_to(stage: Stage) -> None:
     await stage.server()
     command = await taken(stage)
-    question = ResultQuestion(ShownCommand.of(command), "execution-2.steprun-1")
+    question = ResultQuestion(ShownCommand.from_command(command), "execution-2.steprun-1")
     answer = await answer_to(stage, command, ASK_RESULT, question)
     assert "reads no result execution-2.steprun-1" in answer["refused"]
 
@@ -220,7 +220,7 @@ async def test_a_worker_gets_the_schemas_its_execution_names_and_no_others(stage
     spec = {"result": {"schema": {"path": "schemas/a"}}}
     command = await taken(stage, playbook("typed", [{"step": "start", "tool": {**work(1), "spec": spec}}]))
     assert command.schemas == {"schemas/a": named.digest}
-    shown = ShownCommand.of(command)
+    shown = ShownCommand.from_command(command)
     answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(shown, named.digest))
     assert answer["source"] == schema
     refused = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(shown, other.digest))

@@ -197,7 +197,9 @@ class ScheduleWorld:
         for path, terms in self.terms.items():
             rows = await self.history(path)
             due = list(
-                Recurrence.of(terms.timetable).occurrences(self.registered_ms[path], now_ms - terms.jitter_s * 1000)
+                Recurrence.from_timetable(terms.timetable).occurrences(
+                    self.registered_ms[path], now_ms - terms.jitter_s * 1000
+                )
             )
             bodies = [codec.decode_json(row.body) for row in rows]
             if [body["scheduled_ms"] for body in bodies][: len(due)] != due:

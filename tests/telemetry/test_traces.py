@@ -59,8 +59,8 @@ def test_what_an_execution_says_wrongly_of_its_trace_counts_as_nothing() -> None
     assert made == trace_of("one", "0" * 32, f"{CALLER}-01") == trace_of("one", "x\r\n", "")
     assert made != trace_of("two", "", "")
     assert trace_of("one", TRACE_ID, f"{CALLER}-01\r\n") == Trace(TRACE_ID)
-    assert trace_of("one", TRACE_ID, f"{CALLER}-01").forwarded == f"00-{TRACE_ID}-{CALLER}-01"
-    assert trace_of("one", TRACE_ID, "").forwarded == ""
+    assert trace_of("one", TRACE_ID, f"{CALLER}-01").forwarded_traceparent == f"00-{TRACE_ID}-{CALLER}-01"
+    assert trace_of("one", TRACE_ID, "").forwarded_traceparent == ""
 
 
 @pytest.mark.parametrize(

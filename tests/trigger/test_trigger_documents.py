@@ -298,7 +298,7 @@ def test_a_trigger_without_a_spec_is_refused_at_the_top() -> None:
 
 def test_a_check_looks_up_the_playbook_that_it_starts() -> None:
     [call] = check_document(text_of(PUSHES), {}).calls
-    assert (call.path, call.version, call.missing("t.yaml").line) == ("shop/build", None, 5)
+    assert (call.path, call.version, call.missing_warning("t.yaml").line) == ("shop/build", None, 5)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_long_text_starts_an_execution() -> None:
 
 
 def test_a_workload_that_is_too_large_starts_nothing() -> None:
-    low = DEFAULT_LIMITS.lowered({"max_workload_bytes": 100}).limits
+    low = DEFAULT_LIMITS.lower_to({"max_workload_bytes": 100}).limits
     found = match(rules(workload={"a": "{{ event.body }}"}), delivered(b"x" * 200), low)
     assert isinstance(found, Ignored) and "the limit is 100" in found.reason
 

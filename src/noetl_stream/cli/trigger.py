@@ -113,7 +113,7 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
         return TestedEvent(starts=False, reason="path, labels or status are others than those of `on.execution`")
     if terms.nats is not None and not subject_matches(terms.nats.subject, event["subject"]):
         return TestedEvent(starts=False, reason="the subject is another than that of `on.nats`")
-    found = match(Rules.of(terms), event)
+    found = match(Rules.from_terms(terms), event)
     if isinstance(found, Ignored):
         return TestedEvent(starts=False, reason=found.reason)
     named = terms.playbook if terms.version is None else f"{terms.playbook}@{terms.version}"

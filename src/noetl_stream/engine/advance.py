@@ -46,7 +46,7 @@ class Advanced(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         taken: Whether the input changed the state. If so, it precedes ``journal`` in the journal.
         journal: The decisions, in fold order.
-        effects: What the server must do once the tick is committed.
+        effects: The effects that the server carries out once the tick is committed.
         refusal: Why a request or a worker's fact was not taken.
     """
 

@@ -194,7 +194,7 @@ def _on_finished(
     yield from _on_message(plan, state, fact, position)
     for part, (holder, slot) in enumerate(state.slots.items(), start=1):
         returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, holder if slot.task else "")
-        yield _to_limit(returned, position, part)
+        yield _limit_message(returned, position, part)
 
 
 def _on_slot_requested(
@@ -213,17 +213,17 @@ def _on_slot_requested(
         rate=fact.rate,
         on_limit=fact.on_limit,
     )
-    yield _to_limit(asked, position)
+    yield _limit_message(asked, position)
 
 
-def _to_limit(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> Effect:
+def _limit_message(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> Effect:
     return SendMessage(position, AggregateMessage(aggregate_id("limit", fact.key), fact, AGGREGATES_FORMAT), part)
 
 
 def _on_slot_released(
     _plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int
 ) -> Iterator[Effect]:
-    yield _to_limit(SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id), position)
+    yield _limit_message(SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id), position)
 
 
 def _on_message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:

@@ -39,7 +39,7 @@ def current_task(step: StepPlan, progress: Progress) -> TaskPlan:
 
 
 def visit_of(progress: Progress) -> int:
-    """The number of a pipeline's visit to a task: the same for all its attempts, another after each jump back.
+    """The number of a pipeline's visit to a task: the same for all attempts, a new one after each jump back.
 
     It counts the task runs before the visit, which the journal records, so a redelivery finds the same number.
     """
@@ -52,9 +52,9 @@ def decide_task(
     """Decides what follows from ``outcome`` of the current task.
 
     Args:
-        progress: Where the pipeline stood before this run of the task.
-        scope: What the policy's templates read: the state before any rule, with ``outcome``.
-        seed: What the jitter of retry delays derives from; the command id with the iteration's path.
+        progress: The progress of the pipeline before this run of the task.
+        scope: The scope of the policy's templates: the state before any rule, with ``outcome``.
+        seed: The seed of the jitter of retry delays: the command id with the iteration's path.
         path: The iteration, ``()`` outside loops.
 
     Raises:
@@ -211,7 +211,7 @@ def retry_delay_s(
 
     Args:
         attempt: The attempt that just finished, from 1.
-        seed: What the jitter derives from: the same seed and attempt always wait alike.
+        seed: The seed of the jitter: the same seed and attempt always wait alike.
     """
     grown_s = delay_s
     if backoff == "linear":

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from noetl_stream.engine.decide.executions import no_step
-from noetl_stream.engine.decide.loops import in_pages
+from noetl_stream.engine.decide.loops import split_pages
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import contributions_of
 from noetl_stream.engine.replay import JournalRow, recorded_facts
@@ -61,7 +61,7 @@ def _pages(
         raise _Refused("version_mismatch", text)
     lineage = _Lineage(original.facts)
     chosen = _choose(plan, rerun, original, lineage)
-    kept = lineage.without(chosen)
+    kept = lineage.drop_descendants(chosen)
     pages = list(_split_pages(kept, rerun.of, plan.limits.max_reused_bytes)) or [[]]
     token = chosen.token
     joined = lineage.enqueued[token.token_id].joined
@@ -87,7 +87,7 @@ class _Lineage:
         routed = {fact.step_run_id for fact in facts if isinstance(fact, events.NextEvaluated)}
         self.ended = {fact.step_run_id for fact in reused if fact.outcome is not None or fact.step_run_id in routed}
 
-    def without(self, chosen: _StartingPoint) -> list[ReusedFact]:
+    def drop_descendants(self, chosen: _StartingPoint) -> list[ReusedFact]:
         """The facts without the chosen token, its descendants, and step runs that are to start again."""
         gone = {chosen.token.token_id, chosen.step_run_id}
         waves: dict[str, int] = {}
@@ -179,7 +179,7 @@ def _split_pages(facts: list[ReusedFact], original: str, most_bytes: int) -> Ite
     if total > most_bytes:
         text = f"the reused part of execution {original} exceeds limits.max_reused_bytes ({most_bytes})"
         raise _Refused("too_large", text)
-    return in_pages(facts, total)
+    return split_pages(facts, total)
 
 
 CONTRIBUTIONS_AT_ONCE: Final = 500

@@ -68,7 +68,7 @@ def decode_state(body: bytes) -> Execution:
     """Decodes the bytes of a state.
 
     Raises:
-        SnapshotUnusable: they are not those of a state.
+        SnapshotUnusable: the bytes are not those of a state.
     """
     try:
         found = _decoder().decode(body)
@@ -214,12 +214,12 @@ class _Writer:
                 **self._ctx_and_steps(state),
                 "requests": sorted(state.requests) or state.requests,  # equal states have equal bytes
                 "runs": {key: self._run(run) for key, run in state.runs.items()},
-                "evaluation": None if evaluation is None else self._stored(StoredEvaluation, evaluation),
-                "chosen": {key: self._stored(StoredChosen, one) for key, one in state.chosen.items()},
+                "evaluation": None if evaluation is None else self._stored_choice(StoredEvaluation, evaluation),
+                "chosen": {key: self._stored_choice(StoredChosen, one) for key, one in state.chosen.items()},
             }
         )
 
-    def _stored(self, form: Any, given: Evaluation | Chosen) -> Any:
+    def _stored_choice(self, form: Any, given: Evaluation | Chosen) -> Any:
         return form(**_fields(given) | self._ctx_and_steps(given))
 
     def _ctx_and_steps(self, given: Execution | StepRun | Evaluation | Chosen) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from noetl_stream.concurrency import end_tasks, ended
+from noetl_stream.concurrency import end_tasks, result_when_ended
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting.processes import Forked, Supervised
 from noetl_stream.hosting.role_processes import load, run_server
@@ -70,7 +70,7 @@ async def host_in_background(settings: Settings, forked: Forked | None = None) -
             joining = asyncio.create_task(asyncio.to_thread(closing.enter_context, open_stack(settings)))
             await asyncio.sleep(0)  # the worker and the stack first
             load("server")
-            stack = await ended(joining)
+            stack = await result_when_ended(joining)
             opened.set_result(stack)
             await _serve(stack, worker)
         finally:

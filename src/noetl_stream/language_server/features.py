@@ -88,14 +88,14 @@ def _about_places(server: PlaybookServer) -> None:
     async def definition(params: types.DefinitionParams) -> list[types.Location]:
         uri = params.text_document.uri
         document = server.document(uri)
-        found = document.names.at(document.offset(params.position)) if document.is_ours else None
+        found = document.names.occurrence_at(document.offset(params.position)) if document.is_ours else None
         if found is None:
             return []
         if found.symbol.kind in ("playbook", "schema"):
             wanted = found.symbol.name.removeprefix("/")
             kind = found.symbol.kind.capitalize()
             return [_location(one) for one in await in_workspace(kind) if one.path == wanted]
-        places = [one for one in document.names.of(found.symbol) if one.declares]
+        places = [one for one in document.names.occurrences_of(found.symbol) if one.declares]
         return [types.Location(uri, document.range(one.start, one.end)) for one in places]
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
@@ -198,8 +198,8 @@ def _fixes(uri: str, document: EditedDocument, shown: types.Diagnostic) -> Itera
 
 def _same_name(document: EditedDocument, position: types.Position) -> Sequence[Occurrence]:
     """Returns all places of the name at a position."""
-    found = document.names.at(document.offset(position)) if document.is_ours else None
-    return document.names.of(found.symbol) if found is not None else []
+    found = document.names.occurrence_at(document.offset(position)) if document.is_ours else None
+    return document.names.occurrences_of(found.symbol) if found is not None else []
 
 
 def _edit(uri: str, document: EditedDocument, changes: list[TextChange]) -> types.WorkspaceEdit:

@@ -108,7 +108,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_template_number_bits: int = 4_096
     max_template_call_depth: int = 40
 
-    def lowered(self, wanted: Mapping[str, Any]) -> Lowered:
+    def lower_to(self, wanted: Mapping[str, Any]) -> Lowered:
         """The limits lowered by a playbook (``executor.spec.policy.limits``).
 
         Args:

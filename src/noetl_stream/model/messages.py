@@ -297,7 +297,7 @@ class ShownCommand(msgspec.Struct, frozen=True):
     capability: str
 
     @classmethod
-    def of(cls, command: StepCommand) -> ShownCommand:
+    def from_command(cls, command: StepCommand) -> ShownCommand:
         return cls(command.execution_id, command.step_run_id, command.command_id, command.issue, command.capability)
 
 

@@ -34,18 +34,18 @@ class PriorityTurns:
                 return max(due)[1]
         return max(waiting)
 
-    def took(self, priority: int, waiting: Collection[int]) -> None:
+    def count_turn(self, priority: int, waiting: Collection[int]) -> None:
         """Counts a turn of ``priority`` while commands waited at ``waiting``."""
         passed = self._passed
         self._passed = {one: passed.get(one, 0) + 1 for one in waiting if one != priority}
 
-    def planned(self, count: int, waiting: Mapping[int, float]) -> dict[int, int]:
+    def plan_turns(self, count: int, waiting: Mapping[int, float]) -> dict[int, int]:
         """How many of the next ``count`` turns each priority has, by how many commands wait there."""
         trial, left, found = PriorityTurns(), dict(waiting), dict[int, int]()
         trial._passed = self._passed
         while left and count > 0:
             priority = trial.next(left)
-            trial.took(priority, left)
+            trial.count_turn(priority, left)
             found[priority] = found.get(priority, 0) + 1
             left[priority] -= 1
             if left[priority] < 1:

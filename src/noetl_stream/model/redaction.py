@@ -98,7 +98,7 @@ class Redactor:
         self.learn_texts(texts_of(credential))
 
     def learn_texts(self, texts: Iterable[str], max_signs: float = math.inf) -> None:
-        """Redacts ``texts`` from now on; of very many, the last learned. From ``max_signs`` characters on that may be
+        """Redacts ``texts`` from now on; of too many, the last learned. From ``max_signs`` characters on that may be
         escaped, they are searched for verbatim.
         """
         signs = 0

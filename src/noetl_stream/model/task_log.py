@@ -1,4 +1,4 @@
-"""Log lines of tasks: what a task writes while it runs, and what its worker says about it."""
+"""Log lines of tasks: the output of a running task, and its worker's lines about it."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Trace(NamedTuple):
     is_callers_sampled: bool = False
 
     @property
-    def forwarded(self) -> str:
-        """The ``traceparent`` of calls in this trace while nobody here records spans; empty without a caller."""
+    def forwarded_traceparent(self) -> str:
+        """The ``traceparent`` of calls in this trace while this process records no spans; empty without a caller."""
         return traceparent(self.trace_id, self.caller, sampled=self.is_callers_sampled) if self.caller else ""
 
 

@@ -237,7 +237,7 @@ class DirectPlaybooks:
             if address not in known:
                 known[address] = await self._is_registered(*address)
             if not known[address]:
-                found.append(call.missing(file))
+                found.append(call.missing_warning(file))
         return found
 
     async def _circle(self, trigger: TriggerDocument | None, file: str) -> list[Diagnostic]:

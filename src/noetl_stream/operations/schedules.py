@@ -121,7 +121,9 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
             raise UsageError(f"`count` is from 1 to {MOST_UPCOMING}")
         after_ms = self._clock.now_ms() if after_ms is None else after_ms
         terms = state.terms
-        return list(islice(upcoming_of(Recurrence.of(terms.timetable), state.path, terms.jitter_s, after_ms), count))
+        return list(
+            islice(upcoming_of(Recurrence.from_timetable(terms.timetable), state.path, terms.jitter_s, after_ms), count)
+        )
 
     async def run_now(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
         answer = await self._change("trigger", ScheduleTriggered(self._request_id(ids), path, by, reason))

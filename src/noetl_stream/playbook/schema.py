@@ -92,8 +92,8 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     definitions |= {
         "entry": _entry(kinds),
         "tasks": list_of({"if": _LABELLED, "then": _labels(kinds), "else": ref("entry")}, 1),
-        "workbook_task": {**_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
-        "keychain_entry": _by_kind("keychain_", keychain_settings),
+        "workbook_task": {**_mapping_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
+        "keychain_entry": _mapping_by_kind("keychain_", keychain_settings),
     }
     root = definitions.pop(document.Root.__name__)
     return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}
@@ -132,10 +132,10 @@ def _limit(value: float) -> Schema:
 
 def _entry(kinds: Kinds) -> Schema:
     """The schema of a pipeline entry: a task, or a construct, recognized by its keyword."""
-    schema: Schema = _by_kind("task_", kinds)
+    schema: Schema = _mapping_by_kind("task_", kinds)
     for word, model in reversed(sugar.WORDS.items()):
         schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
-    return {"type": "object", "if": {"required": ["kind"]}, "then": _by_kind("task_", kinds), "else": schema}
+    return {"type": "object", "if": {"required": ["kind"]}, "then": _mapping_by_kind("task_", kinds), "else": schema}
 
 
 _LABELLED: Final[Schema] = {
@@ -148,7 +148,7 @@ _LABELLED: Final[Schema] = {
 
 
 def _labels(kinds: Kinds) -> Schema:
-    return {"propertyNames": ref("name"), "additionalProperties": _by_kind("task_", kinds)}
+    return {"propertyNames": ref("name"), "additionalProperties": _mapping_by_kind("task_", kinds)}
 
 
 def _section_schema(model: type[Section]) -> Schema:
@@ -224,7 +224,7 @@ def _settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
     return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_required_fields(model)]}}
 
 
-def _by_kind(prefix: str, kinds: Collection[str]) -> Schema:
+def _mapping_by_kind(prefix: str, kinds: Collection[str]) -> Schema:
     """The schema of a mapping whose ``kind`` selects the definition it must match."""
     return {
         "type": "object",

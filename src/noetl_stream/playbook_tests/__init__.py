@@ -12,7 +12,9 @@ _SIGNS: Final = (b"noetl.io/", b"PlaybookTest")
 
 
 def is_test_document(file: Path) -> bool:
-    """Whether a file that ends like one is one, and not the test of something else. It may have mistakes."""
+    """Whether a file with the ending of a test document is one, and not the test of something else. It may have
+    mistakes.
+    """
     try:
         with file.open("rb") as opened:
             head = opened.read(_HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""What to write into a test that lacks something."""
+"""Advice on what to write into a test that lacks something."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RESULTS: Final = {
     "postgres": "{ rows: [] }",
     "duckdb": "{ rows: [] }",
 }
-"""What a result of a kind looks like."""
+"""An example of a result, by kind of task."""
 
 
 def missing_stub(missing: MissingStub, test: LoadedTest) -> str:
-    """That a call has no answer, and what to write."""
+    """Says that a call has no stub, and what to write."""
     call, key = missing.call, missing.call.key
     playbook = next(one for one in (test.playbook, *test.catalog) if one.digest == key.digest)
     plan = playbook.checked.plan
@@ -44,7 +44,7 @@ def missing_stub(missing: MissingStub, test: LoadedTest) -> str:
 
 
 def endless_calls(calls: Sequence[RecordedCall]) -> str:
-    """That a test calls without end."""
+    """Says that a test calls tasks without end."""
     (key, count), *_ = Counter(call.key for call in calls).most_common(1)
     return (
         f"more than {MAX_CALLS:,} calls, {count:,} of them of task `{key.task}` of step `{key.step}`: "
@@ -53,13 +53,13 @@ def endless_calls(calls: Sequence[RecordedCall]) -> str:
 
 
 def reason_lines(why: WhyDocument) -> Iterator[str]:
-    """Why an execution is where it is; of a wait also what a test can write to end it."""
+    """Why an execution waits; for a wait also what a test can write to end it."""
     for reason in why.reasons:
-        hint = _what_ends(reason)
+        hint = _end_advice(reason)
         yield f"{reason.sentence}{f' {hint}' if hint else ''}"
 
 
-def _what_ends(reason: ReasonDocument) -> str:
+def _end_advice(reason: ReasonDocument) -> str:
     on = reason.waiting_on
     if on is None:
         return ""

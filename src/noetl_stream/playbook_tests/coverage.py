@@ -1,4 +1,4 @@
-"""Which arcs, guards and rules of playbooks the tests have reached."""
+"""The arcs, guards and rules of playbooks that tests have reached."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from noetl_stream.playbook_tests.journal import SeenJournal
 from noetl_stream.template import Guard
 
 Place = tuple[str, str, int]
-"""Step, task (``next`` for arcs and ``admit`` for admissions), index."""
+"""A place in a playbook: step, task (``next`` for arcs and ``admit`` for admissions), index."""
 
 NEXT: Final = "next"
 ADMIT: Final = "admit"
 
 
 class CoveredItem(msgspec.Struct, frozen=True):
-    """Something that tests can reach. ``missed``: what of it they have not; empty if they have.
+    """An arc, guard or rule that tests can reach. ``missed``: the parts they have not reached; empty if there are none.
 
     Attributes:
         kind: ``arc``, ``guard`` or ``rule``.
-        where: The step, and what of it: ``decide → pay``, ``fetch.page rule 2``.
+        where: The step and its part: ``decide → pay``, ``fetch.page rule 2``.
         when: The guard; empty without one.
     """
 
@@ -54,7 +54,7 @@ class PlaybookCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage:
-    """Collects what tests reach, over all tests and executions."""
+    """Collects the arcs, guards and rules that tests reach, over all tests and executions."""
 
     def __init__(self) -> None:
         self._plans: dict[str, tuple[str, Plan]] = {}
@@ -62,28 +62,28 @@ class Coverage:
         self._guards: dict[str, set[tuple[Place, bool]]] = {}
 
     def add_playbook(self, file: str, plan: Plan) -> None:
-        """A playbook counts from here on, whether a test runs it or not."""
+        """Adds a playbook to the coverage, whether a test runs it or not."""
         self._plans.setdefault(plan.digest, (file, plan))
 
     def add(self, journals: Sequence[SeenJournal]) -> None:
-        """Counts what these executions have reached."""
+        """Adds the arcs, guards and rules that these executions have reached."""
         for journal in journals:
             fired = self._fired.setdefault(journal.digest, set())
             guards = self._guards.setdefault(journal.digest, set())
-            for place, index in _reached(journal):
+            for place, index in _reached_places(journal):
                 fired.add((*place, index))
-            for place, guard in _evaluated(journal):
+            for place, guard in _evaluated_guards(journal):
                 guards.add(((*place, guard.rule), guard.value))
 
     def playbooks(self) -> list[PlaybookCoverage]:
-        """By file."""
+        """The coverage of each playbook, by file."""
         return [
             PlaybookCoverage(file, plan.path, tuple(self._items(plan)))
             for file, plan in sorted(self._plans.values(), key=lambda one: one[0])
         ]
 
     def percent(self) -> float:
-        """Of all playbooks together; 100 if there is nothing to reach."""
+        """The coverage of all playbooks together in percent; 100 if there is nothing to reach."""
         found = self.playbooks()
         size = sum(one.size for one in found)
         return 100.0 * sum(one.covered for one in found) / size if size else 100.0
@@ -119,7 +119,7 @@ class Coverage:
 
 
 def coverage_json(coverage: Coverage) -> dict[str, Any]:
-    """For programs."""
+    """The coverage as JSON, for programs."""
     playbooks = [
         {
             "file": one.file,
@@ -137,8 +137,8 @@ def _source(guard: Guard | None) -> str:
     return "" if guard is None else guard.source
 
 
-def _reached(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int]]:
-    """The arcs that fired and the rules that decided."""
+def _reached_places(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int]]:
+    """The arcs that fired and the rules that decided in a journal."""
     for step_run_id, fact in journal.facts:
         if isinstance(fact, events.NextEvaluated) and fact.step_run_id in journal.runs:
             yield from (((journal.runs[fact.step_run_id].step, NEXT), index) for index in fact.fired)
@@ -150,8 +150,8 @@ def _reached(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int]]:
                 yield (journal.tokens[fact.token_id].step, ADMIT), decided.rule
 
 
-def _evaluated(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], EvaluatedGuard]]:
-    """The guards that were evaluated."""
+def _evaluated_guards(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], EvaluatedGuard]]:
+    """The guards that were evaluated in a journal."""
     for step_run_id, fact in journal.facts:
         if isinstance(fact, events.NextEvaluated | events.NextResting) and fact.step_run_id in journal.runs:
             yield from (((journal.runs[fact.step_run_id].step, NEXT), guard) for guard in fact.guards)

@@ -15,10 +15,10 @@ Verb = Literal["patch", "merge", "signal", "inject", "cancel", "pause", "resume"
 
 
 class Stub(msgspec.Struct, frozen=True):
-    """What stands for calls of a task: an outcome, or the real tool. ``None`` selects every call.
+    """A stub, which stands for calls of a task: an outcome, or the real tool. ``None`` selects every call.
 
     Attributes:
-        at: Where it stands.
+        at: The node of the stub.
         takes_s: Simulated time.
         iteration: The path of indices.
     """
@@ -43,11 +43,11 @@ class StubsOfTask(msgspec.Struct, frozen=True):
 
 
 Stubs = Mapping[str, StubsOfTask]
-"""By ``STEP.TASK`` or ``STEP``."""
+"""Stubs by ``STEP.TASK`` or ``STEP``."""
 
 
 class CatalogFile(msgspec.Struct, frozen=True):
-    """A document in the catalog of a test. ``at`` names it there."""
+    """A document in the catalog of a test. ``at`` is the node that names it."""
 
     file: Path
     at: Node
@@ -55,7 +55,7 @@ class CatalogFile(msgspec.Struct, frozen=True):
 
 
 class GivenStart(msgspec.Struct, frozen=True):
-    """What a test begins with. ``now_ms`` is ``None`` for the usual start of simulated time."""
+    """The start of a test. ``now_ms`` is ``None`` for the usual start of simulated time."""
 
     workload: Mapping[str, Any] = {}
     ctx: Mapping[str, Any] = {}
@@ -67,7 +67,7 @@ class GivenStart(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What must be true. Nodes hold values with their positions; ``None`` is not compared."""
+    """The expectations of a test. Nodes hold values with their positions; ``None`` is not compared."""
 
     at: Node
     status: Node | None = None
@@ -81,7 +81,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class UserAction(msgspec.Struct, frozen=True):
-    """Something that somebody does, or time that passes: ``after_s``; ``None``: once the execution waits."""
+    """An action of a user in a test, or time that passes: ``after_s``; ``None``: once the execution waits."""
 
     at: Node
     verb: Verb
@@ -92,7 +92,7 @@ class UserAction(msgspec.Struct, frozen=True):
 
 
 class PlaybookTest(msgspec.Struct, frozen=True):
-    """One test. ``expected`` is ``None`` if it says nothing of the end; ``own_stubs`` are not those of all tests."""
+    """A test. ``expected`` is ``None`` if nothing is expected at the end; ``own_stubs`` excludes the common stubs."""
 
     name: str
     at: Node

@@ -1,4 +1,4 @@
-"""Compares what a test expects with what was; each difference points to where that is written."""
+"""Compares the expectations of a test with an execution; each deviation points to the place of its expectation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_DEVIATIONS: Final = 20
 
 
 class Deviation(NamedTuple):
-    """Something that is not as expected."""
+    """A deviation of an execution from an expectation."""
 
     at: Location
     message: str
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What a moment of an execution is compared by. ``waits`` are the steps at which it waits."""
+    """A moment of an execution, for comparison. ``waits`` are the steps at which it waits."""
 
     status: str
     result: Any
@@ -44,17 +44,17 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 def deviations(expected: Expected, observed: Observed, plan: Plan, *, at_end: bool) -> list[Deviation]:
-    """What is not as expected, at most :data:`MAX_DEVIATIONS`.
+    """The deviations from the expectations, at most :data:`MAX_DEVIATIONS`.
 
     Args:
         at_end: Whether a status is expected even if none is written.
     """
-    found = [*_status(expected, observed, at_end=at_end), *_others(expected, observed, plan)]
+    found = [*_status(expected, observed, at_end=at_end), *_other_deviations(expected, observed, plan)]
     return found[:MAX_DEVIATIONS]
 
 
-def shown(value: Any) -> str:
-    """A value in a message: JSON, cut if it is long."""
+def shown_value(value: Any) -> str:
+    """Shows a value in a message: JSON, cut if it is long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
@@ -73,14 +73,14 @@ def _status(expected: Expected, observed: Observed, *, at_end: bool) -> Iterator
         yield Deviation(at, f"status: expected {wanted}, was {observed.status}{because}{waits}")
 
 
-def _others(expected: Expected, observed: Observed, plan: Plan) -> Iterator[Deviation]:
+def _other_deviations(expected: Expected, observed: Observed, plan: Plan) -> Iterator[Deviation]:
     if expected.result is not None:
-        yield from compared(expected.result, observed.result, "result")
+        yield from compare_value(expected.result, observed.result, "result")
     if expected.error is not None:
         yield from _error(expected.error, observed)
     if isinstance(expected.ctx, MappingNode):
         for name, node in expected.ctx.values.items():
-            yield from compared(node, observed.ctx.get(name), f"ctx.{name}")
+            yield from compare_value(node, observed.ctx.get(name), f"ctx.{name}")
     steps = [run.step for run in observed.journal.runs.values()]
     if expected.path is not None and (wanted := expected.path.plain()) != steps:
         shown_path = " → ".join(steps) or "no step"
@@ -100,14 +100,16 @@ def _error(node: Node, observed: Observed) -> Iterator[Deviation]:
     error = observed.error
     if error is None:
         if not is_null(node):
-            yield Deviation(node, f"error: expected {shown(node.plain())}, was none")
+            yield Deviation(node, f"error: expected {shown_value(node.plain())}, was none")
         return
     kind = node if isinstance(node, Scalar) else child(node, "kind")
     if kind is not None and kind.plain() != error.kind:
         yield Deviation(kind, f"error.kind: expected {kind.plain()}, was {error.kind}: {error.message}")
     message, step = child(node, "message"), child(node, "step")
     if message is not None and str(message.plain()) not in error.message:
-        yield Deviation(message, f"error.message: expected to contain {shown(message.plain())}, was {error.message}")
+        yield Deviation(
+            message, f"error.message: expected to contain {shown_value(message.plain())}, was {error.message}"
+        )
     if step is not None and step.plain() != observed.journal.failed_step:
         yield Deviation(step, f"error.step: expected {step.plain()}, was {observed.journal.failed_step or 'none'}")
 
@@ -122,7 +124,7 @@ def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[De
         return
     wanted = _items(node)
     if len(wanted) != len(calls):
-        inputs = "".join(f"\n  {number}. {shown(call.inputs)}" for number, call in enumerate(calls[:10], start=1))
+        inputs = "".join(f"\n  {number}. {shown_value(call.inputs)}" for number, call in enumerate(calls[:10], start=1))
         yield Deviation(
             node, f"calls.{name}: expected {len(wanted)}, was called {times}{':' if inputs else ''}{inputs}"
         )
@@ -132,36 +134,38 @@ def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[De
                 where = f"calls.{name}[{number - 1}].{input_name}"
                 if input_name not in call.inputs:
                     given = ", ".join(call.inputs) or "none"
-                    yield Deviation(value, f"{where}: expected {shown(value.plain())}, was not given (inputs: {given})")
+                    yield Deviation(
+                        value, f"{where}: expected {shown_value(value.plain())}, was not given (inputs: {given})"
+                    )
                 else:
-                    yield from compared(value, call.inputs[input_name], where)
+                    yield from compare_value(value, call.inputs[input_name], where)
 
 
-def compared(node: Node, actual: Any, where: str) -> Iterator[Deviation]:
-    """Where a value differs from the written one, as deep as it can be said."""
+def compare_value(node: Node, actual: Any, where: str) -> Iterator[Deviation]:
+    """The deviations of a value from the expected one, as deep as they can be located."""
     if isinstance(node, MappingNode) and isinstance(actual, Mapping):
         for name, value in node.values.items():
             inner = f"{where}.{name}"
             if name in actual:
-                yield from compared(value, actual[name], inner)
+                yield from compare_value(value, actual[name], inner)
             else:
-                yield Deviation(value, f"{inner}: expected {shown(value.plain())}, was not there")
+                yield Deviation(value, f"{inner}: expected {shown_value(value.plain())}, was not there")
         if unexpected := [name for name in actual if name not in node.values]:
-            names = ", ".join(f"{where}.{name} = {shown(actual[name])}" for name in unexpected)
+            names = ", ".join(f"{where}.{name} = {shown_value(actual[name])}" for name in unexpected)
             yield Deviation(node, f"{where}: expected no other keys, was also {names}")
     elif isinstance(node, SequenceNode) and isinstance(actual, Sequence) and not isinstance(actual, str):
         for index, (value, one) in enumerate(zip(node.items, actual, strict=False)):
-            yield from compared(value, one, f"{where}[{index}]")
+            yield from compare_value(value, one, f"{where}[{index}]")
         if len(node.items) != len(actual):
             yield Deviation(
-                node, f"{where}: expected {len(node.items)} items, was {len(actual)}: {shown(list(actual))}"
+                node, f"{where}: expected {len(node.items)} items, was {len(actual)}: {shown_value(list(actual))}"
             )
     elif not _equal(node.plain(), actual):
-        yield Deviation(node, f"{where}: expected {shown(node.plain())}, was {shown(actual)}")
+        yield Deviation(node, f"{where}: expected {shown_value(node.plain())}, was {shown_value(actual)}")
 
 
 def _equal(expected: Any, actual: Any) -> bool:
-    """JSON equality: 1 is 1.0 and not true."""
+    """Whether two JSON values are equal: 1 is 1.0 and not true."""
     return isinstance(expected, bool) == isinstance(actual, bool) and bool(expected == actual)
 
 

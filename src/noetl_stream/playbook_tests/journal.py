@@ -1,4 +1,4 @@
-"""What the journal of an execution says that tests compare, show and count."""
+"""The journal of an execution in a test: what tests compare, show and count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SeenFact(NamedTuple):
 
 
 class SeenStepRun(msgspec.Struct):
-    """A run of a step: what brought it, and how it ended, as far as it did."""
+    """A run of a step in a test: its token, and how it ended, as far as it did."""
 
     step: str
     token: Token
@@ -68,7 +68,7 @@ class SeenJournal(msgspec.Struct, frozen=True):
             yield f"{number}. {run.step} ({_cause(run.token)}): {ended}{f': {run.error}' if run.error else ''}"
 
 
-def seen_journal(execution_id: str, digest: str, rows: Sequence[StoredEvent]) -> SeenJournal:
+def read_journal(execution_id: str, digest: str, rows: Sequence[StoredEvent]) -> SeenJournal:
     facts = [
         SeenFact(row.step_run_id or "", part)
         for row in rows

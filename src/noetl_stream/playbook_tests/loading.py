@@ -1,4 +1,4 @@
-"""What a test document tests: compiled playbooks, and its stubs by the tasks that they stand for."""
+"""Loads test documents: compiled playbooks, and stubs by the tasks that they stand for."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from noetl_stream.playbook_tests.document import CatalogFile, Expected, Playbook
 from noetl_stream.playbook_tests.reading import REAL_KINDS, read_tests
 
 ALWAYS_REAL: Final = frozenset({"noop", "secrets"})
-"""Kinds that act on their pipeline alone."""
+"""Kinds that run in every test: they act on their pipeline alone."""
 
 _HTTP_KEYS: Final = ("status", "headers", "data")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is not read: no playbook or test document may be that large."""
+"""The size above which a file is not read: no playbook or test document may be that large."""
 
 
 class TaskKey(NamedTuple):
@@ -39,7 +39,7 @@ class TaskKey(NamedTuple):
 
 
 class TestedFile(msgspec.Struct, frozen=True):
-    """A playbook or schema as it stands in a file."""
+    """A playbook or schema of a file, checked."""
 
     file: str
     source: str
@@ -51,7 +51,7 @@ class TestedFile(msgspec.Struct, frozen=True):
 
 
 class LoadedTest(msgspec.Struct, frozen=True):
-    """A test with all that it needs. ``catalog`` is registered before it starts."""
+    """A test with its playbook, catalog and stubs. ``catalog`` is registered before it starts."""
 
     test: PlaybookTest
     playbook: TestedFile
@@ -61,7 +61,7 @@ class LoadedTest(msgspec.Struct, frozen=True):
 
 
 class LoadedDocument(msgspec.Struct, frozen=True):
-    """A test document with its playbooks; or what is wrong with them, and then no tests."""
+    """A test document with its playbooks; or the diagnostics about them, and then no tests."""
 
     file: str
     tests: tuple[LoadedTest, ...]
@@ -69,7 +69,7 @@ class LoadedDocument(msgspec.Struct, frozen=True):
 
 
 def load(file: Path, kinds: Kinds, limits: Limits) -> LoadedDocument:
-    """The tests in a file.
+    """Loads the tests in a file.
 
     Raises:
         UsageError: the file cannot be read.
@@ -85,9 +85,10 @@ def load(file: Path, kinds: Kinds, limits: Limits) -> LoadedDocument:
 
 
 def read_file(file: Path) -> bytes:
-    """
+    """Reads at most :data:`MAX_FILE_BYTES` of a file.
+
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     try:
         with file.open("rb") as opened:
@@ -97,7 +98,7 @@ def read_file(file: Path) -> bytes:
 
 
 class _Loader:
-    """Loads what one document names, each file once, and checks the names in it."""
+    """Loads the files that one document names, each once, and checks the names in it."""
 
     def __init__(self, document: TestDocument, kinds: Kinds, limits: Limits, problems: Problems) -> None:
         self._document = document
@@ -115,7 +116,7 @@ class _Loader:
         return LoadedDocument(document.file, () if found else loaded, found)
 
     def _test(self, test: PlaybookTest) -> LoadedTest | None:
-        playbook = self._tested(self._document.playbook, test.at)
+        playbook = self._load_file(self._document.playbook, test.at)
         if playbook is None:
             return None
         plan = playbook.checked.plan
@@ -125,7 +126,7 @@ class _Loader:
         catalog: list[TestedFile] = []
         stubs = dict(self._stubs(plan, test.given.stubs, test.own_stubs))
         for one in test.given.catalog:
-            tested = self._tested(one.file, one.at)
+            tested = self._load_file(one.file, one.at)
             if tested is not None:
                 catalog.append(tested)
                 stubs |= dict(self._stubs_of_file(one, tested))
@@ -137,7 +138,7 @@ class _Loader:
                 self._check_step(plan, action.name, action.at)
         return LoadedTest(test, playbook, plan, tuple(catalog), stubs)
 
-    def _tested(self, file: Path, at: Node) -> TestedFile | None:
+    def _load_file(self, file: Path, at: Node) -> TestedFile | None:
         if file not in self._files:
             self._files[file] = self._read(file, at)
         return self._files[file]
@@ -217,7 +218,7 @@ class _Loader:
             self._check_response(stub)
 
     def _check_response(self, stub: Stub) -> None:
-        """A stub of ``http`` stands for a response."""
+        """Checks that a stub of ``http`` stands for a response."""
         at = stub.at.get("result") if isinstance(stub.at, MappingNode) else None
         if not isinstance(at, MappingNode):
             report_wrong_type(
@@ -244,7 +245,7 @@ class _Loader:
 
 
 def needs_stub(task: TaskPlan) -> bool:
-    """Whether its calls need a stub, or a test that asks for the real tool."""
+    """Whether calls of the task need a stub, or a test that asks for the real tool."""
     return task.kind not in ALWAYS_REAL | SUSPENDING_KINDS
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: collects ``*.test.yaml``, an item for each of its tests. The engine is imported for the first."""
+"""The pytest plugin: collects ``*.test.yaml``, an item for each test. The engine is imported for the first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PlaybookTe
 
 
 class PlaybookTestFile(pytest.File):
-    """A test document."""
+    """A test document, as a file of pytest."""
 
     def collect(self) -> Iterator[PlaybookTestItem]:
-        """The tests.
+        """Collects the tests of the document.
 
         Raises:
             CollectError: the document or its playbook has errors.
@@ -55,7 +55,7 @@ class PlaybookTestItem(pytest.Item):
         self._test = test
 
     def runtest(self) -> None:
-        """Runs it."""
+        """Runs the test."""
         outcome = _runner(self.config).run(self._test)
         if not outcome.passed:
             raise PlaybookTestFailed(outcome)
@@ -63,7 +63,7 @@ class PlaybookTestItem(pytest.Item):
             self.warn(PlaybookTestNote(note))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What the test found wrong, without a traceback."""
+        """The problems that the test found, without a traceback."""
         if not isinstance(excinfo.value, PlaybookTestFailed):
             return super().repr_failure(excinfo, style)
         from noetl_stream.playbook_tests.suite import problem_texts
@@ -72,7 +72,7 @@ class PlaybookTestItem(pytest.Item):
         return shown("\n".join(problem_texts(self._shown_file, excinfo.value.outcome)))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it stands."""
+        """The file, line and name of the test."""
         return self.path, self._test.test.at.mark.line - 1, self.name
 
     @property
@@ -85,7 +85,7 @@ class PlaybookTestItem(pytest.Item):
 
 
 class PlaybookTestFailed(Exception):
-    """A test of a playbook found something wrong."""
+    """A test of a playbook failed."""
 
     def __init__(self, outcome: TestOutcome) -> None:
         super().__init__(outcome.problems[0].message)
@@ -93,14 +93,14 @@ class PlaybookTestFailed(Exception):
 
 
 class PlaybookTestNote(pytest.PytestWarning):
-    """Something in a test that may not be as its author meant."""
+    """A warning about a test that may not be as its author meant."""
 
 
 _RUNNER: pytest.StashKey[TestRunner] = pytest.StashKey()
 
 
 def _runner(config: pytest.Config) -> TestRunner:
-    """One for the session, which keeps what it has compiled."""
+    """The test runner of the session, which keeps what it has compiled."""
     if _RUNNER not in config.stash:
         from noetl_stream.model.limits import operator_limits
         from noetl_stream.playbook_tests.run import TestRunner

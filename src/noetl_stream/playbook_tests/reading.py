@@ -49,7 +49,7 @@ REAL_KINDS: Final = ("duckdb", "python")
 VERBS: Final[tuple[Verb, ...]] = tuple(verb for verb in get_args(Verb) if verb != "nothing")
 RETRYABLE: Final = frozenset({"connection", "timeout"})
 LONGEST_S: Final = 366 * 86_400.0
-"""How long a test may let time pass at once."""
+"""The longest time that a test may let pass at once."""
 
 LONGEST_CALL_S: Final = 86_400.0
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
@@ -57,7 +57,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def read_tests(text: bytes, file: Path, problems: Problems) -> TestDocument | None:
-    """The tests in a file; ``None`` if it has problems, which are reported."""
+    """Reads the tests in a file; ``None`` if it has problems, which are reported."""
     try:
         source = read_source(text, problems)
         document = None if source is None else _document(source.root, file, problems)
@@ -67,7 +67,7 @@ def read_tests(text: bytes, file: Path, problems: Problems) -> TestDocument | No
 
 
 def playbook_beside(file: Path) -> Path:
-    """What ``NAME.test.yaml`` tests if it names nothing: ``NAME.yaml``, or ``NAME.yml`` if only that exists."""
+    """The playbook that ``NAME.test.yaml`` tests by default: ``NAME.yaml``, or ``NAME.yml`` if only that exists."""
     name = file.name.removesuffix(ENDING)
     found, other = file.with_name(f"{name}.yaml"), file.with_name(f"{name}.yml")
     return other if other.exists() and not found.exists() else found
@@ -77,7 +77,7 @@ def _document(root: Node, file: Path, problems: Problems) -> TestDocument:
     top = read_section(root, TestDocumentSection, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, KIND, problems)
     reader = _Reader(file, problems)
-    given = reader.given(top.given, GivenStart())
+    given = reader.start(top.given, GivenStart())
     tests = [reader.test(node, given) for node in entries(top.tests, "`tests`", problems)]
     if isinstance(top.tests, Sequence) and not tests:
         problems.error("missing_key", "`tests` is empty", top.tests, "write a test, or remove the file")
@@ -91,7 +91,7 @@ def _document(root: Node, file: Path, problems: Problems) -> TestDocument:
 
 
 class _Reader:
-    """Reads the parts of one document."""
+    """A reader of the parts of one document."""
 
     def __init__(self, file: Path, problems: Problems) -> None:
         self._file = file
@@ -99,15 +99,15 @@ class _Reader:
 
     def test(self, node: Node, common: GivenStart) -> PlaybookTest:
         found = read_section(node, PlaybookTestSection, self._problems)
-        given = self.given(found.given, common)
+        given = self.start(found.given, common)
         actions = tuple(self._action(one) for one in entries(found.when, "`when`", self._problems))
-        expected = self._expected(found.then)
+        expected = self._read_expected(found.then)
         own = found.given.get("stubs") if isinstance(found.given, Mapping) else None
         own_stubs = frozenset(own.keys if isinstance(own, Mapping) else ())
         return PlaybookTest(found.name or "", node, given, actions, expected, own_stubs)
 
-    def given(self, node: Node | None, over: GivenStart) -> GivenStart:
-        """What is in ``node``, over what all tests are given."""
+    def start(self, node: Node | None, over: GivenStart) -> GivenStart:
+        """Reads the start of a test in ``node``, over the start of all tests."""
         found = read_section(node, GivenSection, self._problems)
         real = frozenset(self._real_kind(one) for one in entries(found.real, "`real`", self._problems))
         return GivenStart(
@@ -179,7 +179,7 @@ class _Reader:
         return ErrorInfo(kind, message, retryable=is_retryable, retry_after_s=found.retry_after_s, code=found.code)
 
     def _check_error_kind(self, kind: str, at: Node) -> None:
-        """A plugin may have kinds of its own: only what looks misspelt is reported."""
+        """Reports a kind of error that looks misspelt; a plugin may have kinds of its own."""
         if kind and kind not in ERROR_KINDS and (hint := did_you_mean(kind, ERROR_KINDS)):
             self._problems.error("invalid_value", f"no error has kind `{kind}`", at, hint)
 
@@ -218,9 +218,9 @@ class _Reader:
         elif verb == "inject":
             value = self._mapping(found.args, "`args`")
         after_s = self._seconds(found.after, "after", LONGEST_S)
-        return UserAction(node, verb, after_s, name, value, self._expected(found.then))
+        return UserAction(node, verb, after_s, name, value, self._read_expected(found.then))
 
-    def _expected(self, node: Node | None) -> Expected | None:
+    def _read_expected(self, node: Node | None) -> Expected | None:
         if node is None or is_null(node):
             return None
         problems = self._problems

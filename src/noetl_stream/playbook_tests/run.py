@@ -31,7 +31,7 @@ from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook_tests.advice import endless_calls, missing_stub, reason_lines
 from noetl_stream.playbook_tests.document import Expected, UserAction
 from noetl_stream.playbook_tests.expectations import Observed, deviations
-from noetl_stream.playbook_tests.journal import SeenJournal, seen_journal
+from noetl_stream.playbook_tests.journal import SeenJournal, read_journal
 from noetl_stream.playbook_tests.loading import LoadedTest
 from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExecution, MemoryStack
 from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
@@ -51,7 +51,7 @@ _REQUESTS: Final[Mapping[str, type[Any]]] = {
 
 
 class FoundProblem(msgspec.Struct, frozen=True):
-    """What a test found wrong, and where its document says otherwise."""
+    """A problem that a test found, and the place in its document that expects otherwise."""
 
     line: int
     column: int
@@ -59,15 +59,16 @@ class FoundProblem(msgspec.Struct, frozen=True):
 
 
 class TestOutcome(msgspec.Struct, frozen=True):
-    """How a test ended.
+    """The outcome of a test.
 
     Attributes:
         problems: Empty if it passed.
-        steps: The runs of steps, a line each: what brought them and how they ended.
-        why: Why the execution is where it is; empty if the test passed.
-        notes: What may not be as its author meant: stubs that stood for no call, undeclared keys of ``workload``.
-        journals: Those of all executions.
-        took_s: By a real clock.
+        steps: The runs of steps, a line each: their tokens and how they ended.
+        why: Why the execution waits; empty if the test passed.
+        notes: Notes on what may not be as its author meant: stubs that stood for no call, undeclared keys of
+            ``workload``.
+        journals: The journals of all executions.
+        took_s: The duration by a real clock.
     """
 
     __test__ = False
@@ -87,8 +88,8 @@ class TestOutcome(msgspec.Struct, frozen=True):
 
 
 def tool_not_installed(kind: str) -> ToolClass:
-    """Stands for the tool of a kind that is not installed: its tasks are checked no further than by ``check --kinds``,
-    and only stubs answer for them.
+    """Makes a stand-in for the tool of a kind that is not installed: its tasks are checked no further than by ``check
+    --kinds``, and only stubs answer for them.
     """
     return type("ToolNotInstalled", (KindOff,), {"spec": unchecked_kind(kind)})
 
@@ -98,7 +99,7 @@ class TestRunner:
 
     Args:
         tools: The installed tool classes, by kind.
-        real_work_s: How long nothing may be heard of a task that runs for real, by a real clock.
+        real_work_s: How long a task that runs for real may be silent, by a real clock.
     """
 
     __test__ = False
@@ -120,11 +121,11 @@ class TestRunner:
         now_ms = test.test.given.now_ms
         loop = SimulatedLoop(self._seed, START_MS if now_ms is None else now_ms, self._real_work_s)
         course = _Course(test, self)
-        with _quiet():
+        with _hide_expected_logs():
             try:
                 loop.run_until_complete(course.run())
             except (NothingWouldHappen, NoetlError) as error:
-                course.found(test.test.at, str(error))
+                course.add_problem(test.test.at, str(error))
             finally:
                 loop.run_until_complete(cancel_all_tasks())
                 loop.close()
@@ -165,7 +166,7 @@ class _Course:
             yield "a called playbook is not given: name its file under `given: { catalog: { FILE: } }`"
         yield from (one.message for one in undeclared_workload(given.workload, self._loaded.plan.workload))
 
-    def found(self, at: Location, message: str) -> None:
+    def add_problem(self, at: Location, message: str) -> None:
         self._problems.append(FoundProblem(at.mark.line, at.mark.column, message))
 
     async def run(self) -> None:
@@ -187,13 +188,13 @@ class _Course:
             try:
                 await self._follow(stack, began.execution_id)
             except EndlessExecution as error:
-                self.found(self._test.at, str(error))
+                self.add_problem(self._test.at, str(error))
             await self._look_back(stack, began.execution_id)
         finally:
             await stack.close()
 
     async def _follow(self, stack: MemoryStack, execution_id: str) -> None:
-        """From the start to the end; notes what is wrong on the way."""
+        """Follows the execution from the start to the end, and records problems on the way."""
         from_s = stack.clock.monotonic_s()
         for action in self._test.actions:
             until_s = None if action.after_s is None else from_s + action.after_s
@@ -202,7 +203,7 @@ class _Course:
                 break
             if stopped == "ended" and action.verb != "nothing":
                 status = (await stack.row(execution_id)).status
-                self.found(action.at, f"{action.verb}: the execution is {status} already")
+                self.add_problem(action.at, f"{action.verb}: the execution is {status} already")
                 break
             from_s = stack.clock.monotonic_s()
             await self._act(stack, execution_id, action)
@@ -213,9 +214,9 @@ class _Course:
             expected = self._test.expected or Expected(self._test.at)
             await self._compare(stack, execution_id, expected, at_end=True)
         if self._calls.missing is not None:
-            self.found(self._test.at, missing_stub(self._calls.missing, self._loaded))
+            self.add_problem(self._test.at, missing_stub(self._calls.missing, self._loaded))
         elif self._calls.is_endless:
-            self.found(self._test.at, endless_calls(self._calls.calls))
+            self.add_problem(self._test.at, endless_calls(self._calls.calls))
 
     async def _act(self, stack: MemoryStack, execution_id: str, action: UserAction) -> None:
         if action.verb == "nothing":
@@ -224,7 +225,7 @@ class _Course:
         try:
             await stack.executions.ask(execution_id, _request(action, request_id))
         except NoetlError as error:
-            self.found(action.at, f"{action.verb}: {error.message}")
+            self.add_problem(action.at, f"{action.verb}: {error.message}")
 
     async def _compare(self, stack: MemoryStack, execution_id: str, expected: Expected, *, at_end: bool) -> None:
         document = await stack.executions.get(execution_id)
@@ -241,7 +242,7 @@ class _Course:
             calls=self._calls.calls,
         )
         for at, message in deviations(expected, observed, self._loaded.plan, at_end=at_end):
-            self.found(at, message)
+            self.add_problem(at, message)
 
     async def _look_back(self, stack: MemoryStack, execution_id: str) -> None:
         others = [one for one in stack.execution_ids if one != execution_id]
@@ -251,11 +252,11 @@ class _Course:
 
     async def _journal(self, stack: MemoryStack, execution_id: str) -> SeenJournal:
         rows = await stack.store.journal(execution_id)
-        return seen_journal(execution_id, (await stack.row(execution_id)).digest, rows)
+        return read_journal(execution_id, (await stack.row(execution_id)).digest, rows)
 
 
 class _Secrets(dict[str, str]):
-    """The secrets of a test, as the variables of a worker have them. Any other is a text that names it."""
+    """The secrets of a test, as the variables of a worker have them. Any other secret is a text that names it."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in given.items()}
@@ -283,8 +284,8 @@ def _request(action: UserAction, request_id: str) -> InterventionFact:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """What roles log of failed tasks is expected here; what they log of their defects is not."""
+def _hide_expected_logs() -> Iterator[None]:
+    """Hides logs of failed tasks, which are expected in a test; logs of defects of the roles are shown."""
     log = logging.getLogger(ROOT_NAME)
     level = log.level
     log.setLevel(logging.ERROR)

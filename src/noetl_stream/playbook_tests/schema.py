@@ -1,6 +1,6 @@
 """JSON Schema (draft 2020-12) of test documents: ``noetl-stream playbook schema --form test``.
 
-Keys and descriptions come from the models that the reader uses. What names a step or task of the playbook is checked by
+Keys and descriptions come from the models that the reader uses. Names of steps and tasks of the playbook are checked by
 the reader alone.
 """
 
@@ -119,7 +119,7 @@ VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (ExpectedErrorSection, "message"): _TEXT,
     (ExpectedErrorSection, "step"): _TEXT,
 }
-"""What each key holds."""
+"""The JSON Schema of the value of each key."""
 
 RULES: Final[Mapping[type[Section], Schema]] = {
     StubSection: {"anyOf": [{"required": [name]} for name in ("result", "error", "real")]},
@@ -131,11 +131,11 @@ RULES: Final[Mapping[type[Section], Schema]] = {
         },
     },
 }
-"""Rules across several keys."""
+"""JSON Schema rules across several keys."""
 
 
 def playbook_test_schema() -> Schema:
-    """The schema of a test document."""
+    """The JSON Schema of a test document."""
     models = dict.fromkeys(model for model, _ in VALUES)
     definitions = {model.__name__: _section(model) for model in models}
     root = definitions.pop(TestDocumentSection.__name__)
@@ -146,12 +146,12 @@ def _section(model: type[Section]) -> Schema:
     fields = model.model_fields
     schema: Schema = {
         "type": "object",
-        "properties": {name: _described(field, VALUES[model, name]) for name, field in fields.items()},
+        "properties": {name: _with_description(field, VALUES[model, name]) for name, field in fields.items()},
         "additionalProperties": False,
     }
     required = [name for name, field in fields.items() if any(isinstance(mark, Required) for mark in field.metadata)]
     return {**schema, **({"required": required} if required else {}), **RULES.get(model, {})}
 
 
-def _described(field: FieldInfo, schema: Schema) -> Schema:
+def _with_description(field: FieldInfo, schema: Schema) -> Schema:
     return {"description": field.description, **schema} if field.description else schema

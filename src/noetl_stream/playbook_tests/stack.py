@@ -1,7 +1,8 @@
-"""A server, workers and the operations of clients on one broker and one store in memory, in simulated time.
+"""An installation in memory: a server, workers and the operations of clients on one broker and store, in simulated
+time.
 
-The roles are the real ones. Time passes by itself for what nothing but time ends: delays, `wait` with `for_s` or
-`until`, calls that take time. For what somebody has to answer it passes only where the test says so.
+The roles are the real ones. Time passes by itself for waits that only time ends: delays, `wait` with `for_s` or
+`until`, calls that take time. For waits that somebody must answer it passes only where the test says so.
 """
 
 from __future__ import annotations
@@ -49,26 +50,26 @@ from noetl_stream.worker.worker import Worker
 
 SLOTS: Final = 256
 BY: Final = "test"
-"""The principal of all that a test does."""
+"""The principal of everything that a test does."""
 
 UNHURRIED: Final = ServerTimes(housekeeping_s=60.0, mark_s=600.0, compare_s=600.0, reconcile_s=600.0)
-"""Nothing is lost in memory; each check for that would cost as much as a step."""
+"""The times of a server in a test. Nothing is lost in memory; each check for that would cost as much as a step."""
 
 PLAYBOOKS_KEPT: Final = 256
 
 STILL_MOMENTS: Final = 20_000
-"""How often time may pass while no execution gets on: a call may take days."""
+"""How often time may pass while no execution progresses: a call may take days."""
 
 CREEP_S: Final = 0.5
-"""The broker gives each message its own moment, so its time creeps ahead: timers due this soon after a moment that a
-test names are due at it.
+"""How far simulated time may creep ahead, since the broker gives each message its own moment: timers due this soon
+after a moment that a test names are due at it.
 """
 
 MOST_EVENTS: Final = 100_000
-"""Of all live executions of a test together."""
+"""The most events of all live executions of a test together."""
 
 MOST_YEARS: Final = 100
-"""Simulated time of a test."""
+"""The most simulated time of a test."""
 
 Stopped = Literal["ended", "waiting", "due", "over"]
 
@@ -78,12 +79,12 @@ class EndlessExecution(RuntimeError):
 
 
 class MemoryStack:
-    """All of an installation, for one test.
+    """An installation in memory for one test.
 
     Args:
-        pools: Those of the playbooks, each with a worker.
-        secrets: By lower-case name, as ``NOETL_CREDENTIAL_<NAME>`` has them.
-        is_over: Whether nothing more is to happen, whatever the execution does.
+        pools: The pools of the playbooks, each with a worker.
+        secrets: The secrets by lower-case name, as ``NOETL_CREDENTIAL_<NAME>`` has them.
+        is_over: Whether the test has ended, whatever the execution does.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class MemoryStack:
         self._running: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """Returns when server and workers are at work."""
+        """Starts server and workers; returns when they are at work."""
         self._running.append(asyncio.create_task(self._server.run()))
         for pool in sorted(self._pools):
             worker = self._worker(pool)
@@ -166,7 +167,7 @@ class MemoryStack:
 
     @property
     def execution_ids(self) -> list[str]:
-        """All executions, in the order in which they began."""
+        """The ids of all executions, in the order in which they began."""
         return list(self.store.tables.executions)
 
     def waits(self, execution_id: str) -> list[str]:
@@ -183,7 +184,7 @@ class MemoryStack:
         return found
 
     async def run(self, execution_id: str, until_s: float | None) -> Stopped:
-        """Lets the execution go on until it ends, or until ``until_s``; without that, until it waits for somebody.
+        """Lets the execution run until it ends, or until ``until_s``; without that, until it waits for somebody.
 
         Raises:
             EndlessExecution: neither happens.
@@ -234,7 +235,7 @@ class MemoryStack:
                 yield cached.state
 
     def _due_s(self, states: Collection[Execution], *, by_somebody: bool) -> float | None:
-        """When the next timer is due: of those that only end what nothing else ends, or of all."""
+        """When the next timer is due: of all timers, or of those of waits that nothing else ends."""
         due = [
             timer.due_ms
             for state in states
@@ -249,7 +250,7 @@ class MemoryStack:
         return self.clock.monotonic_s() + max(0, min(due) - self.clock.now_ms()) / 1000
 
     async def close(self) -> None:
-        """Ends everything at once."""
+        """Closes the installation at once."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -258,7 +259,7 @@ class MemoryStack:
 
 
 def _delays(state: Execution) -> set[str]:
-    """The timers of waits that nothing else ends."""
+    """The ids of timers of waits that nothing else ends."""
     return {
         timer_of(suspended.command_id, "wait", wait.path)
         for suspended in state.suspensions.values()
@@ -278,7 +279,7 @@ class CompiledPlaybooks:
     def for_servers(
         self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
     ) -> CheckResult:
-        """Like :func:`check_again`."""
+        """Checks a playbook for servers like :func:`check_again`, from the cache."""
         digest = digest_of(text)
         found = self._known.get(digest)
         if found is None:
@@ -289,7 +290,7 @@ class CompiledPlaybooks:
     def for_workers(
         self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
     ) -> CheckResult:
-        """Every keychain entry is a credential: the test gives it, not a variable or file."""
+        """Checks a playbook for workers. Each keychain entry is a credential of the test, not a variable or file."""
         checked = self.for_servers(text, kinds, file=file)
         if checked.plan is None:
             return checked

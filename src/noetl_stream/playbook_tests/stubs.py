@@ -1,4 +1,4 @@
-"""Tools that answer as a test says, through the port of tools; what they were called with is written down."""
+"""Tools that answer calls by the stubs of a test, through the port of tools, and record the calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noetl_stream.tools.http.response import header_mapping, status_failure
 from noetl_stream.tools.registry import ToolClass, create_tools
 
 MAX_CALLS: Final = 10_000
-"""Of all tasks of one test. More means a loop that its stubs never end."""
+"""The most calls of all tasks of one test. More means a loop that its stubs never end."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
@@ -47,9 +47,9 @@ class StubbedCalls:
     """Answers the calls of one test.
 
     Attributes:
-        calls: All of them, in order.
-        missing: The first that has no answer. It never returns: the test ends.
-        is_endless: Whether there were more than :data:`MAX_CALLS`; none returns then.
+        calls: All calls, in order.
+        missing: The first call without an answer. The call never returns: the test ends.
+        is_endless: Whether there were more than :data:`MAX_CALLS` calls; none returns then.
         used: The stubs that have stood for a call, by their identity.
     """
 
@@ -63,7 +63,7 @@ class StubbedCalls:
         self._numbers: Counter[TaskKey] = Counter()
 
     async def answer(self, tool: StubbedTool, call: ToolCall) -> ToolResult:
-        """What a call gives.
+        """Answers a call by its stub, or by the real tool.
 
         Raises:
             ToolFailure: an error that the test gives, or that the real tool raises.
@@ -111,11 +111,11 @@ class StubbedTool:
         self._real: Tool | None = None
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """See :meth:`StubbedCalls.answer`."""
+        """Answers a call: see :meth:`StubbedCalls.answer`."""
         return await self._calls.answer(self, call)
 
     async def run_really(self, call: ToolCall) -> ToolResult:
-        """What the real tool gives. No simulated time passes meanwhile."""
+        """Runs a call by the real tool. No simulated time passes meanwhile."""
         if self._real is None:
             self._real = create_tools({self.spec.kind: self._class}, ToolSettings())[self.spec.kind]
         with simulated_loop().real_work():

@@ -1,4 +1,4 @@
-"""Finds test documents, runs them, and tells what came of it."""
+"""Finds test documents, runs them, and reports their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
 from noetl_stream.telemetry.terminal import shown
 
 LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
-"""Folders that are not searched, like hidden ones."""
+"""Folders that are not searched for test documents, like hidden ones."""
 
 MOST_FOLDERS: Final = 10_000
 
@@ -38,12 +38,12 @@ def find_documents(given: Sequence[Path]) -> list[Path]:
     """The test documents that files and folders name: themselves, those beside playbooks, and those in folders.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no test document.
     """
     found: dict[Path, None] = {}
     for one in given:
         if one.is_dir():
-            found |= dict.fromkeys(_in_folder(one))
+            found |= dict.fromkeys(_files_in(one))
         elif one.name.endswith(ENDING):
             found[one] = None
         else:
@@ -58,7 +58,7 @@ def find_documents(given: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def _in_folder(folder: Path) -> Iterator[Path]:
+def _files_in(folder: Path) -> Iterator[Path]:
     for number, (path, folders, files) in enumerate(os.walk(folder), start=1):
         if number > MOST_FOLDERS:
             raise UsageError(f"{folder} has more than {MOST_FOLDERS:,} folders", hint="name files or smaller folders")
@@ -88,18 +88,20 @@ def run_document(file: Path, runner: TestRunner, coverage: Coverage | None = Non
 
 
 def text_lines(ran: RanDocument) -> Iterator[str]:
-    """For people. The same tests with the same seed give the same lines."""
+    """The outcomes of a document as text. The same tests with the same seed give the same lines."""
     yield ran.document.file
     for diagnostic in ran.document.diagnostics:
-        yield from indented(diagnostic.render(), "  ")
+        yield from indent_lines(diagnostic.render(), "  ")
     for outcome in ran.outcomes:
         yield f"  {'ok  ' if outcome.passed else 'FAIL'} {outcome.name}"
-        yield from (line for text in problem_texts(ran.document.file, outcome) for line in indented(text, "       "))
+        yield from (
+            line for text in problem_texts(ran.document.file, outcome) for line in indent_lines(text, "       ")
+        )
         yield from (f"       note: {note}" for note in outcome.notes)
 
 
 def problem_texts(file: str, outcome: TestOutcome) -> Iterator[str]:
-    """What a test found wrong, the steps that led there, and why."""
+    """The problems that a test found, the steps that led there, and why."""
     if outcome.passed:
         return
     for problem in outcome.problems:
@@ -110,12 +112,12 @@ def problem_texts(file: str, outcome: TestOutcome) -> Iterator[str]:
         yield "why:\n" + "\n".join(f"  {line}" for line in outcome.why)
 
 
-def indented(text: str, indent: str) -> Iterator[str]:
+def indent_lines(text: str, indent: str) -> Iterator[str]:
     yield from (f"{indent}{line}" for line in text.splitlines())
 
 
 def suite_json(ran: Iterable[RanDocument]) -> list[dict[str, Any]]:
-    """For programs."""
+    """The outcomes of documents as JSON, for programs."""
     return [
         {
             "file": one.document.file,
@@ -139,7 +141,9 @@ def suite_json(ran: Iterable[RanDocument]) -> list[dict[str, Any]]:
 
 
 def junit(ran: Sequence[RanDocument]) -> bytes:
-    """The form that CI servers read: a suite for each document, a case for each test. Times are real seconds."""
+    """The outcomes as JUnit XML, which CI servers read: a suite for each document, a case for each test. Times are real
+    seconds.
+    """
     root = Xml.Element("testsuites", name="noetl-stream playbook test")
     for one in ran:
         failed = sum(not outcome.passed for outcome in one.outcomes)
@@ -147,35 +151,37 @@ def junit(ran: Sequence[RanDocument]) -> bytes:
         suite = Xml.SubElement(
             root,
             "testsuite",
-            name=_xml(one.document.file),
+            name=_xml_text(one.document.file),
             tests=str(len(one.outcomes) + errors),
             failures=str(failed),
             errors=str(errors),
             time=f"{sum(outcome.took_s for outcome in one.outcomes):.3f}",
         )
         if errors:
-            case = Xml.SubElement(suite, "testcase", name="the document is valid", classname=_xml(one.document.file))
+            case = Xml.SubElement(
+                suite, "testcase", name="the document is valid", classname=_xml_text(one.document.file)
+            )
             text = "\n".join(diagnostic.render() for diagnostic in one.document.diagnostics)
-            Xml.SubElement(case, "error", message=_xml(one.document.diagnostics[0].message)).text = _xml(text)
+            Xml.SubElement(case, "error", message=_xml_text(one.document.diagnostics[0].message)).text = _xml_text(text)
         for outcome in one.outcomes:
             case = Xml.SubElement(
                 suite,
                 "testcase",
-                name=_xml(outcome.name),
-                classname=_xml(one.document.file),
-                file=_xml(one.document.file),
+                name=_xml_text(outcome.name),
+                classname=_xml_text(one.document.file),
+                file=_xml_text(one.document.file),
                 line=str(outcome.line),
                 time=f"{outcome.took_s:.3f}",
             )
             if not outcome.passed:
                 message = outcome.problems[0].message.splitlines()[0]
                 text = "\n".join(problem_texts(one.document.file, outcome))
-                Xml.SubElement(case, "failure", message=_xml(message)).text = _xml(text)
+                Xml.SubElement(case, "failure", message=_xml_text(message)).text = _xml_text(text)
     Xml.indent(root)
     found: bytes = Xml.tostring(root, encoding="utf-8", xml_declaration=True)
     return found
 
 
-def _xml(text: str) -> str:
-    """Without the characters that XML cannot hold."""
+def _xml_text(text: str) -> str:
+    """Replaces the characters of a text that XML cannot hold."""
     return shown(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

@@ -1,1 +1,1 @@
-"""When a schedule is due (LANGUAGE §15 *Schedule*)."""
+"""The times of schedules (LANGUAGE §15 *Schedule*)."""

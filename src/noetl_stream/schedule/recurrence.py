@@ -24,7 +24,7 @@ DAY_S: Final = 86_400
 FIRST_DAY: Final = date(1970, 1, 1)
 """The day from which whole days and other intervals are counted."""
 END_MS: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp() * 1000)
-"""No schedule has an occurrence from then on."""
+"""The end of all schedules: none has an occurrence from then on."""
 
 
 CRON_FIELDS: Final = (
@@ -35,14 +35,14 @@ CRON_FIELDS: Final = (
     ("month", 12, "", "year"),
     ("day of the week", 7, "d", "week"),
 )
-"""Name, size, unit of durations, and what the field begins anew with."""
+"""The fields of a cron expression: name, size, unit of durations, and the period after which the field begins anew."""
 
 
 class InvalidCron(ValueError):
-    """A cron expression that cannot be read, or cannot mean what it says. The message says which field is bad.
+    """A cron expression that cannot be read, or cannot mean what it says. The message names the bad field.
 
     Attributes:
-        hint: What to write.
+        hint: The advice to the author.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -54,11 +54,11 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
     """A timetable that can be searched. The day from which whole days are counted is :data:`FIRST_DAY`."""
 
     @classmethod
-    def of(cls, timetable: Timetable) -> Recurrence:
+    def from_timetable(cls, timetable: Timetable) -> Recurrence:
         return cls(**asdict(timetable))
 
     def next_after(self, after_ms: int) -> int | None:
-        """The first occurrence after an instant; ``None`` if there is none any more."""
+        """The first occurrence after an instant; ``None`` after the last."""
         return next(self.occurrences(after_ms), None)
 
     def occurrences(self, after_ms: int, through_ms: int = END_MS) -> Iterator[int]:
@@ -92,7 +92,9 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
 
 
 class CronStep(NamedTuple):
-    """A part with a step, such as ``*/15``: every ``step``-th of ``size`` values of the field of this number."""
+    """A part of a cron expression with a step, such as ``*/15``: every ``step``-th of ``size`` values of the field of
+    this number.
+    """
 
     text: str
     field: int
@@ -101,20 +103,20 @@ class CronStep(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """The duration that it may mean; empty for months."""
+        """The duration that the step may mean; empty for months."""
         unit = CRON_FIELDS[self.field][2]
         return f"{self.step}{unit}" if unit else ""
 
     @property
     def is_uneven(self) -> bool:
-        """Whether it is due at other distances where its field begins anew."""
+        """Whether the step is due at other distances where its field begins anew."""
         name, size, *_ = CRON_FIELDS[self.field]
         is_counted = name in ("second", "minute", "hour", "day of the month")
         return self.text.startswith("*") and is_counted and self.step > 1 and bool(size % self.step)
 
 
 def cron_steps(expression: str) -> Iterator[CronStep]:
-    """The parts with a step of an expression that can be read."""
+    """The parts with a step of a cron expression that can be read."""
     fields = expression.upper().split()
     for number, field in enumerate(fields, len(CRON_FIELDS) - len(fields)):
         for part in field.split(","):
@@ -126,7 +128,8 @@ def cron_steps(expression: str) -> Iterator[CronStep]:
 
 
 def check_cron(expression: str) -> None:
-    """
+    """Checks a cron expression.
+
     Raises:
         InvalidCron: it is not a cron expression, has a step that leads nowhere, or names a time that never comes.
     """
@@ -142,16 +145,16 @@ def check_cron(expression: str) -> None:
         if one.step > one.size:
             name, *_, whole = CRON_FIELDS[one.field]
             message = f"`{one.text}` has a step of {one.step} over {one.size} values of the {name}"
-            raise InvalidCron(f"{message}, so it is due once each {whole}", _way_of(one))
+            raise InvalidCron(f"{message}, so it is due once each {whole}", _without_step(one))
 
 
-def _way_of(one: CronStep) -> str:
+def _without_step(one: CronStep) -> str:
     first = one.text.partition("/")[0].partition("-")[0].replace("*", "0")
     return f"write every: {one.interval} in place of `cron`, or `{first}`" if one.interval else f"write `{first}`"
 
 
 def jitter_of(path: str, occurrence_ms: int, most_s: int) -> int:
-    """How much later than its time an occurrence starts, in ms: 0 to ``most_s`` seconds.
+    """The jitter of an occurrence in ms: how much later than its time it starts, 0 to ``most_s`` seconds.
 
     It is the same whoever asks, and spreads schedules that are due together.
     """
@@ -169,7 +172,7 @@ def _next_cron(expression: str, after_ms: int, zone: tzinfo) -> int | None:
 
 
 def _times_after(expression: str, wall: datetime) -> CronSim:
-    """The times on the wall clock that an expression names. It gives up after 50 years without one."""
+    """The times on the wall clock that a cron expression names. The search ends after 50 years without one."""
     try:
         return CronSim(expression, wall)
     except CronSimError as error:

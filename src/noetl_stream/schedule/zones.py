@@ -31,12 +31,12 @@ def zone_named(name: str) -> tzinfo:
 
 
 def wall_clock(at_ms: int, zone: tzinfo) -> datetime:
-    """What the clocks of the zone show at an instant, to the second."""
+    """The wall-clock time of the zone at an instant, to the second."""
     return _local(at_ms // _SECOND_MS, zone).replace(tzinfo=None, fold=0)
 
 
 def instant(wall: datetime, zone: tzinfo) -> int:
-    """When the clocks of the zone show this: of a time that they show twice, the first.
+    """The instant at which the clocks of the zone show a time: of a time that they show twice, the first.
 
     A time that they skip is the moment at which they are set forward.
     """
@@ -56,7 +56,7 @@ def instant(wall: datetime, zone: tzinfo) -> int:
 
 
 def midnight(day: date, zone: tzinfo) -> int:
-    """When this day begins."""
+    """The instant at which a day begins in the zone."""
     return instant(datetime(day.year, day.month, day.day), zone)
 
 
@@ -66,7 +66,7 @@ def iso_in(at_ms: int, zone: tzinfo) -> str:
 
 
 def offset_s(at_ms: int, zone: tzinfo) -> int:
-    """How far the clocks of the zone are ahead of UTC, in seconds."""
+    """The offset of the zone from UTC at an instant, in seconds."""
     offset = _local(at_ms // _SECOND_MS, zone).utcoffset()
     return 0 if offset is None else int(offset.total_seconds())
 

@@ -21,7 +21,9 @@ class CannotOpen(NoetlError):
 
 
 class Sealed(NamedTuple):
-    """``public_key`` is the sender's, for this value only. ``body`` is the nonce, the encrypted value and its tag."""
+    """A sealed value. ``public_key`` is the sender's, for this value only. ``body`` is the nonce, the encrypted value
+    and its tag.
+    """
 
     public_key: bytes
     body: bytes
@@ -40,7 +42,7 @@ class HandoverKey:
         """Opens a value that was sealed to this key in the same ``context``.
 
         Raises:
-            CannotOpen: It was sealed to another key or context, or modified.
+            CannotOpen: The value was sealed to another key or context, or modified.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
@@ -49,7 +51,7 @@ class HandoverKey:
         nonce, body = sealed.body[:NONCE_BYTES], sealed.body[NONCE_BYTES:]
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(sealed.public_key))
-            key = _derived(shared, self.public_key, sealed.public_key)
+            key = _derive_key(shared, self.public_key, sealed.public_key)
             return AESGCM(key).decrypt(nonce, body, context)
         except (InvalidTag, ValueError):
             raise CannotOpen("cannot open the secret: it is sealed to another key") from None
@@ -71,10 +73,10 @@ def seal(value: bytes, receiver: bytes, context: bytes) -> Sealed:
     except ValueError:
         raise CannotOpen(f"not an X25519 public key of {PUBLIC_KEY_BYTES} bytes") from None
     nonce = os.urandom(NONCE_BYTES)
-    return Sealed(public, nonce + AESGCM(_derived(shared, receiver, public)).encrypt(nonce, value, context))
+    return Sealed(public, nonce + AESGCM(_derive_key(shared, receiver, public)).encrypt(nonce, value, context))
 
 
-def _derived(shared: bytes, receiver: bytes, sender: bytes) -> bytes:
+def _derive_key(shared: bytes, receiver: bytes, sender: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 

@@ -21,7 +21,7 @@ NONCE_BYTES: Final = 12
 
 
 class Unprinted(msgspec.Struct, frozen=True):
-    """Holds secrets: ``repr``, and so what is logged or raised, shows none of its fields."""
+    """Base of structs with secrets: ``repr``, and so what is logged or raised, shows none of their fields."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -38,14 +38,16 @@ class Key(Unprinted, frozen=True):
 
 
 class KeyRing(msgspec.Struct, frozen=True):
-    """``current`` encrypts and signs. ``old`` keys decrypt and check what was made before a rotation."""
+    """The keys for one purpose. ``current`` encrypts and signs. ``old`` keys decrypt and check what was made before a
+    rotation.
+    """
 
     current: Key
     old: tuple[Key, ...] = ()
 
     @property
     def all(self) -> tuple[Key, ...]:
-        """The current key first."""
+        """All keys of the ring, the current one first."""
         return (self.current, *self.old)
 
     def find(self, key_id: str) -> Key | None:
@@ -69,7 +71,7 @@ def read_key(text: str, where: str) -> Key:
 
 
 def key_ring(texts: Sequence[str], where: str) -> KeyRing | None:
-    """The ring of these keys, the current one first; ``None`` if there are none.
+    """Makes the ring of these keys, the current one first; ``None`` if there are none.
 
     Raises:
         UsageError: A text is not a key.
@@ -81,7 +83,7 @@ def key_ring(texts: Sequence[str], where: str) -> KeyRing | None:
 
 
 def new_key() -> str:
-    """A new random key, as text for :func:`read_key`."""
+    """Generates a random key, as text for :func:`read_key`."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
@@ -90,7 +92,7 @@ class CannotDecrypt(NoetlError):
 
 
 class SealedEnvelope(NamedTuple):
-    """``sealed`` is the nonce, the encrypted value and its tag; ``key_id`` names the key."""
+    """An encrypted value. ``sealed`` is the nonce, the encrypted value and its tag; ``key_id`` names the key."""
 
     key_id: str
     sealed: bytes

@@ -16,7 +16,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.sealing.keys import ID_CHARACTERS, NONCE_BYTES, Key, KeyRing
 
 MARK: Final = b"\0noetl sealed 1\0"
-"""What a sealed object begins with, then the key's id, the nonce, and the encrypted value with its tag.
+"""The start of a sealed object; then follow the key's id, the nonce, and the encrypted value with its tag.
 
 No JSON or YAML begins like this: objects without it are older than sealing.
 """
@@ -55,7 +55,7 @@ class _Derivation:
 
 
 class DerivedKeys:
-    """:class:`ObjectKeys` of everything, for those who hold the access key."""
+    """The :class:`ObjectKeys` of all executions, for holders of the access key."""
 
     def __init__(self, access: KeyRing) -> None:
         self._derive = {key.id: _Derivation(key.value) for key in access.all}
@@ -71,7 +71,7 @@ class DerivedKeys:
 
 
 class GivenKeys:
-    """:class:`ObjectKeys` of the executions whose keys a command carries."""
+    """The :class:`ObjectKeys` of the executions whose keys a command carries."""
 
     def __init__(self, keys: Mapping[str, Sequence[Key]]) -> None:
         self._keys = keys
@@ -82,13 +82,13 @@ class GivenKeys:
 
 
 def owner_of(name: str) -> str:
-    """The execution an object's name begins with, or :data:`PLAYBOOKS`."""
+    """The execution that an object's name begins with, or :data:`PLAYBOOKS`."""
     owner, _, rest = name.partition("/")
     return PLAYBOOKS if owner == "playbook" and "/" not in rest else owner
 
 
 def seal_object(keys: ObjectKeys, name: str, data: bytes) -> bytes:
-    """``data``, sealed with the current key of the object's owner.
+    """Seals ``data`` with the current key of the object's owner.
 
     Raises:
         CannotUnseal: no key of the owner is held here.
@@ -101,10 +101,11 @@ def seal_object(keys: ObjectKeys, name: str, data: bytes) -> bytes:
 
 
 def open_object(keys: ObjectKeys, name: str, stored: bytes) -> bytes:
-    """What :func:`seal_object` has sealed under ``name``; unchanged, if it was stored before objects were sealed.
+    """Opens an object that :func:`seal_object` has sealed under ``name``; unchanged, if it was stored before objects
+    were sealed.
 
     Raises:
-        CannotUnseal: see there.
+        CannotUnseal: no key of the owner opens it, or it was modified.
     """
     if not stored.startswith(MARK):
         return stored

@@ -1,4 +1,4 @@
-"""Cursors of lists that leave something out: encrypted, since a cursor names the last item that was looked at."""
+"""Cursors of lists that leave entries out: encrypted, since a cursor names the last entry that was looked at."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import NONCE_BYTES, KeyRing
 
 MARK: Final = "~"
-"""Begins a sealed cursor. Other cursors come from callers, who may make their own: they know what they name."""
+"""The start of a sealed cursor. Other cursors come from callers, who may make their own: they know what they name."""
 
 
 class CursorSealer:
-    """Seals cursors with AES-256-GCM, under a key derived from the current one of a ring; every key of it opens."""
+    """Seals cursors with AES-256-GCM, under a key derived from the current one of a ring; every key of the ring opens
+    them.
+    """
 
     def __init__(self, keys: KeyRing) -> None:
         self._keys = tuple(hmac.digest(key.value, b"noetl cursors", "sha256") for key in keys.all)
 
     def seal(self, cursor: str, reader: str) -> str:
-        """The cursor, for this ``reader`` alone: what it may read, as a text."""
+        """Seals the cursor for this ``reader`` alone: a text of its permissions."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(NONCE_BYTES)
@@ -30,10 +32,10 @@ class CursorSealer:
         return MARK + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, cursor: str, reader: str) -> str:
-        """The cursor that was sealed.
+        """Opens a sealed cursor.
 
         Raises:
-            UsageError: it was sealed for another reader, elsewhere, or is damaged.
+            UsageError: the cursor was sealed for another reader, elsewhere, or is damaged.
         """
         if not cursor.startswith(MARK):
             return cursor

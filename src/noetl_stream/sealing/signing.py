@@ -13,14 +13,14 @@ from noetl_stream.sealing.keys import KeyRing
 
 SEPARATOR: Final = "."
 MAC_BYTES: Final = 16
-"""Every command and every report carries one, in hex."""
+"""The bytes of a signature. Every command and every report carries one, in hex."""
 
 
 class Signer:
     """Signs with the current key of a ring, and checks signatures of all its keys.
 
     Args:
-        purpose: What is signed. A signature for one purpose never holds for another.
+        purpose: The purpose of the signatures. A signature for one purpose never holds for another.
     """
 
     def __init__(self, keys: KeyRing, purpose: str) -> None:
@@ -33,21 +33,21 @@ class Signer:
         }
 
     def sign(self, *names: str, body: bytes = b"") -> str:
-        """The signature of these names in this order, none with a NUL, and the body: ``<key id>.<MAC>``."""
-        return f"{self._current}{SEPARATOR}{_mac(self._macs[self._current], _joined(names), body)}"
+        """Signs these names in this order, none with a NUL, and the body: ``<key id>.<MAC>``."""
+        return f"{self._current}{SEPARATOR}{_mac(self._macs[self._current], _join(names), body)}"
 
     def holds(self, signature: str, *names: str, body: bytes = b"") -> bool:
-        """Whether this is a signature of these names and this body, by any key of the ring."""
+        """Whether ``signature`` is one of these names and this body, by any key of the ring."""
         key_id, _, given = signature.partition(SEPARATOR)
         mac = self._macs.get(key_id)
-        text = _joined(names)
+        text = _join(names)
         if text.count("\0") != len(names) + 1:
             return False  # it would be read as a separator, and the signature of other names would hold
         return mac is not None and given.isascii() and hmac.compare_digest(given, _mac(mac, text, body))
 
 
-def _joined(names: tuple[str, ...]) -> str:
-    """Unambiguous by the number of names and the NUL after each, since names have none."""
+def _join(names: tuple[str, ...]) -> str:
+    """Joins names unambiguously, by their number and the NUL after each, since names have none."""
     return "\0".join((str(len(names)), *names, ""))
 
 

@@ -8,8 +8,9 @@ from typing import Final, Literal
 import msgspec
 
 Isolation = Literal["shared", "execution", "task"]
-"""Which runs may share a child of ``python``, its user and folder: those of one trust domain, of one execution, or
-none."""
+"""The runs that may share a child of ``python``, its user and folder: those of one trust domain, of one execution, or
+none.
+"""
 ChildUser = Literal["own", "worker"]
 
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")
@@ -21,7 +22,7 @@ DEFAULT_PYTHON_CHILDREN: Final = max(4, os.cpu_count() or 1)
 
 
 class ChildSettings(msgspec.Struct, frozen=True):
-    """What child processes may share and use.
+    """The settings of child processes: their isolation and their bounds.
 
     Attributes:
         user: ``own``: a worker that runs as root gives each child a user of its own. ``worker``: the worker's.

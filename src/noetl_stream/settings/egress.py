@@ -1,4 +1,4 @@
-"""What tasks may connect to; part of :mod:`noetl_stream.settings.sources.environment`."""
+"""The rules of egress: what tasks may connect to; part of :mod:`noetl_stream.settings.sources.environment`."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Destination(msgspec.Struct, frozen=True, gc=False):
     port: int | None = None
 
     def matches(self, address: Address, port: int, name: str = "") -> bool:
-        """Whether a connection to ``port`` of ``address``, found as ``name``, goes there."""
+        """Whether a connection to ``port`` of ``address``, found as ``name``, goes to this destination."""
         if self.port not in (None, port):
             return False
         return self.where == name if isinstance(self.where, str) else address in self.where
 
     def is_exactly(self, address: Address, port: int) -> bool:
-        """Whether this is the one ``address``, and no network around it."""
+        """Whether the destination is this one ``address``, and no network around it."""
         return not isinstance(self.where, str) and self.where.num_addresses == 1 and self.matches(address, port)
 
 
 class EgressRules(msgspec.Struct, frozen=True):
-    """What tasks may connect to in addition to the public internet.
+    """The destinations that tasks may connect to in addition to the public internet.
 
     Attributes:
         allowed: Networks and hosts.
@@ -63,7 +63,7 @@ class EgressRules(msgspec.Struct, frozen=True):
 
 
 class Allowed(msgspec.Struct, frozen=True, gc=False):
-    """``NOETL_EGRESS_ALLOW``, read."""
+    """The parsed destinations of ``NOETL_EGRESS_ALLOW``."""
 
     targets: tuple[Destination, ...] = ()
     socket_folders: tuple[Path, ...] = ()
@@ -105,7 +105,7 @@ def egress_rules(allow: str) -> EgressRules:
 def servers_of(nats_url: str) -> tuple[Destination, ...]:
     """The servers of a ``nats://`` address that are given by address, or on this machine.
 
-    One given by name is left out: its addresses may change, and it asks for credentials that no task has.
+    A server given by name is left out: its addresses may change, and it asks for credentials that no task has.
     """
     found: list[Destination] = []
     for part in nats_url.split(","):

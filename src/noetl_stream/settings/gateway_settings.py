@@ -1,4 +1,4 @@
-"""Settings of a gateway: what it holds at most, the names it is called by, and the proxies in front of it."""
+"""Settings of a gateway: its capacity limits, the names it is called by, and the proxies in front of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST_NAME: Final = r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-
 
 
 AgentAccess = Literal["off", "read", "changes"]
-"""What agents may do at ``/mcp``, as far as their tokens may."""
+"""The access of agents at ``/mcp``, as far as their tokens allow."""
 
 AGENT_ACCESS: Final[tuple[AgentAccess, ...]] = get_args(AgentAccess)
 
@@ -56,7 +56,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:
-    """Host names, in lower case.
+    """Reads host names, in lower case.
 
     Raises:
         UsageError: one of them is not a host name.
@@ -70,7 +70,7 @@ def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:
 
 
 def read_networks(variable: str, given: Mapping[str, str]) -> tuple[IpNetwork, ...]:
-    """Networks; an address alone is a network of one.
+    """Reads networks; an address alone is a network of one.
 
     Raises:
         UsageError: one of them is not a network.

@@ -28,7 +28,8 @@ from noetl_stream.playbook.yaml.source import read_source
 log = logging.getLogger(__name__)
 
 Sort = Literal["credentials", "calls", "pools", "kinds"]
-"""What is granted: credentials by name, playbooks to call and schemas to use by path, pools and task kinds by name."""
+"""The sorts of grants: credentials by name, playbooks to call and schemas to use by path, pools and kinds by name.
+"""
 
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 EVERYTHING: Final = "*"
@@ -39,7 +40,7 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class PathGrant:
-    """What playbooks at or below ``paths`` may use. Names may hold ``*``; no paths: every playbook."""
+    """A grant to the playbooks at or below ``paths``. Names may hold ``*``; no paths: every playbook."""
 
     paths: tuple[str, ...]
     names: Mapping[Sort, tuple[str, ...]] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class GrantsFile:
         self._grants = read_grants(file)
 
     def current(self) -> Grants:
-        """The grants now."""
+        """The grants in force now."""
         try:
             version = _version(self._file)
             if version != self._seen:
@@ -91,7 +92,7 @@ class GrantsFile:
 
 
 def read_grants(file: Path) -> Grants:
-    """The grants of a file.
+    """Reads the grants of a file.
 
     Raises:
         UsageError: it cannot be read, is invalid, or is writable by others.
@@ -147,7 +148,7 @@ def _names(found: Any, place: str) -> tuple[str, ...]:
 
 
 def _paths(found: tuple[str, ...], place: str) -> tuple[str, ...]:
-    """Paths as of :func:`covers`; ``team/a/**`` means ``team/a``."""
+    """Reads paths as of :func:`covers`; ``team/a/**`` means ``team/a``."""
     paths = tuple(path.removesuffix("/**").strip("/") for path in found)
     for path, written in zip(paths, found, strict=True):
         if not has_valid_segments(path) or "*" in path:

@@ -1,4 +1,4 @@
-"""The memory that a process was started with, which ``/proc/<pid>`` shows for ever. Elsewhere nothing is done."""
+"""The memory that a process starts with, which ``/proc/<pid>`` shows for ever. On other systems nothing is done."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Final
 
 ARGUMENTS_START: Final = 45
-"""Where ``arg_start`` is in ``/proc/self/stat``, behind the program's name; ``arg_end`` follows (proc_pid_stat(5))."""
+"""The index of ``arg_start`` in ``/proc/self/stat`` after the program's name; ``arg_end`` is next (proc_pid_stat(5)).
+"""
 
 ENVIRONMENT_START: Final = 47
-"""Where ``env_start`` is; ``env_end`` follows."""
+"""The index of ``env_start`` in ``/proc/self/stat``; ``env_end`` follows."""
 
 FILLER: Final = ord("*")
-"""Not NUL: a second one in a row ends the list for programs that read it."""
+"""The byte that overwrites values. Not NUL: a second NUL in a row ends the list for programs that read it."""
 
 
 def erase_variables(names: Collection[str]) -> None:
-    """Overwrites the values. The variables must have been unset, so that nothing uses that memory any more."""
+    """Overwrites the values of variables. Unset the variables first, so that nothing uses that memory any more."""
     import ctypes  # only roles erase variables
 
     start, size = _region(ENVIRONMENT_START)

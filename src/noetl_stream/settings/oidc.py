@@ -19,7 +19,7 @@ OIDC_VARIABLES: Final = (
     *("ISSUER", "AUDIENCE", "JWKS_URL"),
     *("ROLE_CLAIM", "ROLES", "DEFAULT_ROLE", "PATHS_CLAIM", "PATHS", "CLIENTS"),
 )
-"""The fields of :class:`OidcSettings`, as they end the variables' names."""
+"""The endings of the variables of :class:`OidcSettings`, one for each field."""
 
 
 class OidcSettings(msgspec.Struct, frozen=True):
@@ -29,11 +29,11 @@ class OidcSettings(msgspec.Struct, frozen=True):
         issuer: The value of ``iss`` in its tokens.
         audience: The value of ``aud`` in tokens for this gateway.
         jwks_url: The URL of its keys. Default: from its discovery document.
-        role_claim: The claim that holds the role.
+        role_claim: The claim that holds the caller's role.
         roles: The roles by value of the claim.
         default_role: The role of tokens whose claim matches none. Default: no access.
         clients: The clients (``azp``) whose tokens are accepted; empty: any.
-        paths_claim: The claim that holds the paths a caller is limited to; ``None``: nobody is limited.
+        paths_claim: The claim that holds the paths a caller is limited to; ``None``: no caller is limited.
         paths: The paths by value of that claim; ``None``: the values are paths themselves.
     """
 
@@ -49,7 +49,7 @@ class OidcSettings(msgspec.Struct, frozen=True):
 
 
 def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
-    """The provider's settings; ``None`` if no variable is set.
+    """Reads the settings of the identity provider; ``None`` if no variable is set.
 
     Raises:
         UsageError: A variable is missing or invalid.
@@ -81,7 +81,7 @@ def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
 
 
 def _roles(text: str) -> Mapping[str, Role]:
-    """Parses ``platform=admin,data team=author``. It replaces the default mapping, including ``admin``."""
+    """Parses roles, such as ``platform=admin,data team=author``. They replace the default mapping and its ``admin``."""
     found: dict[str, Role] = {}
     for entry in text.split(","):
         value, equals, role = (part.strip() for part in entry.rpartition("="))
@@ -92,7 +92,7 @@ def _roles(text: str) -> Mapping[str, Role]:
 
 
 def _paths(text: str) -> Mapping[str, tuple[str, ...]]:
-    """Parses ``data team=team/data,ops=team/ops``; a value may come several times."""
+    """Parses paths, such as ``data team=team/data,ops=team/ops``; a value may come several times."""
     found: dict[str, tuple[str, ...]] = {}
     for entry in text.split(","):
         value, equals, path = (part.strip() for part in entry.rpartition("="))

@@ -1,4 +1,4 @@
-"""Where an operator has files kept: in a folder, or in object storage."""
+"""Places where an operator has files kept: a folder, or object storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PART: Final = r"(?!\.{1,2}$)[A-Za-z0-9!_.*'()=-]{1,255}"
 
 
 class ObjectAddress(msgspec.Struct, frozen=True, gc=False):
-    """A bucket, or container, and the start of the names of objects in it. It holds no credentials."""
+    """The address of a bucket, or container, and the start of the names of objects in it. It holds no credentials."""
 
     scheme: str
     bucket: str
@@ -38,7 +38,7 @@ def read_place(name: str, text: str) -> Place:
     """Parses a folder, or an address such as ``s3://bucket/prefix``.
 
     Args:
-        name: Of the option or variable, for the error, which never shows the text: it may hold a password.
+        name: The name of the option or variable, for the error, which never shows the text: it may hold a password.
 
     Raises:
         UsageError: it is an address, but not one of object storage.
@@ -59,7 +59,7 @@ def read_place(name: str, text: str) -> Place:
 
 
 def read_endpoints(environ: Mapping[str, str]) -> list[str]:
-    """The addresses that are set in place of Amazon's.
+    """Reads the addresses that are set in place of Amazon's.
 
     Raises:
         UsageError: one is not an address, or holds a login.

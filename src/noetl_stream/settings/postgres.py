@@ -19,10 +19,10 @@ _PRIMARY: Final = ("read-write", "primary")
 
 
 def read_address(variable: str, given: Mapping[str, str]) -> str | None:
-    """The address, if the variable has a value.
+    """Reads the address of a Postgres, if the variable has a value.
 
     Raises:
-        UsageError: it is not a Postgres URL.
+        UsageError: the address is not a Postgres URL.
     """
     value = given.get(variable)
     parts = None if value is None else split_url(value)
@@ -32,10 +32,10 @@ def read_address(variable: str, given: Mapping[str, str]) -> str | None:
 
 
 def read_primary(variable: str, given: Mapping[str, str]) -> str | None:
-    """As :func:`read_address`.
+    """Reads the address of the primary, as :func:`read_address` does.
 
     Raises:
-        UsageError: also if it names several hosts without asking for the writable one.
+        UsageError: also if the address names several hosts without asking for the writable one.
     """
     value = read_address(variable, given)
     if value is not None:

@@ -1,4 +1,4 @@
-"""How long finished executions stay, and how much EVENTS and LOGS keep."""
+"""Retention: how long finished executions stay, and how much EVENTS and LOGS keep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_EVENTS_MAX_AGE: Final = "1d"
 
 NEVER: Final = "never"
 LEAST_KEPT_S: Final = 86_400.0
-"""A feed that resumes within a day finds all events."""
+"""The shortest time that executions are kept: a feed that resumes within a day finds all events."""
 
 LEAST_STREAM_AGE_S: Final = 600.0
 LEAST_STREAM_BYTES: Final = 1024 * 1024
@@ -38,7 +38,8 @@ _SECONDS: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 class RetentionRule(msgspec.Struct, frozen=True, gc=False):
-    """How long executions of playbooks at or below ``path``, which ended with ``status``, are kept after their end.
+    """A rule of retention: how long executions of playbooks at or below ``path``, which ended with ``status``, are kept
+    after their end.
 
     Without a path or status it is for all. With ``newest``, that many are kept, and all for ``keep_s``; without either,
     they are kept for ever.
@@ -50,7 +51,7 @@ class RetentionRule(msgspec.Struct, frozen=True, gc=False):
     newest: int | None = None
 
     def __str__(self) -> str:
-        """As it is written."""
+        """The rule as it is written."""
         status = f":{self.status}" if self.status else ""
         which = f"{self.path}{status}=" if self.path or status else ""
         return which + (f"newest {self.newest}" if self.newest is not None else _age_text(self.keep_s))
@@ -60,9 +61,10 @@ class RetentionRule(msgspec.Struct, frozen=True, gc=False):
 
 
 class RetentionSettings(msgspec.Struct, frozen=True):
-    """
+    """The settings of retention.
+
     Attributes:
-        rules: The first that is for an execution says how long it is kept. None: for ever.
+        rules: The rules; the first for an execution says how long it is kept. Without one: for ever.
         archive: Where executions are archived before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
         logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
@@ -77,7 +79,7 @@ class RetentionSettings(msgspec.Struct, frozen=True):
 
 
 def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRule, ...]:
-    """Parses ``team/report:failed=90d, team/audit=newest 100, 30d``.
+    """Parses retention rules, such as ``team/report:failed=90d, team/audit=newest 100, 30d``.
 
     Raises:
         UsageError: a rule is not ``[[PATH][:STATUS]=]AGE``, or ``newest COUNT`` in place of the age.
@@ -89,7 +91,8 @@ def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRu
 
 
 def read_archive(variable: str, given: Mapping[str, str]) -> Place | None:
-    """
+    """Reads the place of the archive, if the variable has a value.
+
     Raises:
         UsageError: it is neither an absolute path nor an address of object storage.
     """
@@ -102,17 +105,18 @@ def read_archive(variable: str, given: Mapping[str, str]) -> Place | None:
 
 
 def read_events_bytes(variable: str, given: Mapping[str, str]) -> int:
-    """Raises as of :func:`read_logs_bytes`."""
+    """Reads the size of EVENTS in bytes. Raises as :func:`read_logs_bytes`."""
     return _stream_bytes(variable, given.get(variable, DEFAULT_EVENTS_MAX_BYTES))
 
 
 def read_events_age(variable: str, given: Mapping[str, str]) -> float:
-    """Seconds. Raises as of :func:`read_logs_age`."""
+    """Reads the age of EVENTS in seconds. Raises as :func:`read_logs_age`."""
     return _stream_age_s(variable, given.get(variable, DEFAULT_EVENTS_MAX_AGE))
 
 
 def read_logs_bytes(variable: str, given: Mapping[str, str]) -> int | None:
-    """
+    """Reads the size of LOGS in bytes, if the variable has a value.
+
     Raises:
         UsageError: it is not a size, or too small.
     """
@@ -120,7 +124,7 @@ def read_logs_bytes(variable: str, given: Mapping[str, str]) -> int | None:
 
 
 def read_logs_age(variable: str, given: Mapping[str, str]) -> float | None:
-    """Seconds.
+    """Reads the age of LOGS in seconds.
 
     Raises:
         UsageError: it is not an age, or too short.

@@ -1,4 +1,4 @@
-"""The status address of a role: where it answers probes and scrapes."""
+"""The status address of a role, at which it answers probes and scrapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADDRESS: Final = r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):
 
 
 class StatusAddress(msgspec.Struct, frozen=True, gc=False):
-    """``port`` 0 is any free one."""
+    """The address at which a role answers probes. ``port`` 0 is any free one."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class StatusAddress(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_status_address(variable: str, given: Mapping[str, str]) -> StatusAddress | None:
-    """The address, if the variable has a value.
+    """Reads the status address, if the variable has a value.
 
     Raises:
         UsageError: it is not an address.

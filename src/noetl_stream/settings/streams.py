@@ -1,4 +1,4 @@
-"""How the streams are spread over a NATS cluster."""
+"""The spread of the streams over a NATS cluster."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _TAG: Final = r"[A-Za-z0-9_:./=-]{1,64}"
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """
+    """The spread of the streams over a NATS cluster.
+
     Attributes:
         replicas: Copies of each stream. Streams that have more keep them.
-        tags: Those that each server with a copy has in its ``server_tags``; none: streams stay where they are.
+        tags: The tags that each server with a copy has in its ``server_tags``; none: streams stay where they are.
     """
 
     replicas: int = 1
@@ -33,7 +34,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Parses ``region:eu,disk:ssd``.
+    """Parses tags of servers, such as ``region:eu,disk:ssd``.
 
     Raises:
         UsageError: a tag has other characters.
@@ -47,7 +48,7 @@ def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def read_trigger_streams(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Parses ``ORDERS,PAYMENTS``.
+    """Parses names of streams, such as ``ORDERS,PAYMENTS``.
 
     Raises:
         UsageError: there are too many, or one is not a stream name, or is one of the engine's own.

@@ -36,15 +36,15 @@ class ToolSettings(msgspec.Struct, frozen=True):
     """The operator's permissions for a worker's tools.
 
     Attributes:
-        egress: What tasks may connect to.
+        egress: The destinations that tasks may connect to.
         kinds_off: The kinds whose tasks must not run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
         duckdb_max_threads: Threads that one `duckdb` task may ask for.
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
-        http_ca: The PEM file of authorities that `http` tasks trust in addition to those of the system, if any.
-        children: What the child processes of `python` and `shell` tasks may share and use.
+        http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
+        children: The settings of the child processes of `python` and `shell` tasks.
         own: The settings of kinds that come by plugin, by kind.
     """
 
@@ -69,7 +69,7 @@ def read_own(_variable: str, given: Mapping[str, str]) -> Mapping[str, Mapping[s
     """Parses the settings of kinds that come by plugin. The kinds themselves validate them.
 
     Raises:
-        UsageError: One is not a JSON object.
+        UsageError: The settings of a kind are not a JSON object.
     """
     found = {name: value for name, value in given.items() if name.startswith(OWN_PREFIX)}
     return MappingProxyType({name[len(OWN_PREFIX) :].lower(): _read_object(name, found[name]) for name in found})
@@ -86,7 +86,8 @@ def _read_object(variable: str, text: str) -> dict[str, Any]:
 
 
 def check_proxy(text: str) -> None:
-    """
+    """Checks the URL of a proxy.
+
     Raises:
         ValueError: This is not the URL of a proxy. The message shows no part of it, which may hold a password.
     """
@@ -97,10 +98,10 @@ def check_proxy(text: str) -> None:
 
 
 def read_proxy(variable: str, given: Mapping[str, str]) -> str | None:
-    """The URL of a proxy.
+    """Reads the URL of a proxy.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not the URL of a proxy.
     """
     text = given.get(variable)
     if text is not None:
@@ -112,10 +113,10 @@ def read_proxy(variable: str, given: Mapping[str, str]) -> str | None:
 
 
 def read_certificates(variable: str, given: Mapping[str, str]) -> Path | None:
-    """The path of a file of certificates.
+    """Reads the path of a file of certificates.
 
     Raises:
-        UsageError: It has none.
+        UsageError: The file has no certificates.
     """
     text = given.get(variable)
     if text is None:
@@ -145,7 +146,7 @@ def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def size_bytes(text: str) -> int | None:
-    """The bytes of ``512MB`` or ``1.5 GiB``; ``None`` if it is not a size."""
+    """The bytes of a size: ``512MB`` or ``1.5 GiB``; ``None`` if it is not a size."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         return None
@@ -153,10 +154,10 @@ def size_bytes(text: str) -> int | None:
 
 
 def read_size(variable: str, given: Mapping[str, str]) -> int:
-    """The bytes of the setting of DuckDB's memory.
+    """Reads DuckDB's memory in bytes.
 
     Raises:
-        UsageError: It is not a size, or is zero.
+        UsageError: The text is not a size, or is zero.
     """
     text = given.get(variable, DEFAULT_DUCKDB_MAX_MEMORY)
     found = size_bytes(text)

@@ -1,4 +1,6 @@
-"""Where spans go, by the variables of OpenTelemetry: https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+"""The destination of spans, by the variables of OpenTelemetry:
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from noetl_stream.model.urls import split_address
 PREFIX: Final = "OTEL_"
 TRACES_VARIABLE: Final = "OTEL_<NAME>"
 HEADERS_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-"""These may hold the key of a collector: playbooks must not read them."""
+"""The variables that may hold the key of a collector: playbooks must not read them."""
 
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP_PROTOBUF: Final = "http/protobuf"
@@ -23,10 +25,11 @@ MAX_QUEUE: Final = 1_000_000
 
 
 class TraceSettings(msgspec.Struct, frozen=True, gc=False):
-    """
+    """The settings of traces.
+
     Attributes:
         endpoint: The URL that spans are posted to.
-        headers: Sent with them, as written: ``key=value,key=value``.
+        headers: The headers sent with them, as written: ``key=value,key=value``.
         max_queue: How many spans of a process wait at most.
     """
 
@@ -35,12 +38,13 @@ class TraceSettings(msgspec.Struct, frozen=True, gc=False):
     max_queue: int
 
     def variables(self) -> dict[str, str]:
-        """Variables that a child process with these settings lacks."""
+        """The variables that a child process with these settings lacks."""
         return {HEADERS_VARIABLES[0]: self.headers} if self.headers else {}
 
 
 def read_traces(_variable: str, given: Mapping[str, str]) -> TraceSettings | None:
-    """``None`` without an endpoint, or if another variable switches traces off. The SDK reads the other variables.
+    """Reads the settings of traces; ``None`` without an endpoint, or if another variable switches traces off. The SDK
+    reads the other variables.
 
     Raises:
         UsageError: a value is invalid.

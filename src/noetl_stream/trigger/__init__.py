@@ -1,1 +1,1 @@
-"""What starts executions on events: pure, without IO and clock (LANGUAGE §15 *Trigger*)."""
+"""Events that start executions: pure, without IO and clock (LANGUAGE §15 *Trigger*)."""

@@ -1,6 +1,7 @@
-"""What ``event`` holds for templates of triggers: one model for each source (LANGUAGE §15 *Trigger*).
+"""The events of triggers: the content of ``event`` in their templates, one model for each source (LANGUAGE §15
+*Trigger*).
 
-Events are built as these models, ``check`` reads what they have, and ``docs/reference/triggers.md`` lists it. A field
+Events are built as these models, ``check`` reads their fields, and ``docs/reference/triggers.md`` lists them. A field
 that is :data:`msgspec.UNSET` is absent.
 """
 
@@ -20,7 +21,8 @@ Path = tuple[str, ...]
 
 
 class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery. Names of headers are lower-case; of a repeated field of the query or the form the last counts.
+    """A delivery to a webhook. Names of headers are lower-case; of a repeated field of the query or the form the last
+    counts.
 
     ``body`` is absent if it is not UTF-8, ``json`` and ``form`` if the body is none.
     """
@@ -49,7 +51,7 @@ EVENTS: Final[Mapping[EventSource, type[msgspec.Struct]]] = {
     "nats": StreamEvent,
     "execution": EndedExecution,
 }
-"""What ``event`` is, by what the trigger is on."""
+"""The model of ``event`` by the source of the trigger."""
 
 
 class UnknownPath(NamedTuple):
@@ -61,7 +63,7 @@ class UnknownPath(NamedTuple):
 
 
 class EventShape(msgspec.Struct, frozen=True):
-    """What the events have that one trigger is told of.
+    """The shape of the events that one trigger receives.
 
     Attributes:
         narrowed: The types of paths below ``event`` that have less than the model says, since the trigger waits for
@@ -74,8 +76,10 @@ class EventShape(msgspec.Struct, frozen=True):
     left_out: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, source: EventSource, waits_for: Verification | StreamFilter | EndedExecutions | None) -> EventShape:
-        """The shape for what a trigger is on; ``None`` if that could not be read."""
+    def from_source(
+        cls, source: EventSource, waits_for: Verification | StreamFilter | EndedExecutions | None
+    ) -> EventShape:
+        """The shape of events by what a trigger waits for; ``None`` if that could not be read."""
         match waits_for:
             case Verification():
                 return cls(source, left_out=secret_headers(waits_for))
@@ -115,11 +119,11 @@ class EventShape(msgspec.Struct, frozen=True):
                 return UnknownPath(
                     f"`{place}.{key}` is always absent: the trigger is not told of ends that have it", key
                 )
-            here = _present(here)
+            here = _without_null(here)
         return None
 
     def words(self, path: Path) -> tuple[str, ...]:
-        """All values that the text at this path may have; empty if there are others."""
+        """All values that the text at a path of the event may have; empty if there are others."""
         found = self.narrowed.get(path[1:])
         if found is None and len(path) == 2:
             found = next((field.type for field in _model(self.source).fields if field.name == path[1]), None)
@@ -144,6 +148,6 @@ def _model(source: EventSource) -> StructType:
     return found
 
 
-def _present(type_: Type) -> Type:
-    """A type without null."""
+def _without_null(type_: Type) -> Type:
+    """Removes null from a type."""
     return next(one for one in type_.types if not isinstance(one, NoneType)) if isinstance(type_, UnionType) else type_

@@ -1,4 +1,4 @@
-"""Who sent a webhook: signatures and tokens, their time, and what repeated deliveries have in common.
+"""Signatures of webhooks: signatures and tokens, their time, and the identity of repeated deliveries.
 
 All comparisons take the same time whatever differs. A refusal says why, for the operator; senders are not told.
 """
@@ -20,9 +20,9 @@ from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding,
 from noetl_stream.model.json.codec import decode_value
 
 MAX_SECRETS: Final = 5
-"""Secrets that are valid at the same time, while one is replaced by another."""
+"""The most secrets that are valid at the same time, while one is replaced by another."""
 MAX_SIGNATURES: Final = 10
-"""Signatures that one delivery may carry."""
+"""The most signatures of one delivery."""
 _SIGNED: Final = frozenset(
     {
         *("authorization", "proxy-authorization", "cookie", "x-hub-signature", "x-hub-signature-256"),
@@ -42,7 +42,9 @@ class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """``identity`` is the same for repeated deliveries of one event; empty if nothing tells them apart."""
+    """The delivery is accepted. ``identity`` is the same for repeated deliveries of one event; empty if nothing
+    identifies them.
+    """
 
     identity: str
 
@@ -52,7 +54,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def secret_headers(how: Verification) -> frozenset[str]:
-    """Headers left out of events: with them, a reader of the event could pose as its sender."""
+    """The headers left out of events: with them, a reader of the event could pose as its sender."""
     return _SIGNED | {how.header} - {""}
 
 
@@ -66,7 +68,7 @@ def secrets_in(value: Any) -> tuple[str, ...]:
 
 
 def verify(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str], now_ms: int) -> Accepted | Refused:
-    """Whether one of ``secrets`` signed the delivery, in time."""
+    """Verifies that one of ``secrets`` signed the delivery, in time."""
     if how.form == "none":
         return Accepted(delivery.headers.get("idempotency-key", ""))
     if not secrets:
@@ -89,7 +91,7 @@ def _stripe(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str]
     if not _is_signed(at.encode() + b"." + delivery.body, given, secrets):
         return Refused("Stripe-Signature is missing or of another secret, time or body")
     # A repeated delivery has another time, and its body may count the deliveries that are left.
-    return _late(at, how, now_ms) or Accepted(_member(delivery.body, "id"))
+    return _check_time(at, how, now_ms) or Accepted(_member(delivery.body, "id"))
 
 
 def _slack(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str], now_ms: int) -> Accepted | Refused:
@@ -97,7 +99,7 @@ def _slack(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str],
     given = delivery.headers.get("x-slack-signature", "")
     if not _is_signed(b"v0:" + at.encode() + b":" + delivery.body, [given.removeprefix("v0=")], secrets):
         return Refused("X-Slack-Signature is missing or of another secret, time or body")
-    return _late(at, how, now_ms) or Accepted(_member(delivery.body, "event_id"))
+    return _check_time(at, how, now_ms) or Accepted(_member(delivery.body, "event_id"))
 
 
 def _hmac(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str], now_ms: int) -> Accepted | Refused:
@@ -107,7 +109,7 @@ def _hmac(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str], 
     found = [given.removeprefix(how.prefix)] if given.startswith(how.prefix) else []
     if not _is_signed(signed, found, secrets, how.algorithm, how.encoding):
         return Refused(f"{how.header} is missing or of another secret or body")
-    late = _late(at, how, now_ms) if how.timestamp_header else None
+    late = _check_time(at, how, now_ms) if how.timestamp_header else None
     return late or Accepted(_digest(signed))
 
 
@@ -139,7 +141,7 @@ def _is_signed(
     algorithm: SignatureAlgorithm = "sha256",
     encoding: SignatureEncoding = "hex",
 ) -> bool:
-    found = [_decoded(text, encoding) for text in given[:MAX_SIGNATURES]]
+    found = [_decode(text, encoding) for text in given[:MAX_SIGNATURES]]
     return _any_equal(found, [hmac.digest(secret.encode(), signed, algorithm) for secret in secrets])
 
 
@@ -148,15 +150,15 @@ def _any_equal(found: Sequence[bytes], wanted: Sequence[bytes]) -> bool:
     return any([hmac.compare_digest(one, other) for one in found for other in wanted])  # noqa: C419
 
 
-def _decoded(text: str, encoding: SignatureEncoding) -> bytes:
-    """The bytes of a signature; none if it is written in another way."""
+def _decode(text: str, encoding: SignatureEncoding) -> bytes:
+    """Decodes the bytes of a signature; none if it is written in another way."""
     try:
         return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         return b""
 
 
-def _late(at: str, how: Verification, now_ms: int) -> Refused | None:
+def _check_time(at: str, how: Verification, now_ms: int) -> Refused | None:
     if not _SECONDS.fullmatch(at) or abs(now_ms / 1000 - int(at)) > how.tolerance_s:
         return Refused(f"the signed time is more than {how.tolerance_s} s from now")
     return None
@@ -167,7 +169,7 @@ def _digest(content: bytes) -> str:
 
 
 def _member(body: bytes, name: str) -> str:
-    """The provider's id of the event in its body, else a digest of the body."""
+    """The identity of an event: the provider's id in its body, else a digest of the body."""
     try:
         found = decode_value(body)
     except PayloadRefused:
@@ -177,7 +179,7 @@ def _member(body: bytes, name: str) -> str:
 
 
 def challenge_in(delivery: WebhookDelivery, how: Verification) -> str | None:
-    """What a verified Slack delivery asks to be sent back, once, when the address is entered there."""
+    """The challenge that a verified Slack delivery asks to be sent back, once, when the address is entered there."""
     if how.form != "slack":
         return None
     try:

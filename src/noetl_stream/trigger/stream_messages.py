@@ -9,13 +9,14 @@ from typing import Final
 import msgspec
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
-"""Of the data and the headers of a message, together. A larger one starts nothing, and is not kept."""
+"""The most bytes of the data and the headers of a message, together. A larger message starts nothing and is not kept.
+"""
 
 STREAMS_VARIABLE: Final = "NOETL_TRIGGER_STREAMS"
-"""Names the streams that triggers may read."""
+"""The variable that names the streams that triggers may read."""
 
 CONSUMER_PREFIX: Final = "noetl-"
-"""What the names of triggers' consumers on NATS begin with."""
+"""The prefix of the names of triggers' consumers on NATS."""
 
 MAX_SUBJECT_CHARS: Final = 255
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -27,9 +28,9 @@ class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as a stream holds it.
 
     Attributes:
-        headers: As they were sent; of a repeated one the last.
-        size: Of its data and headers, in bytes. Above :data:`MAX_MESSAGE_BYTES` both are empty here.
-        at_ms: When the stream has stored it.
+        headers: The headers as they were sent; of a repeated one the last.
+        size: The size of its data and headers, in bytes. Above :data:`MAX_MESSAGE_BYTES` both are empty here.
+        at_ms: When the stream stored the message.
     """
 
     stream: str
@@ -51,13 +52,13 @@ def stream_fault(name: str) -> str:
 
 
 def is_subject_pattern(text: str) -> bool:
-    """Whether it is a pattern of subjects as NATS has them: ``orders.*.paid``, ``orders.>``."""
+    """Whether a text is a pattern of subjects as NATS has them: ``orders.*.paid``, ``orders.>``."""
     *first, last = text.split(".")
     return len(text) <= MAX_SUBJECT_CHARS and all(map(_TOKEN.fullmatch, [*first, last.replace(">", "*")]))
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of a pattern."""
+    """Whether a subject matches a pattern."""
     wanted, tokens = pattern.split("."), subject.split(".")
     if wanted[-1] == ">" and len(tokens) >= len(wanted):
         wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1]

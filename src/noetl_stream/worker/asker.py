@@ -31,7 +31,7 @@ class Asker:
     @property
     def command(self) -> ShownCommand:
         """The command, as questions show it to servers."""
-        return ShownCommand.of(self._command)
+        return ShownCommand.from_command(self._command)
 
     async def ask(self, subject: str, question: WorkerQuestion) -> bytes:
         """Returns the answer to ``question`` on ``subject``, to which the pool is added."""

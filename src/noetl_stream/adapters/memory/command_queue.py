@@ -237,7 +237,7 @@ class MemoryCommandQueue:
                 if source is None:
                     break
                 priority = source.turns.next(waiting)
-                source.turns.took(priority, waiting)
+                source.turns.count_turn(priority, waiting)
                 stored = waiting[priority].popleft()
                 if not waiting[priority]:
                     del waiting[priority]

@@ -29,7 +29,7 @@ from noetl_stream.cli.execution.batch import Batch
 from noetl_stream.cli.execution.bulk import patiently
 from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S
 from noetl_stream.cli.execution.workload import warn_of_digits
-from noetl_stream.concurrency import each
+from noetl_stream.concurrency import for_each
 from noetl_stream.errors import (
     Forbidden,
     NoetlError,
@@ -129,7 +129,7 @@ class BatchRun:
                 self._order.append(row.number)
                 yield row
 
-        await each(noted(), self._run, at_once)
+        await for_each(noted(), self._run, at_once)
 
     async def _run(self, row: BatchRow) -> None:
         try:

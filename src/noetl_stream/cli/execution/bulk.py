@@ -18,7 +18,7 @@ from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.execution.selection import Selection, found_by
 from noetl_stream.cli.execution.tables import print_executions
-from noetl_stream.concurrency import each
+from noetl_stream.concurrency import for_each
 from noetl_stream.errors import (
     NoetlError,
     NotFound,
@@ -174,7 +174,7 @@ async def act_on_all(verb: BulkAction, session: Session, ids: list[str], output:
             results[execution_id] = NotDone(execution_id, error.message, error.hint)
         _print(verb, results[execution_id], output)
 
-    await each(ids, one)
+    await for_each(ids, one)
     return [results[execution_id] for execution_id in ids]
 
 

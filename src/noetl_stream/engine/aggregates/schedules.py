@@ -392,8 +392,8 @@ def _due_ms(state: ScheduleState, at_ms: int) -> int:
 
 
 def _after(terms: ScheduleTerms, at_ms: int) -> int | None:
-    return Recurrence.of(terms.timetable).next_after(at_ms)
+    return Recurrence.from_timetable(terms.timetable).next_after(at_ms)
 
 
 def _range(terms: ScheduleTerms, from_ms: int, before_ms: int) -> Iterator[int]:
-    return Recurrence.of(terms.timetable).occurrences(from_ms - 1, before_ms - 1)
+    return Recurrence.from_timetable(terms.timetable).occurrences(from_ms - 1, before_ms - 1)

@@ -283,7 +283,7 @@ def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Start
         read = read_event(terms.source, event, terms.nats.format if terms.nats is not None else "json")
     except UsageError as error:
         return Fault.for_reason(error.message)
-    return match(Rules.of(terms), read)
+    return match(Rules.from_terms(terms), read)
 
 
 def _watching(path: str, principal: str) -> Lookup:

@@ -77,7 +77,7 @@ def _refuse_size(what: str, value: Any, limit: str, limits: Limits) -> Rejection
 
 
 def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
-    """Whether the request asks for what is already so, and need not be recorded."""
+    """Whether the request changes nothing and need not be recorded."""
     if isinstance(fact, events.CancelRequested):
         return bool(state.cancelling) and not state.quarantined
     if isinstance(fact, events.PauseRequested):

@@ -174,7 +174,7 @@ PAGE_BYTES: Final = 256 * 1024
 """The most bytes of items in one page; a larger item has a page of its own."""
 
 
-def in_pages(items: list[Any], size: int) -> Iterator[list[Any]]:
+def split_pages(items: list[Any], size: int) -> Iterator[list[Any]]:
     """Splits items into pages; an empty list has no page.
 
     Args:

@@ -35,7 +35,7 @@ def resume_or_wait(plan: Plan, state: Execution, suspended: Assignment) -> Seque
             if wait.slot_id not in state.slots:
                 facts.append(ask_for_task(plan, state, suspended, wait))
             continue
-        due, child = _due(wait), wait.child
+        due, child = _wait_due_ms(wait), wait.child
         timer_id = timer_of(command_id, "wait", wait.path)
         if due is not None and timer_id not in state.timers:
             facts.append(TimerSet(timer_id, "wait", due, command_id, wait.path))
@@ -44,7 +44,7 @@ def resume_or_wait(plan: Plan, state: Execution, suspended: Assignment) -> Seque
     return facts
 
 
-def _due(wait: Wait) -> int | None:
+def _wait_due_ms(wait: Wait) -> int | None:
     if wait.until_ms is not None:
         return max(0, min(wait.until_ms, LATEST_MS))
     waits_s = next((each for each in (wait.delay_s, wait.for_s, wait.timeout_s) if each is not None), None)
@@ -58,12 +58,12 @@ def cancel_unawaited(state: Execution, settled: Execution) -> Sequence[Fact]:
     if not state.children:
         return ()
     begun = state.children.keys() - settled.children.keys()
-    unawaited = (begun | _awaited(state, settled)) - _awaited(settled, state)
+    unawaited = (begun | _awaited_children(state, settled)) - _awaited_children(settled, state)
     children = filter(unawaited.__contains__, state.children)
     return [events.ChildOrdered(child_id, "cancel", "its parent no longer waits for it") for child_id in children]
 
 
-def _awaited(other: Execution, state: Execution) -> set[str]:
+def _awaited_children(other: Execution, state: Execution) -> set[str]:
     """The children that those commands of ``state`` wait for that are not the same in the ``other`` state."""
     commands = changed_entries(other.assignments, state.assignments) + changed_entries(
         other.suspensions, state.suspensions
@@ -83,7 +83,7 @@ def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     return (TimerSet(timer_id, "step", due_ms(run.started_ms, timeout_s), run.step_run_id),)
 
 
-def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[Fact]:
+def _on_step_suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[Fact]:
     latest = next(reversed(state.suspensions.values()), None)
     return () if latest is None or state.ending else resume_or_wait(plan, state, latest)
 
@@ -159,7 +159,7 @@ def _time_out(state: Execution, step_run_id: str, text: str) -> Sequence[Fact]:
 
 
 RULES: Final[Rules] = {
-    events.StepSuspended: _suspended,
+    events.StepSuspended: _on_step_suspended,
     events.SignalReceived: _wait_answered,
     events.ChildFinished: _wait_answered,
     events.SlotGranted: _slot_granted,

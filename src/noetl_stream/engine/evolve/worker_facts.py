@@ -44,7 +44,7 @@ class WorkerRule(NamedTuple):
 
     Attributes:
         apply: The state after the fact.
-        form: What is wrong with the fact itself, whatever the command; ``""`` if nothing.
+        form: The fault of the fact itself, whatever its command; ``""`` without one.
         fits: Whether the fact can belong to this command.
     """
 
@@ -75,7 +75,7 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
     assert run_id is not None
     rule = RULES.get(type(fact))
     if rule is None:
-        return malformed(fact)
+        return form_fault(fact)
     assignment = state.assignments[run_id.command_id]
     if _belongs(state, assignment, recorded, rule):
         return ""
@@ -86,8 +86,8 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
     return f"{fact.event_name()} names an iteration that command {run_id.command_id} does not run"
 
 
-def malformed(fact: events.Fact) -> str:
-    """What is wrong with a reported fact, whatever its command; ``""`` if nothing."""
+def form_fault(fact: events.Fact) -> str:
+    """The fault of a reported fact itself, whatever its command; ``""`` without one."""
     rule = RULES.get(type(fact))
     if rule is None:
         return f"{fact.event_name()} cannot be reported by a worker"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from noetl_stream.engine.decide.loops import in_pages, loop_items, loop_window, most_inline, too_many_failures
+from noetl_stream.engine.decide.loops import loop_items, loop_window, most_inline, split_pages, too_many_failures
 from noetl_stream.engine.runner.scope import Iteration
 from noetl_stream.engine.scope import expression_failure
 from noetl_stream.model.events import Wait
@@ -31,7 +31,7 @@ class OpenedLevel(NamedTuple):
         """The number of items."""
         return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
 
-    def at(self, index: int) -> Any:
+    def item_at(self, index: int) -> Any:
         """The item at ``index``, or its :class:`~noetl_stream.model.outcome.ItemPosition` if it is in a page."""
         return place_of(self.pages, index) if self.pages else self.items[index]
 
@@ -64,7 +64,7 @@ def split_items(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[li
     size = len(codec.encode(opened.items))
     if not paging and size <= most_inline(limits):
         return None
-    pages = list(in_pages(opened.items, size))
+    pages = list(split_pages(opened.items, size))
     if len(pages) > limits.max_loop_pages:
         text = f"loop.in gave {size} bytes in {len(pages)} pages; limits.max_loop_pages is {limits.max_loop_pages}"
         return ErrorInfo("limit_exceeded", text)
@@ -118,7 +118,7 @@ class Level:
         """The error of a level that has ended with more failures than it tolerates."""
         return too_many_failures(self.plan, self.failed, self.opened.total, self.first_error)
 
-    def remaining(self) -> Iterator[int]:
+    def remaining_indexes(self) -> Iterator[int]:
         """The indexes of iterations that have not ended, in order."""
         above = frozenset(self.before.above)
         return (index for index in range(self.before.low, self.opened.total) if index not in above)

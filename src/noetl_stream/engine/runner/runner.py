@@ -99,13 +99,13 @@ class CommandRunner:
     """One run of one command.
 
     Args:
-        go: The continuation: the answer to a claim, or what the command of a later segment carries.
-        kinds: The available tool kinds, for what policies see of their outcomes.
+        go: The continuation: the answer to a claim, or the content of the command of a later segment.
+        kinds: The available tool kinds, which shape the outcomes that policies read.
         worker: The name of the worker, as events show it.
         references: The loaded results that are kept by reference; a :class:`LoadReference` fills it.
 
     Attributes:
-        scope: What the templates of its tasks see at the moment; a driver renders their inputs with it.
+        scope: The present scope of its tasks' templates; a driver renders their inputs with it.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class CommandRunner:
         """Runs the remaining iterations of the level and reports its end."""
         around, opened = level.around, level.opened
         if level.broken_by is None:
-            left, most = level.remaining(), min(opened.at_once, opened.total)
+            left, most = level.remaining_indexes(), min(opened.at_once, opened.total)
             if most <= 1:
                 yield from self._take_turns(level, left)
             elif unwanted := (yield [self._take_turns(level, left) for _ in range(most)]):
@@ -263,7 +263,7 @@ class CommandRunner:
     def _iterate(self, level: Level, index: int) -> Work[Result]:
         """Runs one iteration: a pass of the pipeline, or a level of its own."""
         plan, path = level.plan, (*level.around.path, index)
-        item = level.opened.at(index)
+        item = level.opened.item_at(index)
         if isinstance(item, ItemPosition):
             item = yield from self._item(item)
             if isinstance(item, ErrorInfo):

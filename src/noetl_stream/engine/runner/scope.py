@@ -92,7 +92,7 @@ class RunScope:
         """The namespace ``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
         return {**progress.iter, **iteration.names} if iteration.names else progress.iter
 
-    def opened(self, progress: Progress) -> list[str]:
+    def readable_credentials(self, progress: Progress) -> list[str]:
         """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
         if not progress.results:
             return []

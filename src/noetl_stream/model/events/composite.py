@@ -40,7 +40,7 @@ class TaskRan(msgspec.Struct, frozen=True, array_like=True):
         meta = Meta(1, started_at, ended_at, self.duration_s, worker, trace_id)
         return Outcome("ok", self.result, None, meta, self.helper, self.output)
 
-    def processed(self, worker: str, trace_id: str, to: str | None) -> TaskProcessed:
+    def processed_fact(self, worker: str, trace_id: str, to: str | None) -> TaskProcessed:
         return TaskProcessed(self.task, 1, self.outcome(worker, trace_id), "continue", to=to, origin=self.origin)
 
 
@@ -59,10 +59,12 @@ class StepRan(Fact, frozen=True, tag="step.ran"):
     trace_id: str = ""
 
     @property
-    def processed(self) -> list[TaskProcessed]:
+    def processed_facts(self) -> list[TaskProcessed]:
         """The facts ``task.processed`` of the tasks, in order."""
         following = [*(one.task for one in self.tasks[1:]), None]
-        return [one.processed(self.worker, self.trace_id, to) for one, to in zip(self.tasks, following, strict=True)]
+        return [
+            one.processed_fact(self.worker, self.trace_id, to) for one, to in zip(self.tasks, following, strict=True)
+        ]
 
     @property
     def width(self) -> int:
@@ -147,7 +149,7 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
         trace_id = meta.trace_id
         tasks.append(ran)
     whole = StepRan(step_run_id, first.worker, tasks, trace_id)
-    return whole if whole.processed == list(facts[2:-1:2]) else None
+    return whole if whole.processed_facts == list(facts[2:-1:2]) else None
 
 
 def expand(execution_id: str, fact: Fact) -> Sequence[Fact]:
@@ -158,7 +160,7 @@ def expand(execution_id: str, fact: Fact) -> Sequence[Fact]:
 
 def _parts_of_run(_execution_id: str, fact: StepRan) -> Sequence[Fact]:
     parts: list[Fact] = [events.StepStarted(fact.worker)]
-    for processed in fact.processed:
+    for processed in fact.processed_facts:
         parts += (events.TaskStarted(processed.task), processed)
     parts.append(events.StepDone(fact.step_run_id))
     return parts

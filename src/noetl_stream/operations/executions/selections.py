@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.concurrency import each
+from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import derive, id_beside, is_valid_id, uuid7
@@ -104,7 +104,7 @@ class DirectSelections:
                 item = await self._outcome(wanted, subject, by, ids)
             items[subject.execution_id] = item
 
-        await each(subjects, one)
+        await for_each(subjects, one)
         return [items[subject.execution_id] for subject in subjects]
 
     async def _outcome(self, wanted: BulkOrder, subject: _Subject, by: str, ids: RequestIds) -> BulkItemDocument:

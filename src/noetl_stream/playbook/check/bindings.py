@@ -47,7 +47,7 @@ class IterNames(msgspec.Struct, frozen=True):
     iterators: tuple[str, ...]
     is_fixed: bool = False
 
-    def at(self, depth: int) -> tuple[str, ...]:
+    def names_at(self, depth: int) -> tuple[str, ...]:
         """The keys of ``iter`` (depth 0), ``iter.parent`` (depth 1), and so on."""
         own = self.written if depth == 0 else ()
         if depth >= len(self.iterators):
@@ -136,8 +136,8 @@ class Declarations:
             level: The loop level that the place belongs to; ``None`` for the pipeline.
         """
         names = _iter_names(step, level) if step else NOTHING_IN_ITER
-        own = self._own(step, names) if step else {}
-        in_pipeline = self._own(step, _iter_names(step, None)) if step else {}
+        own = self._own_names(step, names) if step else {}
+        in_pipeline = self._own_names(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
         bindings, shadowed, unambiguous = _bind(self._common | here, here.values())
         return Visible(
@@ -154,7 +154,7 @@ class Declarations:
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
 
-    def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
+    def _own_names(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
         results = _paths("results", step.results)
         return {"args": self._args.get(step.name, {}), "iter": names.bare, "results": results}
 

@@ -29,7 +29,7 @@ class PlaybookCall(msgspec.Struct, frozen=True):
     version: str | None
     at: Node
 
-    def missing(self, file: str) -> Diagnostic:
+    def missing_warning(self, file: str) -> Diagnostic:
         """The warning that the catalog lacks the playbook."""
         named = self.path if self.version is None else f"{self.path}@{self.version}"
         return Diagnostic(

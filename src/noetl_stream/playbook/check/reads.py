@@ -103,7 +103,7 @@ class Expressions:
             near = None if key in known else nearest(key, known)
             if key not in known and (decides or near):
                 hint = f"did you mean `ctx.{near}`?" if near else _WAIT
-                self._problems.warn("never_set", f"nothing in this playbook sets `ctx.{key}`", read.at, hint)
+                self._problems.warn("never_set", f"nothing in this playbook sets `ctx.{key}`", read.location, hint)
 
     def _note_ctx(
         self, paths: Iterable[Path], places: ReadLocations, *, decides: bool = False, waits: bool = False
@@ -130,7 +130,7 @@ class Expressions:
                     self._check_iter(read, keys, visible.iter)
                 case ("keychain",):
                     message = "`keychain` must be read by entry"
-                    self._problems.error("keychain_whole", message, read.at, "write keychain.<entry>")
+                    self._problems.error("keychain_whole", message, read.location, "write keychain.<entry>")
                 case ("keychain", _, *_):
                     message = "the keychain has no entry `{}`"
                     self._check_known(read, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
@@ -164,11 +164,11 @@ class Expressions:
         if found is None:
             return
         result, (depth, declared) = found
-        inside = f" in `{result.shown(depth)}`" if depth else ""
+        inside = f" in `{result.key_text(depth)}`" if depth else ""
         message = f"the schema of task `{result.task.name}`'s result has no `{result.keys[depth]}`{inside}"
         known = f"it has {list_names(declared)}" if declared else "it is not a mapping"
         hint = did_you_mean(result.keys[depth], declared) or known
-        self._problems.warn("unknown_result_key", message, read.at, hint)
+        self._problems.warn("unknown_result_key", message, read.location, hint)
 
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
@@ -183,7 +183,7 @@ class Expressions:
             if words and literal not in words:
                 hint = f"write one of {list_names(words)}"
                 message = f"`{'.'.join(path)}` is never `{literal}` here"
-                self._problems.error("impossible_comparison", message, places.of(path), hint)
+                self._problems.error("impossible_comparison", message, places.find(path), hint)
 
     def _check_known(
         self,
@@ -200,7 +200,7 @@ class Expressions:
         if read.path[:2] == ("token", "args"):
             else_hint = f"write `{'.'.join(read.path[1:])}`"
         hint = did_you_mean(name, known) or else_hint or (f"known: {list_names(sorted(known))}" if known else None)
-        self._problems.error(code, message.format(name), read.at, hint)
+        self._problems.error(code, message.format(name), read.location, hint)
         return False
 
     def _report_undeclared(self, read: TemplateRead, key: str) -> None:
@@ -214,7 +214,7 @@ class Expressions:
             )
         elif near := nearest(key, known):
             message = f"this playbook's workload declares no `{key}`"
-            self._problems.warn("never_set", message, read.at, f"did you mean `workload.{near}`?")
+            self._problems.warn("never_set", message, read.location, f"did you mean `workload.{near}`?")
 
     def _check_block(self, read: TemplateRead, known: Collection[str], closed: Collection[str]) -> None:
         """Checks the keys of a namespace, and the fields of its ``closed`` blocks."""
@@ -227,7 +227,7 @@ class Expressions:
         if key in self._helpers and key != kind.helper:
             own = f"use `outcome.{kind.helper}`" if kind.helper else "use `outcome.result` or `outcome.error`"
             message = f"a task of kind `{kind.kind}` has no `outcome.{key}`"
-            self._problems.error("foreign_helper", message, read.at, own)
+            self._problems.error("foreign_helper", message, read.location, own)
             return
         helper = [kind.helper] if kind.helper else []
         closed = {"error", "meta", *helper} & BLOCK_FIELDS.keys()
@@ -238,23 +238,23 @@ class Expressions:
         depth = 0
         while keys[depth : depth + 1] == ["parent"] and depth + 1 < len(names.iterators):
             depth += 1
-        known = names.at(depth)
+        known = names.names_at(depth)
         if len(keys) == depth or (key := keys[depth]) in known:
             return
         place = ".".join(("iter", *["parent"] * depth))
         other = names.bare.get(key)
         if key == "parent" and names.iterators:
             message = f"`{place}` has no `parent`: it is the outermost level"
-            self._problems.error("unknown_name", message, read.at)
+            self._problems.error("unknown_name", message, read.location)
         elif depth == 0 and not names.is_fixed and other is None:
             self._warn_not_set(read, "iter", key, known)
         else:
             hint = f"write `{'.'.join(other)}`" if other else did_you_mean(key, known) or f"known: {list_names(known)}"
-            self._problems.error("unknown_name", f"`{place}` has no `{key}`", read.at, hint)
+            self._problems.error("unknown_name", f"`{place}` has no `{key}`", read.location, hint)
 
     def _warn_not_set(self, read: TemplateRead, namespace: str, key: str, known: Collection[str]) -> None:
         hint = did_you_mean(key, known) or f"set it with `set_{namespace}` in a task's policy"
-        self._problems.warn("never_set", f"nothing in this step sets `{namespace}.{key}`", read.at, hint)
+        self._problems.warn("never_set", f"nothing in this step sets `{namespace}.{key}`", read.location, hint)
 
 
 def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> Reads:

@@ -25,7 +25,7 @@ class ReadResult(NamedTuple):
     task: TaskDraft
     keys: Path
 
-    def shown(self, depth: int) -> str:
+    def key_text(self, depth: int) -> str:
         """The first keys of the read as a template has them: ``rows[].name``."""
         return "".join(key if key == ITEM else f".{key}" for key in self.keys[:depth]).removeprefix(".")
 

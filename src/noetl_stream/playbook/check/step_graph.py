@@ -71,7 +71,7 @@ class Concurrent(NamedTuple):
     own: Mapping[str, StepSet]
     beside: Mapping[str, StepSet]
 
-    def others(self, name: str, among: StepSet) -> Iterator[str]:
+    def concurrent_with(self, name: str, among: StepSet) -> Iterator[str]:
         """The steps of a set that may run while ``name`` does, in file order."""
         return (self.names[index] for index in _bits(self.beside[name] & among & ~self.own[name]))
 
@@ -127,7 +127,7 @@ def components(arcs: Arcs) -> list[frozenset[str]]:
     back = reversed_arcs(arcs)
     taken: set[str] = set()
     found: list[frozenset[str]] = []
-    for last in reversed(_in_postorder(arcs)):
+    for last in reversed(_postorder(arcs)):
         if last not in taken:
             members = {last}
             pending = [last]
@@ -140,7 +140,7 @@ def components(arcs: Arcs) -> list[frozenset[str]]:
     return found[::-1]
 
 
-def _in_postorder(arcs: Arcs) -> list[str]:
+def _postorder(arcs: Arcs) -> list[str]:
     """The steps in the order in which a depth-first search leaves them."""
     found: list[str] = []
     seen: set[str] = set()

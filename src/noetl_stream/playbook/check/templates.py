@@ -38,7 +38,7 @@ class ReadLocations:
         self._source = source
         self._node = node
 
-    def of(self, path: Path) -> Location:
+    def find(self, path: Path) -> Location:
         """The first place of ``path``, else of a longer path that starts with it, else of its bare name with keys, else
         the value itself.
         """
@@ -66,8 +66,8 @@ class TemplateRead(msgspec.Struct, frozen=True):
     places: ReadLocations
 
     @property
-    def at(self) -> Location:
-        return self.places.of(self.path)
+    def location(self) -> Location:
+        return self.places.find(self.path)
 
 
 class Templates:

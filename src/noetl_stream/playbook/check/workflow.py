@@ -231,7 +231,7 @@ def check_unused(workbook: Workbook, templates: Templates, problems: Problems) -
 
     No step binds their bare names, so any name is accepted.
     """
-    for name, entry in workbook.unused().items():
+    for name, entry in workbook.unused_entries().items():
         problems.warn("unused_entry", f"no task runs workbook entry `{name}`", entry.at, "remove it")
         if entry.draft is not None:
             templates.template(entry.draft.inputs, _INPUTS)

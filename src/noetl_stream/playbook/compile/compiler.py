@@ -109,7 +109,7 @@ def check(
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
         schemas: The registered schemas among those it names; ``None`` if the catalog was not asked.
-        proves: Whether to explore what the steps can do together, for warnings only; may take a second.
+        proves: Whether to explore how steps can run together, for warnings only; may take a second.
     """
     problems = Problems(file)
     read = _Text(read_source(text, problems), digest_of(text))
@@ -244,7 +244,7 @@ def _compile(
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
-    unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
+    unused = [entry.draft for entry in workbook.unused_entries().values() if entry.draft]
     tasks = [*(task for step in steps for task in step.tasks), *unused]
     return _Compilation(source.text, document, steps, tasks, plan)
 

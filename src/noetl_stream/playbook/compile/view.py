@@ -164,7 +164,7 @@ def _rule(rule: RulePlan) -> dict[str, Any]:
         set_ctx=_sources(rule.set_ctx),
         set_iter=_sources(rule.set_iter),
         set_vars=_sources(rule.set_vars),
-        set_shared={name: _shared(shared) for name, shared in rule.set_shared.items()},
+        set_shared={name: _shared_view(shared) for name, shared in rule.set_shared.items()},
     )
 
 
@@ -172,7 +172,7 @@ def _sources(templates: Mapping[str, Template]) -> dict[str, Any]:
     return {name: template.source for name, template in templates.items()}
 
 
-def _shared(shared: SharedPlan) -> dict[str, Any]:
+def _shared_view(shared: SharedPlan) -> dict[str, Any]:
     return {"op": shared.op} if shared.value is None else {"op": shared.op, "value": shared.value.source}
 
 

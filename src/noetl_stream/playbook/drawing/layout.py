@@ -93,7 +93,7 @@ def _rows(graph: Graph) -> dict[str, int]:
     after: dict[str, list[str]] = {node.step: [] for node in graph.nodes}
     for edge in graph.edges:
         after[edge.source].append(edge.target)
-    finished = _in_postorder(graph, after)
+    finished = _postorder(graph, after)
     place = {step: index for index, step in enumerate(finished)}
     row_of = dict.fromkeys(after, 0)
     for step in reversed(finished):
@@ -104,7 +104,7 @@ def _rows(graph: Graph) -> dict[str, int]:
     return row_of
 
 
-def _in_postorder(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
+def _postorder(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
     """The steps in the order in which a depth-first search from the entry leaves them."""
     finished: list[str] = []
     seen: set[str] = set()

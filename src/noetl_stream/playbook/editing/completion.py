@@ -78,7 +78,7 @@ def complete(text: str, offset: int, language: Language, playbooks: Collection[s
     """
     expression = expression_before(text, offset)
     if expression is not None:
-        start, found = _in_expression(text, offset, expression, language)
+        start, found = _complete_expression(text, offset, expression, language)
     else:
         place = place_at(text, offset)
         start = place.start
@@ -133,7 +133,7 @@ def _offer_names(names: Iterable[str], detail: str) -> Iterator[Offer]:
     return (Offer(name, "name", detail, name) for name in names)
 
 
-def _in_expression(text: str, offset: int, expression: str, language: Language) -> tuple[int, Iterator[Offer]]:
+def _complete_expression(text: str, offset: int, expression: str, language: Language) -> tuple[int, Iterator[Offer]]:
     if behind := _FILTER_BEFORE.search(expression):
         return offset - len(behind[1]), (Offer(name, "filter", "filter", name) for name in sorted(FILTERS))
     if behind := _TEST_BEFORE.search(expression):

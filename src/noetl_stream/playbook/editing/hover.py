@@ -53,7 +53,7 @@ class HoverText(msgspec.Struct, frozen=True):
 
 def hover(names: TextNames, lines: Lines, offset: int, language: Language) -> HoverText | None:
     """The hover text of the name, namespace, kind or key at an offset."""
-    found = names.at(offset)
+    found = names.occurrence_at(offset)
     if found is not None and (not found.declares or found.symbol.kind not in ("args", "ctx", "iter", "vars")):
         return HoverText(found.start, found.end, "\n\n".join(_about(names, lines, found.symbol)))
     path, is_key = path_to(names.root, offset)
@@ -106,13 +106,13 @@ def _about(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:
         yield f"An item of `{_spelling(lines, about.get('in'))}`."
     elif symbol.kind == "workload":
         yield f"Default: {_type_of(about)}{f' `{_spelling(lines, about)}`' if isinstance(about, TextScalar) else ''}."
-    elif about is not None or names.of(symbol):
+    elif about is not None or names.occurrences_of(symbol):
         yield from _set_in(names, lines, symbol)
 
 
 def _set_in(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:
     """The lines where a key is set, with the values."""
-    places = [one for one in names.of(symbol) if one.declares]
+    places = [one for one in names.occurrences_of(symbol) if one.declares]
     if not places:
         yield "Nothing in this playbook sets it."
         return

@@ -102,16 +102,16 @@ class TextNames:
         """The declared names of a kind, in file order."""
         return [*self._declared.get((kind, step), ())]
 
-    def at(self, offset: int) -> Occurrence | None:
+    def occurrence_at(self, offset: int) -> Occurrence | None:
         """The name at an offset, or that ends there."""
         return next((one for one in self.occurrences if one.start <= offset <= one.end), None)
 
-    def of(self, symbol: Symbol) -> list[Occurrence]:
+    def occurrences_of(self, symbol: Symbol) -> list[Occurrence]:
         return [one for one in self.occurrences if one.symbol == symbol]
 
     def about(self, symbol: Symbol) -> TextPart | None:
         """The part that the first declaration of a name declares."""
-        return next((one.about for one in self.of(symbol) if one.declares), None)
+        return next((one.about for one in self.occurrences_of(symbol) if one.declares), None)
 
     def scope_of(self, scalar: TextScalar) -> ReadScope | None:
         """The scope of a template in a value; ``None`` if the value is not rendered."""

@@ -21,7 +21,7 @@ class CannotRename(NoetlError):
 
 
 class TextChange(msgspec.Struct, frozen=True):
-    """A change: the text that replaces what is from ``start`` to ``end``."""
+    """A change: the text that replaces the text from ``start`` to ``end``."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ def renamable_at(names: TextNames, offset: int) -> Occurrence:
     Raises:
         CannotRename: there is none, or things outside of the playbook refer to it.
     """
-    found = names.at(offset)
+    found = names.occurrence_at(offset)
     if found is None:
         raise CannotRename("there is no name of a step, a task or a key of ctx, iter or vars here")
     if found.symbol.kind not in RENAMED:
@@ -56,12 +56,12 @@ def rename(text: str, names: TextNames, offset: int, to: str) -> list[TextChange
     if not check(to, "the new name", BareLocation(Position(1, 1)), problems):
         found = problems.sorted()[0]
         raise CannotRename(found.message, hint=found.hint)
-    changes = [TextChange(one.start, one.end, to) for one in names.of(symbol)]
+    changes = [TextChange(one.start, one.end, to) for one in names.occurrences_of(symbol)]
     renamed = apply_changes(text, changes)
     before = [(_rename_symbol(one.symbol, symbol, to), one.declares) for one in names.occurrences]
     after = [(one.symbol, one.declares) for one in TextNames(renamed, read_tree(renamed)).occurrences]
     taken = Symbol(symbol.kind, to, symbol.step)
-    if to != symbol.name and (names.of(taken) or before != after):
+    if to != symbol.name and (names.occurrences_of(taken) or before != after):
         raise CannotRename(
             f"`{to}` would mean something else in a place that reads it",
             hint="choose a name that this playbook does not use",

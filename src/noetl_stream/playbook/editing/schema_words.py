@@ -43,7 +43,7 @@ class SchemaWords:
         """The keys that the mapping at a path may have, without those it has unless ``also_there``."""
         there = set() if also_there else set(names_in(find(root, path)))
         found: dict[str, KnownKey] = {}
-        held = self._at(root, path)
+        held = self._schemas_at(root, path)
         properties = [pair for schema in held for pair in schema.get("properties", {}).items()]
         for name, one in [*properties, *(pair for schema in held for pair in self._deciding_keys(schema, there))]:
             known = [*self._expand(one, None)]
@@ -68,7 +68,7 @@ class SchemaWords:
     def values_at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[str]:
         """The words that the value at a path may be, as far as they are known."""
         words: dict[str, None] = {}
-        for schema in self._at(root, path):
+        for schema in self._schemas_at(root, path):
             listed = [schema["const"]] if "const" in schema else schema.get("enum", ())
             if not listed and "boolean" in _types(schema):
                 listed = [True, False]
@@ -83,7 +83,7 @@ class SchemaWords:
         """The texts about the key that ends a path: its description, its possible values, its default."""
         if not path or not isinstance(path[-1], str):
             return []
-        held = [inner for schema in self._at(root, path[:-1]) for inner in _schemas_within(schema, path[-1])]
+        held = [inner for schema in self._schemas_at(root, path[:-1]) for inner in _schemas_within(schema, path[-1])]
         known = [one for schema in held for one in self._expand(schema, find(root, path))]
         words = self.values_at(root, path)
         types = list(dict.fromkeys(kind for one in known for kind in _types(one) if kind != "null"))
@@ -94,7 +94,7 @@ class SchemaWords:
         shown = "" if default is None else f"Default: `{msgspec.json.encode(default).decode()}`."
         return [line for line in (_description(known), kinds, shown) if line]
 
-    def _at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[Schema]:
+    def _schemas_at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[Schema]:
         """The schemas that apply at a path, as far as the text so far decides."""
         held = [*self._expand(self._root, root)]
         for step in path:

@@ -56,7 +56,7 @@ def check_against(
         rendered: Whether the values are rendered; otherwise a template is an error.
         verbatim: Keys whose text is never rendered and may contain braces.
         also_known: Keys of the language that are valid here too, for suggestions.
-        hints: What to write instead of a key, where no known one is like it.
+        hints: The advice about a key where no known key is like it.
         require_all: Whether a missing required key is an error.
     """
     known = spellings(model)

@@ -56,7 +56,7 @@ class KindSpec:
         beside: Keys of `spec` that may stand next to ``kind``, by the name they have there; both is an error (LANGUAGE
             §12 *Synonyms*).
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
-        code: The check of an input's code, by its field. It gets texts without templates, of a bounded length.
+        code: The check of an input's code, by its field. Its texts have no templates and a bounded length.
         params_error: Compares the code with the input ``params``, which its error is about.
         knob_errors: The check of a given knob against the code, by the names of the knob and of the code's input.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
@@ -212,7 +212,7 @@ WORKBOOK: Final = KindSpec("workbook", WorkbookInputs, AnyInputs)
 """The kind ``workbook``. It takes the knobs of the entry's kind."""
 
 GENERATED: Final = KindSpec("noop", LanguageInputs, NoKnobs)
-"""The kind of the tasks that sugar compiles to. They do nothing; their policy jumps."""
+"""The kind of the tasks that sugar compiles to: no work, only a policy that jumps."""
 
 LANGUAGE_KINDS: Final[Kinds] = {
     "wait": KindSpec("wait", WaitInputs, NoKnobs, combination_error=wait_combination_error),

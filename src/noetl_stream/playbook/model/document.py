@@ -288,7 +288,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         entry=spec.entry_step,
         entry_at=child(executor_spec, "entry_step"),
         result=spec.result,
-        layer=layer.over(Layer(read_timeouts(defaults.timeouts, problems))),
+        layer=layer.merge_over(Layer(read_timeouts(defaults.timeouts, problems))),
         timeout_s=read_seconds(spec.timeout_s, "`timeout_s`", problems),
         failure_mode=read_section(policy.failure, PolicyFailure, problems).mode or "fail_fast",
         reference_first=read_section(policy.results, PolicyResults, problems).reference_first,
@@ -319,7 +319,7 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
     steps = root.values["workflow"]
     for step in steps.items[-1:] if isinstance(steps, Sequence) else ():
         problems.mark_unreadable((child(step, "step") or step).pointer)
-    return root.without(lost)
+    return root.drop_keys(lost)
 
 
 def kind_in(root: Node) -> Any:
@@ -389,7 +389,7 @@ def _check_priority(priority: int | None, spec: Node | None, problems: Problems)
 def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
     """The operator's limits as lowered by the playbook; only the operator can raise one (LANGUAGE §14)."""
     wanted = {key.name: (key, value) for key, value in pairs(node, "`policy.limits`", problems)}
-    lowered = operator.lowered({name: value.plain() for name, (_, value) in wanted.items()})
+    lowered = operator.lower_to({name: value.plain() for name, (_, value) in wanted.items()})
     for problem in lowered.problems:
         key, value = wanted[problem.name]
         at = key if problem.code == "unknown_key" else value
@@ -427,14 +427,14 @@ def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keyc
             report_wrong_type(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
             continue
         item = recover_keys(item, KeychainEntry, problems)
-        entry = read_section(item.only(_KEYCHAIN_KEYS), KeychainEntry, problems)
+        entry = read_section(item.select_keys(_KEYCHAIN_KEYS), KeychainEntry, problems)
         if entry.name:
             at = item.values["name"]
             check_identifier(entry.name, "a keychain entry's name", at, problems)
             if entry.name in found:
                 first, rule = found[entry.name].line, "names must be unique in the keychain"
                 report_duplicate(f"keychain entry `{entry.name}`", first, at, rule, problems)
-        settings = item.without(_KEYCHAIN_KEYS)
+        settings = item.drop_keys(_KEYCHAIN_KEYS)
         if entry.kind:
             _check_settings(settings, entry, item.values["kind"], problems)
         found.setdefault(entry.name, KeychainPlan(entry.name, entry.kind, settings.plain(), item.mark.line))

@@ -39,14 +39,14 @@ class Layer(msgspec.Struct, frozen=True):
     timeouts: Timeouts = _NO_TIMEOUTS
     knobs: Mapping = _NO_KNOBS
 
-    def over(self, outer: Layer) -> Layer:
+    def merge_over(self, outer: Layer) -> Layer:
         """Merges this layer over an outer one."""
         return Layer(overlay(outer.timeouts, self.timeouts), merge_mappings(outer.knobs, self.knobs))
 
     def knobs_for(self, kind: KindSpec, own: Mapping) -> Mapping:
         """The knobs of a task of this kind with its ``own`` knobs."""
         foreign = self.knobs.keys.keys() - spellings(kind.knobs).keys()
-        return merge_mappings(self.knobs.without(foreign), own)
+        return merge_mappings(self.knobs.drop_keys(foreign), own)
 
 
 def knobs_of(kinds: Kinds) -> frozenset[str]:
@@ -64,7 +64,7 @@ def read_layered(node: Node | None, section: type[S], knobs: Collection[str], pr
     if not isinstance(node, Mapping):
         return spec, Layer()
     others = {name for name in node.keys if name not in knobs or name in section.model_fields}
-    layered = node.without(others)
+    layered = node.drop_keys(others)
     if len(list(walk(layered))) > 1 + MAX_LAYERED_VALUES:
         message = f"the knobs here have more than {MAX_LAYERED_VALUES} values (max_layered_values)"
         problems.error("limit_exceeded", message, next(iter(layered.keys.values())), "move them to the tasks")
@@ -113,7 +113,7 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
         return Timeouts(total=_seconds(_number(node), node, problems))
     node = recover_keys(node, TimeoutParts, problems)
     read_section(node, TimeoutParts, problems)
-    parts = node.only(TimeoutParts.model_fields.keys()).values if isinstance(node, Mapping) else {}
+    parts = node.select_keys(TimeoutParts.model_fields.keys()).values if isinstance(node, Mapping) else {}
     return Timeouts(**{name: _seconds(_number(part), part, problems) for name, part in parts.items()})
 
 

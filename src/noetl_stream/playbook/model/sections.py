@@ -155,7 +155,7 @@ def recover_keys(node: N, model: type[Section], problems: Problems, layered: Col
         advice = model.rejected.get(name)
         word = None if advice or name in layered else correct_word(name, known)
         place = advice.place if advice else (word,) if word else ()
-        if place and (moved := node.moved(name, place)):
+        if place and (moved := node.move(name, place)):
             refuse_key(node.keys[name], model, problems)
             node = moved
     return node
@@ -175,7 +175,7 @@ def _indent_lost(node: Mapping, model: type[Section], known: Collection[str], pr
             owner = None
     for owner, names in lost.items():
         report_lost_indentation(node.keys[names[0]], f"`{owner}`", f"indent it below `{owner}`", problems)
-        inner, node = node.only(set(names)), node.without(set(names))
+        inner, node = node.select_keys(set(names)), node.drop_keys(set(names))
         node = replace(node, values={**node.values, owner: inner})
     return node
 
@@ -196,7 +196,7 @@ def correct_spelling(
     """
     for name in _unknown_keys(node, {*known, *words}):
         word = correct_word(name, sorted(words))
-        if word and (moved := node.moved(name, (word,))):
+        if word and (moved := node.move(name, (word,))):
             message = f"unknown key `{name}` in {where}"
             problems.error("unknown_key", message, node.keys[name], f"did you mean `{word}`?")
             node = moved

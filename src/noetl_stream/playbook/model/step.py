@@ -261,10 +261,10 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         hint = "add the pipeline to run for each item"
         problems.error("missing_key", "a step with `loop` needs `tool`", node.keys["loop"], hint)
     for level in loop.levels() if loop else []:
-        own = level.layer.over(own)
+        own = level.layer.merge_over(own)
     tasks: list[TaskDraft] = []
     if step.tool is not None:
-        tasks = _read_tool(step.tool, step.step, kinds, workbook, own.over(layer), problems)
+        tasks = _read_tool(step.tool, step.step, kinds, workbook, own.merge_over(layer), problems)
     warn_unused(own, (task.kind for task in tasks), "this step", problems)
     return StepDraft(
         name=step.step,
@@ -295,7 +295,7 @@ def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
     older = node.get("eval")
     if older is None or not older.plain() or not isinstance(node.get("tool"), Mapping):
         return node
-    moved = with_rules_of_eval(node).moved("eval", ("tool", "spec", "policy", "rules"))
+    moved = with_rules_of_eval(node).move("eval", ("tool", "spec", "policy", "rules"))
     if moved is None:
         return node
     advice.STEP["eval"].report(node.keys["eval"], problems)
@@ -426,7 +426,7 @@ class _Tool(msgspec.Struct, frozen=True):
             name = name_of_task(node, synthetic, self.problems)
             return read_construct(node, word, name, self.body, self.problems)
         task = read_task(node, synthetic, self.kinds, self.layer, self.problems)
-        called = self.workbook.called(node, task.name, self.problems) if task.kind is WORKBOOK else None
+        called = self.workbook.find_called(node, task.name, self.problems) if task.kind is WORKBOOK else None
         if called is None:
             return task
         node, origin = called

@@ -122,7 +122,7 @@ def _read_inputs(
     node: Mapping, kind: KindSpec, at: Location, problems: Problems, require_all: bool
 ) -> tuple[Mapping, MappingOf[str, Node]]:
     """Reads the inputs that are rendered before every run, and those that never are."""
-    inputs = _without_misplaced(node.without(LANGUAGE_KEYS), advice.TASK, kind.inputs, problems)
+    inputs = _without_misplaced(node.drop_keys(LANGUAGE_KEYS), advice.TASK, kind.inputs, problems)
     known = spellings(kind.inputs)
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
     check_against(
@@ -149,7 +149,7 @@ def _read_inputs(
         if key in verbatim and isinstance(value.plain(), str) and (found := _SCOPE_IN_CODE.search(value.plain())):
             message = f"`{key}` is not rendered: `{found.group()}` stays as written"
             problems.warn("template_not_rendered", message, value, "pass the value in `args`")
-    return inputs.without(verbatim), inputs.only(verbatim).values
+    return inputs.drop_keys(verbatim), inputs.select_keys(verbatim).values
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:
@@ -168,7 +168,7 @@ def unlabel(node: Mapping, problems: Problems) -> Mapping:
         problems.error("conflicting_keys", message, task.keys["name"], "remove `name`, or write the same")
     name = Scalar(label.name, label.mark, extend_pointer(node.pointer, label.name))
     keys = {"name": MappingKey("name", label.mark, name.pointer)}
-    rest = task.without({"name"})
+    rest = task.drop_keys({"name"})
     return replace(task, keys={**keys, **rest.keys}, values={"name": name, **rest.values})
 
 
@@ -179,7 +179,7 @@ def _with_label(node: Mapping, problems: Problems) -> Mapping:
         return node
     label = names[0]
     report_lost_indentation(node.keys["kind"], f"`{label}`", f"indent it below `{label}`", problems)
-    return replace(node.only({label}), values={label: node.without({label})})
+    return replace(node.select_keys({label}), values={label: node.drop_keys({label})})
 
 
 def label_of_task(node: Mapping) -> MappingKey | None:
@@ -197,7 +197,7 @@ def _with_kind(node: Mapping, problems: Problems) -> Mapping:
     """Moves the kind of a task to ``kind``, after reporting the key it has."""
     if "kind" not in node.keys and "type" in node.keys:
         advice.TASK["type"].report(node.keys["type"], problems)
-        return node.moved("type", ("kind",)) or node
+        return node.move("type", ("kind",)) or node
     return correct_spelling(node, ["kind"], advice.TASK, "a task", problems)
 
 
@@ -210,16 +210,16 @@ def move_spec_keys(node: Mapping, kind: KindSpec | None, problems: Problems) -> 
         node = correct_spelling(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)
     for name, target in kind.beside.items() if kind else ():
         if name in node.keys:
-            moved = node.moved(name, ("spec", target))
+            moved = node.move(name, ("spec", target))
             if moved is None:
                 message = f"`{name}` and `spec.{target}` are the same key"
                 problems.error("conflicting_keys", message, node.keys[name], "remove one")
-            node = moved or node.without({name})
+            node = moved or node.drop_keys({name})
     if "eval" not in inputs:
         node = with_rules_of_eval(node)
     for name in [name for name in node.keys if name in advice.TASK and name not in inputs]:
         place = advice.TASK[name].place
-        if len(place) > 1 and node.values[name].plain() and (moved := node.moved(name, place)):
+        if len(place) > 1 and node.values[name].plain() and (moved := node.move(name, place)):
             advice.TASK[name].report(node.keys[name], problems)
             node = moved
     return node
@@ -243,7 +243,7 @@ def with_rules_of_eval(node: Mapping) -> Mapping:
 
 def _with_then(rule: Mapping) -> Mapping:
     for name in [name for name in rule.keys if name in advice.RULE]:
-        rule = rule.moved(name, advice.RULE[name].place) or rule
+        rule = rule.move(name, advice.RULE[name].place) or rule
     return rule
 
 
@@ -292,7 +292,7 @@ def _spec_of_task(node: Mapping, kind: KindSpec | None, problems: Problems) -> M
 
 def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Node]:
     """Reads the kind's own keys of ``spec``, including those of the outer scopes."""
-    own = _without_misplaced(spec.without(_SPEC_KEYS), advice.TASK_SPEC, kind.knobs, problems)
+    own = _without_misplaced(spec.drop_keys(_SPEC_KEYS), advice.TASK_SPEC, kind.knobs, problems)
     knobs = layer.knobs_for(kind, own)
     title = f"the `spec` keys of kind `{kind.kind}`"
     check_against(knobs, kind.knobs, title, problems, at=at, also_known=sorted(_SPEC_KEYS))
@@ -305,4 +305,4 @@ def _without_misplaced(
     misplaced = (node.keys.keys() & rejected.keys()) - spellings(model).keys()
     for name in misplaced:
         rejected[name].report(node.keys[name], problems)
-    return node.without(misplaced)
+    return node.drop_keys(misplaced)

@@ -72,7 +72,7 @@ class Workbook(msgspec.Struct, frozen=True):
     entries: MappingOf[str, WorkbookEntry]
     used: set[str] = msgspec.field(default_factory=set)
 
-    def called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
+    def find_called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
         """The task that a call runs, and its origin; ``None``, after reporting, if it has none.
 
         Args:
@@ -98,12 +98,12 @@ class Workbook(msgspec.Struct, frozen=True):
         self.used.add(called)
         if entry.draft is None or entry.draft.kind is None:
             return None
-        own = node.without(node.keys.keys() - {"name", "spec"})
+        own = node.drop_keys(node.keys.keys() - {"name", "spec"})
         defined = move_spec_keys(entry.task, entry.draft.kind, problems)
         task = merge_mappings(_with_args(defined, entry.draft.kind, node.get("args"), problems), own)
         return _with_spec(task, defined, own), f"workbook {called}, line {entry.at.mark.line}"
 
-    def unused(self) -> dict[str, WorkbookEntry]:
+    def unused_entries(self) -> dict[str, WorkbookEntry]:
         """The workbook entries that no task runs."""
         return {name: entry for name, entry in self.entries.items() if name not in self.used}
 
@@ -143,10 +143,10 @@ def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> T
     if (label := label_of_task(task)) is not None:
         hint = "remove the label: an entry is named by its key"
         problems.error("label_keyed_task", "a workbook entry cannot have a label", label, hint)
-        task = unlabel(task, problems).without({"name"})
+        task = unlabel(task, problems).drop_keys({"name"})
     if "name" in task.keys:
         problems.error("workbook_entry", "a workbook entry is named by its key", task.keys["name"], "remove `name`")
-    draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, require_all=False)
+    draft = read_task(task.drop_keys({"name"}), name, kinds, Layer(), problems, require_all=False)
     for rule in draft.policy.rules if draft.policy else ():
         if rule.do == "jump":
             hint = "put `jump` in the policy of the task that calls the entry"
@@ -175,7 +175,7 @@ def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Probl
     renamed = {name: given.get(known.get(name), name) if name in known else name for name in task.keys}
     keys = {renamed[name]: key for name, key in task.keys.items()}
     values = {renamed[name]: value for name, value in task.values.items()}
-    return merge_mappings(replace(task, keys=keys, values=values), args.without(LANGUAGE_KEYS))
+    return merge_mappings(replace(task, keys=keys, values=values), args.drop_keys(LANGUAGE_KEYS))
 
 
 def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:

@@ -133,7 +133,7 @@ def _combinations(
     if step.routing == "exclusive":
         passed: set[str] = set()
         for index in possible:
-            guard = asked.of(step.arcs[index].guard)
+            guard = asked.parse(step.arcs[index].guard)
             yield (index,)
             if known[index] or not passed.isdisjoint(guard.opposite):
                 return
@@ -159,7 +159,7 @@ def _contradicts(step: StepPlan, asked: Opposites, opened: Sequence[int], chosen
     """Whether both or neither of two opposite guards would hold."""
     if len(opened) > MAX_OPEN_ARCS:
         return False
-    guards = [(index in chosen, asked.of(step.arcs[index].guard)) for index in opened]
+    guards = [(index in chosen, asked.parse(step.arcs[index].guard)) for index in opened]
     return any(
         fires == other_fires and guard.tree in other.opposite
         for (fires, guard), (other_fires, other) in combinations(guards, 2)

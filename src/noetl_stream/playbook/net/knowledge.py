@@ -63,7 +63,7 @@ class Opposites:
     def __init__(self) -> None:
         self._known: dict[str, Asked] = {}
 
-    def of(self, guard: Guard | None) -> Asked:
+    def parse(self, guard: Guard | None) -> Asked:
         """The opposites of ``guard``; an omitted one has none."""
         if guard is None:
             return Asked("")

@@ -192,7 +192,7 @@ class _Proof(msgspec.Struct, frozen=True):
         for name, by_step in contested.items():
             earlier = 0
             for step, key in by_step.items():
-                for other in together.others(step, earlier):
+                for other in together.concurrent_with(step, earlier):
                     if self.questions.is_over:
                         self.questions.unanswered.append("which other steps may set a key at the same time")
                         return

@@ -56,7 +56,9 @@ class Unfolding:
         self._plan: Final = reach.flow.plan
         self._reaches: Final = reach.flow.plan.reaches
         self.steps: Final = _ancestors(reach, targets)
-        self._counting: Final = frozenset(step for step in self.steps if _wanted(self._plan.steps[step])) - {ends_at}
+        self._counting: Final = frozenset(step for step in self.steps if _wanted_tokens(self._plan.steps[step])) - {
+            ends_at
+        }
         self._ends_at: Final = ends_at
         if len(self._counting) > MAX_COUNTING:
             raise TooLarge
@@ -123,7 +125,7 @@ class Unfolding:
             waiting = [place for place in places if place.phase == "join" and place.step == step]
             others = [place for place in places if place.phase != "join" or place.step != step]
             firing = _JoinFiring(step, waiting, self._late_places(step, waiting, others))
-            wanted = _wanted(self._plan.steps[step])
+            wanted = _wanted_tokens(self._plan.steps[step])
             if wanted is not None:
                 for taken in islice(combinations_with_replacement(waiting, wanted), MAX_TRANSITIONS):
                     yield self._merge(firing, _count_places(taken))
@@ -209,7 +211,7 @@ def can_move_in_turn(reach: Reached, join: str) -> bool:
     join fires without some of them.
     """
     steps = _ancestors(reach, [join])
-    if any(_wanted(reach.flow.plan.steps[step]) for step in steps - {join}):
+    if any(_wanted_tokens(reach.flow.plan.steps[step]) for step in steps - {join}):
         return False
     waiting = {step: steps.intersection(reach.flow.successors(step)) for step in steps}
     while last := [step for step, following in waiting.items() if following.isdisjoint(waiting)]:
@@ -218,7 +220,7 @@ def can_move_in_turn(reach: Reached, join: str) -> bool:
     return not waiting
 
 
-def _wanted(step: StepPlan) -> int | None:
+def _wanted_tokens(step: StepPlan) -> int | None:
     """The number of tokens that an ``any`` or ``<n>`` join waits for."""
     return 1 if step.join == "any" else step.join if isinstance(step.join, int) else None
 

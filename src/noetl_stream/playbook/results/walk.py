@@ -99,7 +99,7 @@ class Walk:
                 return None
             if any(map(self._is_open, applied)):
                 return None
-            declared = {name for pointer in applied for name in _mapping(self._at(pointer), "properties")}
+            declared = {name for pointer in applied for name in _mapping(self._subschema_at(pointer), "properties")}
             return Unknown(depth, tuple(sorted(declared))) if declared or any(map(self._is_no_object, before)) else None
         return None
 
@@ -107,7 +107,7 @@ class Walk:
         """Whether the schema declares the key of the value itself."""
         return bool(self._parts(self._closure(_ROOT), ("property", key), is_sure=True))
 
-    def _at(self, pointer: str) -> Mapping[str, Any]:
+    def _subschema_at(self, pointer: str) -> Mapping[str, Any]:
         """The subschema at a JSON pointer; ``true`` and ``false`` as an empty one."""
         found: Any = self._schema
         for part in pointer.split("/")[1:]:
@@ -142,7 +142,7 @@ class Walk:
 
     def _subschemas_of_same_value(self, pointer: str) -> Iterator[str]:
         """The subschemas that a subschema applies to the same value."""
-        schema = self._at(pointer)
+        schema = self._subschema_at(pointer)
         if "$ref" in schema:
             yield _target(schema)
         for word in _LISTED:
@@ -155,7 +155,7 @@ class Walk:
             yield extend_pointer(f"{pointer}/dependentSchemas", name)
 
     def _labels(self, applied: Pointers) -> Iterator[Label]:
-        schemas = [self._at(pointer) for pointer in applied]
+        schemas = [self._subschema_at(pointer) for pointer in applied]
         names = {name for schema in schemas for name in _mapping(schema, "properties")}
         most = max((len(schema.get("prefixItems", ())) for schema in schemas), default=0)
         yield from (("property", name) for name in [*sorted(names), ""])
@@ -175,7 +175,7 @@ class Walk:
         return found
 
     def _parts_of(self, pointer: str, what: str, name: str, is_sure: bool) -> Iterator[str]:
-        schema = self._at(pointer)
+        schema = self._subschema_at(pointer)
         if what == "names":
             yield from [f"{pointer}/propertyNames"] if "propertyNames" in schema else ()
         elif what == "property":
@@ -199,7 +199,7 @@ class Walk:
 
     def _is_open(self, pointer: str) -> bool:
         """Whether the subschema lets a value have keys that it does not name, on purpose or by not naming any."""
-        schema = self._at(pointer)
+        schema = self._subschema_at(pointer)
         if schema.get("patternProperties") or schema.get("additionalProperties") is True:
             return True
         if schema.get("unevaluatedProperties", False) is not False:
@@ -209,11 +209,11 @@ class Walk:
     def _is_silent(self, pointer: str) -> bool:
         """Whether the subschema leaves open which keys a matching value has."""
         applied = self._applied_by(pointer, frozenset())
-        return not (self._is_no_object(pointer) or any("properties" in self._at(one) for one in applied))
+        return not (self._is_no_object(pointer) or any("properties" in self._subschema_at(one) for one in applied))
 
     def _is_no_object(self, pointer: str) -> bool:
         """Whether only other types than objects match the subschema, as far as it says itself or by reference."""
-        schema = self._at(pointer)
+        schema = self._subschema_at(pointer)
         if "type" in schema:
             return "object" not in schema["type"]
         return "$ref" in schema and self._is_no_object(_target(schema))

@@ -61,7 +61,7 @@ class Rules(msgspec.Struct, frozen=True):
     key: str | None
 
     @classmethod
-    def of(cls, terms: TriggerTerms) -> Rules:
+    def from_terms(cls, terms: TriggerTerms) -> Rules:
         """The rules of a trigger's terms."""
         return cls(terms.source, terms.when, terms.workload, terms.key)
 
@@ -80,7 +80,7 @@ class Ignored(NamedTuple):
 
     @classmethod
     def for_reason(cls, reason: str) -> Self:
-        """Makes one whose ``reason`` can be stored, whatever it quotes of the event."""
+        """Makes an outcome whose ``reason`` can be stored, whatever it quotes of the event."""
         return cls(reason.replace("\0", "").encode(errors="replace").decode()[:MAX_REASON_CHARS])
 
 

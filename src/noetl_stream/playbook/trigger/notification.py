@@ -94,7 +94,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 def read_notification(node: Node | None, problems: Problems) -> Notification | None:
-    """Reads a notification: what is sent, and where; ``None``, after reporting, if it has errors."""
+    """Reads a notification: its content and destination; ``None``, after reporting, if it has errors."""
     node = recover_keys(node, NotifySection, problems)
     read = read_section(node, NotifySection, problems)
     if not isinstance(node, MappingNode):

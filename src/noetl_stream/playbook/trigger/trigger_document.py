@@ -184,7 +184,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     nats = read_stream(part, problems) if kind == "nats" else None
     workload = read_workload(spec.workload, limits, problems)
     if kind is not None:
-        shape = EventShape.of(kind, webhook or execution or nats)
+        shape = EventShape.from_source(kind, webhook or execution or nats)
         _check_templates(spec, shape, Templates(source.text, problems, limits), problems)
     if problems.has_errors:
         return None
@@ -354,11 +354,11 @@ def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates,
             if (found := shape.unknown(path)) is not None:
                 known = f"known: {list_names(found.known)}" if found.known else None
                 way = did_you_mean(found.key, found.known) or known
-                problems.error("unknown_name", found.message, TemplateRead(path, places).at, way)
+                problems.error("unknown_name", found.message, TemplateRead(path, places).location, way)
         for path, literal in guard.comparisons if guard is not None else ():
             if (words := shape.words(path)) and literal not in words:
                 message, hint = f"`{'.'.join(path)}` is never `{literal}` here", f"write one of {list_names(words)}"
                 # What only `on` rules out does no harm beside what it lets through.
                 is_some_events = literal in EventShape(shape.source).words(path) or path == ("event", "path")
                 report = problems.warn if is_some_events else problems.error
-                report("impossible_comparison", message, places.of(path), hint)
+                report("impossible_comparison", message, places.find(path), hint)

@@ -62,7 +62,7 @@ class Comments:
         self.head: list[str] = []
         self.tail: list[str] = []
 
-    def at(self, container: Any, key: Key) -> Remark:
+    def remark_at(self, container: Any, key: Key) -> Remark:
         """The remark on an entry; a new one is empty."""
         value = container[key]
         # The objects are kept: an id is of one object only as long as that lives.
@@ -75,7 +75,7 @@ class Comments:
 
     def take(self, container: Any, key: Key) -> Remark:
         """Takes the remark off an entry that is about to be removed."""
-        taken = self.at(container, key)
+        taken = self.remark_at(container, key)
         found = Remark(taken.before, taken.end)
         taken.before, taken.end = [], ""
         return found
@@ -91,7 +91,7 @@ class Comments:
         """All comments of a document, in no order."""
         said = [*self.head, *self.tail]
         for container, key in self.entries_in(root):
-            remark = self.at(container, key)
+            remark = self.remark_at(container, key)
             said += [*remark.before, remark.end]
         return said
 
@@ -139,7 +139,7 @@ def comments_in(text: str, tree: Node) -> list[tuple[int, str]]:
 
 
 def _remark_on(comments: Comments, entry: _Entry) -> Remark:
-    return comments.at(entry.container, entry.key)
+    return comments.remark_at(entry.container, entry.key)
 
 
 def _find_comments(text: str, scalars: list[Scalar]) -> dict[int, tuple[int, str]]:
@@ -197,11 +197,11 @@ def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> N
         return
     is_list = isinstance(node, CommentedSeq)
     for key in range(len(node)) if is_list else list(node):
-        value, remark = node[key], comments.at(node, key)
+        value, remark = node[key], comments.remark_at(node, key)
         if is_list and isinstance(value, CommentedMap) and value:
             # Before the dash, not between it and the first key.
             first = next(iter(value))
-            inner = comments.at(value, first)
+            inner = comments.remark_at(value, first)
             _add(inner, _take_inside(comments, value[first]))
             _add(remark, inner.before)
             inner.before = []

@@ -59,17 +59,17 @@ class Draft(msgspec.Struct):
 
     # --- what a rule says ---------------------------------------------------------------------------------------------
 
-    def changed(self, at: tuple[Any, Key | None], message: str) -> None:
+    def note_change(self, at: tuple[Any, Key | None], message: str) -> None:
         self._note("changed", at, message)
 
-    def assumed(self, at: tuple[Any, Key | None], message: str) -> None:
+    def note_assumption(self, at: tuple[Any, Key | None], message: str) -> None:
         self._note("assumed", at, message)
 
     def decide(self, container: Any, key: Key, message: str) -> None:
         """Records a decision for a person, in a comment before the entry as well."""
         message = " ".join(message.split())
         said = f"{MARK}{message}"
-        remark = self.comments.at(container, key)
+        remark = self.comments.remark_at(container, key)
         if said not in remark.before:
             remark.before.append(said)
         self._note("decide", (container, key), message)
@@ -130,7 +130,7 @@ class Draft(msgspec.Struct):
         value = source.pop(key)
         to[name] = value
         _place(to, name, line)
-        moved = self.comments.at(to, name)
+        moved = self.comments.remark_at(to, name)
         moved.before, moved.end = [*moved.before, *remark.before], remark.end or moved.end
 
     def rename(self, container: CommentedMap, key: str, name: str, value: Any = ...) -> None:
@@ -140,7 +140,7 @@ class Draft(msgspec.Struct):
         old = container.pop(key)
         container.insert(position, name, old if value is ... else value)
         _place(container, name, line)
-        moved = self.comments.at(container, name)
+        moved = self.comments.remark_at(container, name)
         moved.before, moved.end = [*remark.before, *moved.before], remark.end or moved.end
 
     def remove(self, container: CommentedMap, key: str, heir: tuple[Any, Key] | None = None) -> Any:
@@ -154,7 +154,7 @@ class Draft(msgspec.Struct):
             if heir is None and following is None and len(container) == 0:
                 self.comments.tail += said
             else:
-                inherited = self.comments.at(*(heir or (container, following or next(reversed(container)))))
+                inherited = self.comments.remark_at(*(heir or (container, following or next(reversed(container)))))
                 inherited.before = [*said, *inherited.before]
         return value
 

@@ -41,7 +41,7 @@ class RoundTrip(msgspec.Struct, frozen=True):
     layout: FileLayout
     unchanged: str
 
-    def written(self) -> str:
+    def to_text(self) -> str:
         """Writes the text of ``root`` as it is now."""
         new = _dump(self.root, self.comments, self.layout)
         if new == self.unchanged:

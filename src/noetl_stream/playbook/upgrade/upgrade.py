@@ -1,4 +1,4 @@
-"""The upgrade: rewrites one playbook and says what it did (LANGUAGE §16)."""
+"""The upgrade: rewrites one playbook and lists its changes (LANGUAGE §16)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Upgraded(msgspec.Struct, frozen=True):
 
     Attributes:
         text: The playbook; the given text itself if nothing had to change.
-        notes: What was changed, assumed and left for a person to decide, in the order of the given file.
+        notes: The changes, assumptions and decisions left for a person, in the order of the given file.
         diagnostics: The diagnostics of `check` for ``text``.
     """
 
@@ -85,10 +85,10 @@ def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> 
         draft.rule = rule.__name__
         rule(draft)
     _keep_comments(draft, comments_in(before, read.root))
-    text = opened.written()
+    text = opened.to_text()
     checked = check(text, kinds, file=file, limits=limits)
     if _leave_to_a_person(draft, checked.diagnostics):
-        text = opened.written()
+        text = opened.to_text()
         checked = check(text, kinds, file=file, limits=limits)
     notes = [*draft.notes, *_still_open(before, draft.notes)]
     return Upgraded(before, text, tuple(sorted(notes)), checked.diagnostics)
@@ -116,7 +116,7 @@ def _remark_at(draft: Draft, line: int) -> list[str]:
     workflow = draft.root[key]
     before = [index for index, step in enumerate(mappings(workflow)) if line_of(step) <= line]
     where = (workflow, before[-1]) if key == "workflow" and before else (draft.root, key)
-    return draft.comments.at(*where).before
+    return draft.comments.remark_at(*where).before
 
 
 def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
@@ -128,7 +128,7 @@ def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
             continue
         places = list(_entries_along(draft.root, one.pointer))
         around = [*places, *draft.comments.entries_in(places[-1][0][places[-1][1]])]
-        if not any(line.startswith(MARK) for place in around for line in draft.comments.at(*place).before):
+        if not any(line.startswith(MARK) for place in around for line in draft.comments.remark_at(*place).before):
             draft.decide(*places[-1], one.message)
             is_any = True
     return is_any

@@ -60,11 +60,11 @@ class Mapping(msgspec.Struct, frozen=True):
     def get(self, name: str) -> Node | None:
         return self.values.get(name)
 
-    def only(self, names: AbstractSet[str]) -> Mapping:
+    def select_keys(self, names: AbstractSet[str]) -> Mapping:
         """The mapping with these keys only."""
-        return self.without(self.keys.keys() - names)
+        return self.drop_keys(self.keys.keys() - names)
 
-    def without(self, names: AbstractSet[str]) -> Mapping:
+    def drop_keys(self, names: AbstractSet[str]) -> Mapping:
         """The mapping without these keys."""
         return Mapping(
             self.mark,
@@ -73,9 +73,9 @@ class Mapping(msgspec.Struct, frozen=True):
             {name: value for name, value in self.values.items() if name not in names},
         )
 
-    def moved(self, name: str, place: tuple[str, ...]) -> Mapping | None:
+    def move(self, name: str, place: tuple[str, ...]) -> Mapping | None:
         """Moves a key's value to the path ``place``; ``None`` if something is there or in the way."""
-        return self.without({name}).with_value(place, self.keys[name], self.values[name])
+        return self.drop_keys({name}).with_value(place, self.keys[name], self.values[name])
 
     def with_value(self, place: tuple[str, ...], key: MappingKey, value: Node) -> Mapping | None:
         """Adds ``value``, which is written at ``key``, at the free path ``place``; ``None`` if it is not free."""

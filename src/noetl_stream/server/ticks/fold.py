@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
 from noetl_stream.engine.effects import QUARANTINED, AnswerStart, SendMessage, build_command
-from noetl_stream.engine.evolve.worker_facts import malformed
+from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
 from noetl_stream.model.aggregates import is_aggregate, is_key_of
@@ -495,7 +495,7 @@ def _facts_of(report: Report) -> list[Fact]:
     """
     facts = [codec.decode_fact(raw) for raw in report.events]
     for fact in facts:
-        if reason := malformed(fact):
+        if reason := form_fault(fact):
             raise PayloadRefused(reason)
     return facts
 

@@ -80,7 +80,7 @@ from noetl_stream.settings.sources.variables import (
     choice,
     is_set,
     number,
-    parsed,
+    parse_with,
     setting,
 )
 from noetl_stream.settings.status_address import STATUS_VARIABLE, StatusAddress, read_status_address
@@ -136,14 +136,16 @@ DEFAULT_WORKER_DRAIN_S = 30
 MAX_DRAIN_S = 3600
 MAX_DUCKDB_THREADS = 1_024
 POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
-"""A pool is a token of a NATS subject and part of a consumer's name."""
+"""The pattern of a pool's name, which is a token of a NATS subject and part of a consumer's name."""
 
 CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
 CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
 KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
 OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
-"""These look like credentials called `key` and `old_keys`, which therefore cannot be set by variables."""
+"""The variables of the credential keys, which look like credentials called `key` and `old_keys`, which therefore cannot
+be set by variables.
+"""
 
 NATS_URL_VARIABLE = "NOETL_NATS_URL"
 NKEY_VARIABLE = "NOETL_NATS_NKEY"
@@ -174,7 +176,7 @@ WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
 USER_SEED = r"SU[A-Z2-7]{56}"
 
 PROCESSES = Path("/proc")
-"""Holds the environment of every process, on Linux."""
+"""The folder that holds the environment of every process, on Linux."""
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
@@ -201,7 +203,7 @@ def _child_limit(name: str) -> Any:
 
 
 def _check_renamed(given: Given) -> None:
-    """An operator's restriction is never ignored because its name has changed."""
+    """Refuses variables of renamed restrictions: none is ever ignored because its name has changed."""
     if "NOETL_HTTP_ALLOW" in given:
         hint = "it now holds for every kind that connects"
         raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
@@ -218,7 +220,7 @@ def _read_seed(variable: str, given: Given) -> str | None:
 
 
 def read_home(variable: str, given: Given) -> Path | None:
-    """The home, absolute; ``None`` if there is no ``HOME`` for the default."""
+    """Reads the home folder, absolute; ``None`` if there is no ``HOME`` for the default."""
     value = given.get(variable) or DEFAULT_HOME
     if value == "~" or value.startswith("~/"):
         own = given.get("HOME")
@@ -238,7 +240,7 @@ def _read_folders_apart(variable: str, given: Given) -> tuple[Path, ...]:
     return folders
 
 
-def _own(folder: str) -> Path | None:
+def _expand_home(folder: str) -> Path | None:
     with suppress(RuntimeError):  # the user may have no home
         return Path(folder).expanduser()
     return None
@@ -301,8 +303,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
-        nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
-        nats_seeds: The folder with a seed for each identity, for a process that is several; ``None`` if there is none.
+        nats_nkey: The seed of this process's NATS user, or ``None`` if the address names the user.
+        nats_seeds: The folder with a seed for each identity, for a process with several; ``None`` if there is none.
         postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
         postgres_server_dsn, postgres_gateway_dsn: The same Postgres, by a user for servers and one for gateways.
         postgres_read_dsn: The ``postgresql://`` address of a replica to read from, or ``None``.
@@ -314,33 +316,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         worker_drain_s: How long a worker that stops lets running tasks finish, in seconds.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
-        status_address: Where a server, worker or gateway answers probes and scrapes; ``None`` for nowhere.
-        traces: Where spans of a server or worker go; ``None`` for nowhere.
+        status_address: The address at which a server, worker or gateway answers probes and scrapes, if any.
+        traces: The destination of spans of a server or worker, if any.
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
         server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
-        grants_file: What playbooks may use, by path; ``None``: everything.
+        grants_file: The file of what playbooks may use, by path; ``None``: everything.
         retention_rules, archive, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
-        egress_allow: What tasks may connect to beyond the public internet; ``None`` for the default of the stack.
-        egress_deny: What tasks may not connect to, whatever else allows it.
+        egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
+        egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
         kinds_off: The kinds whose tasks must not run.
         tools_own: The settings of kinds that come by plugin, by kind.
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
-        http_ca: The PEM file of authorities that `http` tasks trust in addition to those of the system, if any.
+        http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
-        duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
+        duckdb_max_memory_bytes, duckdb_max_threads: The most that one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         server_max_state_bytes: Memory that a server uses for the states of living executions.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
-        gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
-        gateway_mcp: What agents may do at ``/mcp``.
+        gateway_hosts: Names that a gateway is called by, in addition to IP addresses and ``localhost``.
+        gateway_mcp: The access of agents to ``/mcp``.
         gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
         oidc: The identity provider whose tokens a gateway accepts.
         url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
@@ -351,7 +353,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
     )
     nats_nkey: str | None = setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
-    nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parsed(Path))
+    nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parse_with(Path))
     postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
     postgres_server_dsn: str | None = setting(SERVER_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True)
     postgres_gateway_dsn: str | None = setting(
@@ -359,7 +361,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     postgres_read_dsn: str | None = setting(READ_VARIABLE, "none", read_address, is_secret=True)
     home_folder: Path | None = setting(HOME_VARIABLE, DEFAULT_HOME, read_home)
-    settings_file: Path | None = setting(SETTINGS_VARIABLE, f"{SETTINGS_FILE} of the home", parsed(Path))
+    settings_file: Path | None = setting(SETTINGS_VARIABLE, f"{SETTINGS_FILE} of the home", parse_with(Path))
     pool: str = setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
     slots: int = setting("NOETL_SLOTS", str(DEFAULT_SLOTS), number(DEFAULT_SLOTS, MAX_SLOTS))
     partitions: int = setting(PARTITIONS_VARIABLE, str(PARTITIONS), number(PARTITIONS, MOST_PARTITIONS))
@@ -375,7 +377,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
     server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
-    grants_file: Path | None = setting("NOETL_GRANTS", "none", parsed(Path))
+    grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
     retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
     archive: Place | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
     events_max_bytes: int = setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
@@ -386,7 +388,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
     egress_allow: Allowed | None = setting(
-        ALLOW_VARIABLE, "loopback with the embedded stack, else none", parsed(read_allowed)
+        ALLOW_VARIABLE, "loopback with the embedded stack, else none", parse_with(read_allowed)
     )
     egress_deny: tuple[Destination, ...] = setting(DENY_VARIABLE, "none", read_denied)
     kinds_off: frozenset[str] = setting(KINDS_OFF_VARIABLE, "none", read_kinds)
@@ -438,14 +440,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
     url: str | None = setting("NOETL_URL", "none", address(GATEWAY_SCHEMES))
-    token: str | None = setting(TOKEN_VARIABLE, "none", parsed(str), is_secret=True)
-    context: str | None = setting("NOETL_CONTEXT", "the current one", parsed(str))
-    config_folder: Path | None = setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, parsed(Path))
+    token: str | None = setting(TOKEN_VARIABLE, "none", parse_with(str), is_secret=True)
+    context: str | None = setting("NOETL_CONTEXT", "the current one", parse_with(str))
+    config_folder: Path | None = setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, parse_with(Path))
     no_color: bool = setting("NO_COLOR", "colours on a terminal", is_set)
 
     @classmethod
     def variables(cls) -> dict[str, EnvironmentVariable]:
-        """The variable of each field."""
+        """The environment variable of each field."""
         return {name: one.factory for name, one in zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)}
 
     def __repr__(self) -> str:
@@ -454,7 +456,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Reads ``environ``, by default that of the process. An empty variable counts as unset.
+        """Reads the settings from ``environ``, by default that of the process. An empty variable counts as unset.
 
         Raises:
             UsageError: A value is invalid. The message names the variable and never shows an address or credential.
@@ -472,7 +474,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retention(self) -> RetentionSettings:
-        """What servers and streams keep."""
+        """The retention of executions and streams."""
         return RetentionSettings(
             self.retention_rules,
             self.archive,
@@ -484,7 +486,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spread(self) -> Spread:
-        """How streams are spread over a NATS cluster of the user's own."""
+        """The spread of streams over a NATS cluster of the user's own."""
         return Spread(self.stream_replicas, self.stream_placement_tags)
 
     @property
@@ -508,7 +510,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def contexts_file(self) -> Path | None:
         """The file with the names of gateways; ``None`` if there is no config folder."""
-        folder = self.config_folder or _own(DEFAULT_CONFIG)
+        folder = self.config_folder or _expand_home(DEFAULT_CONFIG)
         return folder and folder / "noetl-stream" / "contexts.yaml"
 
     @property
@@ -519,7 +521,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def selects_stack(self) -> bool:
         """Whether the environment selects the NATS and Postgres for commands."""
-        is_default = self.home_folder in (None, _own(DEFAULT_HOME))
+        is_default = self.home_folder in (None, _expand_home(DEFAULT_HOME))
         return not is_default or (self.nats_url is not None and not self.is_of_home)
 
     def tools(self, nats_url: str, *, embedded: bool) -> ToolSettings:
@@ -546,7 +548,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def children(self) -> ChildSettings:
-        """What the child processes of tools may share and use."""
+        """The settings of the child processes of tools."""
         return ChildSettings(
             isolation=self.isolation,
             user=self.child_user,
@@ -560,13 +562,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """:attr:`Settings.limits` without the other settings."""
+    """The limits of :attr:`Settings.limits` without the other settings."""
     given, prefix = os.environ if environ is None else environ, LIMIT_PREFIX
     return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
 
 
 def kinds_off() -> frozenset[str]:
-    """:attr:`Settings.kinds_off` without the other settings."""
+    """The kinds of :attr:`Settings.kinds_off` without the other settings."""
     return read_kinds(KINDS_OFF_VARIABLE, os.environ)
 
 
@@ -581,5 +583,5 @@ def environment_variable(name: str) -> str | None:
 
 
 def object_endpoints() -> list[str]:
-    """See :func:`~noetl_stream.settings.places.read_endpoints`."""
+    """The addresses of object storage: see :func:`~noetl_stream.settings.places.read_endpoints`."""
     return read_endpoints(os.environ)

@@ -1,4 +1,4 @@
-"""The environment of this process and of its children: who gets which of the engine's variables."""
+"""The environment of this process and of its children: which of the engine's variables each gets."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _OF_SERVERS: Final = frozenset(
         SETTINGS_VARIABLE,
     }
 )
-"""What says which servers are used, and by whom."""
+"""The variables that name the servers to use, and the identity to use them by."""
 
 
 def settings_to_set_up() -> dict[str, str]:
-    """What this environment says of servers to set up: their addresses, the keys, and how many partitions.
+    """The settings of this environment for servers to set up: their addresses, the keys, and how many partitions.
 
     Raises:
         UsageError: it names this process's identity alone, or a file of it cannot be read.
@@ -65,10 +65,10 @@ def settings_to_set_up() -> dict[str, str]:
 
 
 def home_to_set_up(home: Path | None) -> Path:
-    """The home that was asked for, or that of the environment.
+    """The home to set up: the given one, or that of the environment.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no home.
     """
     folder = home.expanduser().absolute() if home is not None else read_home(HOME_VARIABLE, os.environ)
     if folder is None:
@@ -77,13 +77,14 @@ def home_to_set_up(home: Path | None) -> Path:
 
 
 def variable_before_the_home() -> str | None:
-    """The variable of this environment because of which commands without ``--home`` do not read the home's file."""
+    """The variable of this environment that makes commands without ``--home`` ignore the home's file."""
     names = (NATS_URL_VARIABLE, NATS_URL_VARIABLE + FILE_SUFFIX, SETTINGS_VARIABLE)
     return next((name for name in names if os.environ.get(name)), None)
 
 
 def settings_place(home: Path | None) -> tuple[Path, Path | None] | None:
-    """The settings file to read, and the home that it is of, if it is there; ``None``: all is in the environment.
+    """The settings file to read, and the home that it belongs to, if it exists; ``None``: all settings are in the
+    environment.
 
     Args:
         home: The home that was asked for: servers that this environment names are forgotten.
@@ -107,7 +108,7 @@ def take_settings(found: Mapping[str, str], file: Path, home: Path | None, *, wo
 
     Args:
         home: The home that the file is of; ``None``: the environment names the file.
-        worker: Whether to leave what a worker may not have.
+        worker: Whether to leave variables that a worker may not have.
     """
     for name, value in found.items():
         if not _is_for_the_engine(name):
@@ -121,12 +122,12 @@ def take_settings(found: Mapping[str, str], file: Path, home: Path | None, *, wo
 
 
 def drop_engine_variables() -> list[str]:
-    """Removes what only the engine may read from this process's environment, once the settings are read.
+    """Removes variables that only the engine may read from this process's environment, once the settings are read.
 
     Tasks, their children and other processes of the same user could read it there.
 
     Returns:
-        Those that no worker needs, and that should not have been set for one.
+        The removed variables that no worker needs, and that should not have been set for one.
     """
     found = sorted(filter(_is_for_the_engine, os.environ))
     for name in found:
@@ -146,12 +147,12 @@ def holds_engine_variables() -> bool:
 
 
 def inherited_environment() -> dict[str, str]:
-    """The part of this environment that a child process gets: all but the engine's."""
+    """The part of this environment that a child process gets: all but the engine's variables."""
     return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
 
 
 def set_environment(told: Mapping[str, str]) -> None:
-    """Gives this process what its parent tells it (:func:`identity_environment`)."""
+    """Adds to this process's environment the variables that its parent sends (:func:`identity_environment`)."""
     os.environ.update(told)
 
 
@@ -165,7 +166,7 @@ def identity_environment(
     server_keys: Sequence[str] = (),
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What a child process with an identity gets in addition: only these addresses and keys."""
+    """The variables that a child process with an identity gets in addition: only these addresses and keys."""
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,

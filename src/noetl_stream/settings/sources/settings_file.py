@@ -16,10 +16,11 @@ _QUOTES: Final = ("'", '"')
 
 
 def parse_settings(text: str, where: object) -> dict[str, str]:
-    """The variables of a file. Blank lines and lines that begin with ``#`` say nothing; a value may be in quotes.
+    """Parses the variables of a settings file. Blank lines and lines that begin with ``#`` are skipped; a value may be
+    in quotes.
 
     Raises:
-        UsageError: a line is something else. The message names ``where`` and the line, and shows nothing of it.
+        UsageError: a line is no setting. The message names ``where`` and the line, and shows nothing of it.
     """
     found = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -28,13 +29,13 @@ def parse_settings(text: str, where: object) -> dict[str, str]:
         parts = _LINE.fullmatch(line.strip())
         if parts is None:
             raise UsageError(f"{where}, line {number}: not a setting", hint="write NAME=VALUE, or # before a comment")
-        found[parts[1]] = _unquoted(parts[2])
+        found[parts[1]] = _unquote(parts[2])
     return found
 
 
 def settings_text(text: str, wanted: Mapping[str, str]) -> str:
-    """``text`` with these values, in the lines where it has the variables, else at its end. Other lines stay, and an
-    empty value has none.
+    """Writes these values into the ``text`` of a settings file, in the lines of their variables, else at its end. Other
+    lines stay, and an empty value has none.
     """
     left, lines = {name: value for name, value in wanted.items() if value}, []
     for line in text.splitlines():
@@ -46,6 +47,6 @@ def settings_text(text: str, wanted: Mapping[str, str]) -> str:
     return "\n".join([*lines, *(f"{name}={value}" for name, value in left.items()), ""])
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
     return value[1:-1] if is_quoted else value

@@ -1,4 +1,4 @@
-"""How a setting is read from its environment variable."""
+"""Readers of settings from their environment variables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Given = Mapping[str, str]
 """The variables that are set and not empty."""
 
 Read = Callable[[str, Given], Any]
-"""Reads a setting, given its variable."""
+"""A reader of a setting, given its variable."""
 
 
 class EnvironmentVariable(msgspec.Struct, frozen=True):
-    """The variable of a setting, its default in words, and how it is read. Called, it gives the default.
+    """The variable of a setting, its default in words, and its reader. Called, it gives the default.
 
     ``docs/reference/settings.md`` has names and defaults; a test compares them.
     """
@@ -36,7 +36,7 @@ def setting(variable: str, default: str, read: Read, *, is_secret: bool = False)
     return msgspec.field(default_factory=EnvironmentVariable(variable, default, read, is_secret))
 
 
-def parsed(parse: Callable[[str], Any]) -> Read:
+def parse_with(parse: Callable[[str], Any]) -> Read:
     return lambda variable, given: parse(given[variable]) if variable in given else None
 
 
@@ -61,7 +61,7 @@ def choice(choices: tuple[str, ...], default: str | None) -> Read:
 
 
 def address(schemes: tuple[str, ...], *, several: bool = False) -> Read:
-    """An address of one of these schemes; ``several``: with commas between."""
+    """Makes the reader of an address of one of these schemes; ``several``: with commas between."""
 
     def read(variable: str, given: Given) -> str | None:
         value = given.get(variable)

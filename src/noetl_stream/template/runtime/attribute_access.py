@@ -55,7 +55,7 @@ class Missing(StrictUndefined):
         return "undefined"
 
 
-def undefined(text: str) -> Missing:
+def undefined_part(text: str) -> Missing:
     """The undefined value of a part of a template written as ``text``."""
     return Missing(f"`{text}` is undefined", name=text)
 
@@ -309,7 +309,7 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
 
 def _missing_namespace(namespace: str, *, tolerant: bool) -> Any:
     if tolerant:
-        return undefined(namespace)
+        return undefined_part(namespace)
     raise EvaluationFailure(f"`{namespace}` is undefined", hint="the namespace is not available here")
 
 
@@ -321,7 +321,7 @@ def _first_missing(namespace: str, parts: tuple[Any, ...], scope: Scope, *, tole
         if element is NOT_FOUND:
             path = (namespace, *parts[: position + 1])
             if tolerant:
-                return undefined(written_path(path))
+                return undefined_part(written_path(path))
             raise not_found_error(value, path, scope.references)
         value = element
     return value

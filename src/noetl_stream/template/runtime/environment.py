@@ -17,7 +17,15 @@ from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.text import string
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime import operators
-from noetl_stream.template.runtime.attribute_access import NOT_FOUND, Missing, Read, kind_of, lookup, require, undefined
+from noetl_stream.template.runtime.attribute_access import (
+    NOT_FOUND,
+    Missing,
+    Read,
+    kind_of,
+    lookup,
+    require,
+    undefined_part,
+)
 from noetl_stream.template.runtime.meter import Meter, limit_error
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 
@@ -59,7 +67,7 @@ class TemplateEnvironment(ParsingEnvironment):
         if isinstance(obj, LoopContext) and attribute in _LOOP_ATTRIBUTES:
             return getattr(obj, attribute)
         if isinstance(obj, Namespace):
-            return obj._Namespace__attrs.get(attribute, undefined(attribute))  # noqa: SLF001  Jinja exposes it nowhere else
+            return obj._Namespace__attrs.get(attribute, undefined_part(attribute))  # noqa: SLF001  Jinja exposes it nowhere else
         if isinstance(obj, tuple) and attribute in getattr(obj, "_fields", ()):
             return getattr(obj, attribute)  # `groupby` yields `grouper` and `list`
         return self.getitem(obj, attribute)
@@ -69,7 +77,7 @@ class TemplateEnvironment(ParsingEnvironment):
         if isinstance(obj, Undefined):
             return obj
         found = lookup(obj, require(argument), NO_REFERENCES)
-        return undefined(str(argument)) if found is NOT_FOUND else found
+        return undefined_part(str(argument)) if found is NOT_FOUND else found
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Calculates ``left operator right``, counting its cost."""

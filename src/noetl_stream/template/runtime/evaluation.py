@@ -194,7 +194,7 @@ def render(template: Template, scope: Scope) -> JSON:
     Raises:
         ExpressionError: An expression cannot be evaluated, or rendering exceeds one of ``scope.limits``.
         ReferenceNeeded: A value that it reads must be loaded first.
-        OverBudget: It costs more than is left of ``scope.budget``.
+        OverBudget: The evaluation costs more than is left of ``scope.budget``.
     """
     return template.build(scope, _FREE if template.is_constant else Meter(scope.limits, scope.budget))
 
@@ -219,9 +219,9 @@ def holds(guard: Guard, scope: Scope) -> bool:
     """Whether ``guard`` is true: its value is not false, null, absent, zero or empty.
 
     Raises:
-        ExpressionError: It cannot be evaluated, or its value is text.
+        ExpressionError: The expression cannot be evaluated, or its value is text.
         ReferenceNeeded: A value that it reads must be loaded first.
-        OverBudget: It costs more than is left of ``scope.budget``.
+        OverBudget: The evaluation costs more than is left of ``scope.budget``.
     """
     return guard.expression.truth(scope, Meter(scope.limits, scope.budget))
 

@@ -62,7 +62,7 @@ def pack(namespaces: Mapping[str, Any], names: Collection[str], reads: Reads) ->
         if isinstance(value, Mapping) and None not in keys:
             value = {key: value[key] for key in sorted(map(str, keys)) if key in value}
         if name == "steps":
-            steps = {key: view.packed for key, view in value.items() if isinstance(view, ResultView)}
+            steps = {key: view.step_value for key, view in value.items() if isinstance(view, ResultView)}
             absent = [key for key, view in value.items() if view is ABSENT]
         else:
             plain[name] = value

@@ -153,7 +153,7 @@ class ResultView:
         return self._result.value(references) if isinstance(self._result, LazyResult) else ABSENT
 
     @property
-    def packed(self) -> StepValue:
+    def step_value(self) -> StepValue:
         """The outcomes of the view, for a view of a step."""
         return StepValue(self.outcome, dict(self._results))
 

@@ -84,7 +84,7 @@ class Attempts:
             answer = await self._check_answer(task, action.answer)
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
-        secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
+        secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
         lines = TaskLog(self.log, action, began_ms, began_s)
         try:
             try:

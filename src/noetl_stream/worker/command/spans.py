@@ -41,7 +41,7 @@ class RunTrace:
     def traceparent(self, action: RunTask) -> str:
         """Returns the ``traceparent`` that an attempt passes to its calls; empty if there is none."""
         if self._tracing is None:
-            return self._trace.forwarded
+            return self._trace.forwarded_traceparent
         return traceparent(self._trace.trace_id, self._span_of(action), sampled=self._is_sampled)
 
     def record_attempt(

@@ -31,7 +31,7 @@ from noetl_stream.adapters.nats.protocol import (
     milliseconds,
 )
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
-from noetl_stream.concurrency import each
+from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
@@ -242,7 +242,7 @@ class NatsCommandQueue:
                 at_ms = milliseconds(stored.time)
                 found[pool] = min(at_ms, found.get(pool, at_ms))
 
-        await each([(pool, priority) for pool, known in delivered.items() for priority in known], read)
+        await for_each([(pool, priority) for pool, known in delivered.items() for priority in known], read)
         return found
 
     async def _consumers(self) -> AsyncIterator[tuple[str, int, _Consumer]]:

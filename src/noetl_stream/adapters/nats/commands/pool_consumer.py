@@ -20,7 +20,7 @@ import msgspec
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import CONSUMER_NOT_FOUND, NANOSECONDS, SUBJECTS_OVERLAP, milliseconds
 from noetl_stream.adapters.nats.streams import stream_api, stream_info
-from noetl_stream.concurrency import each
+from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, PRIORITIES
@@ -225,5 +225,5 @@ async def _all_of(connection: NatsConnection, pool: str, own: _ConsumerInfo) -> 
             consumers[priority] = name
             server_ms.append(milliseconds(found.ts))
 
-    await each(OTHER_PRIORITIES, find)
+    await for_each(OTHER_PRIORITIES, find)
     return PoolConsumers(consumers, max(server_ms))

@@ -141,7 +141,7 @@ class PriorityRequests:
             for priority, line in self._lines.items()
             if line.waiting != 0 and (line.is_left or not line.credit)
         }
-        for priority, wanted in self._turns.planned(free, waiting).items():
+        for priority, wanted in self._turns.plan_turns(free, waiting).items():
             line = self._lines[priority]
             free -= wanted
             if line.credit:
@@ -169,7 +169,7 @@ class PriorityRequests:
             return
         line = self._lines[priority]
         line.pull.count_message(size)
-        self._turns.took(priority, [one for one, other in self._lines.items() if other.may_wait])
+        self._turns.count_turn(priority, [one for one, other in self._lines.items() if other.may_wait])
         line.learn(max(0, pending - line.credit), self._now_s())
 
     def ends_request(self, subject: bytes, status: Status) -> bool:

@@ -38,7 +38,7 @@ def task_case(draft: Draft) -> None:
         for task in tasks:
             if "case" in task and "case" not in step:
                 if len(tasks) == 1:
-                    draft.changed((task, "case"), "`case` of the only task is that of the step")
+                    draft.note_change((task, "case"), "`case` of the only task is that of the step")
                     draft.move(task, "case", step)
                 else:
                     draft.decide(task, "case", "write rules in the policies of the tasks")
@@ -57,13 +57,13 @@ def step_case(draft: Draft) -> None:
             except Unreadable as error:
                 draft.decide(case, index, str(error))
                 continue
-            entry.said.extend(filter(None, draft.comments.at(case, index).before))
+            entry.said.extend(filter(None, draft.comments.remark_at(case, index).before))
             entries.append(entry)
         problem = _refusal(step, entries) if len(entries) == len(case) else None
         if problem is not None:
             draft.decide(step, "case", problem)
         elif len(entries) == len(case):
-            draft.changed((step, "case"), "`case` is policy rules for each call, and arcs for the end")
+            draft.note_change((step, "case"), "`case` is policy rules for each call, and arcs for the end")
             _Lowering(draft, step, entries).run()
 
 
@@ -175,7 +175,9 @@ class _Lowering(msgspec.Struct):
         if not found:
             return None
         if "loop" in self.step:
-            self.draft.assumed((self.step, "step"), "the result of a loop is the list of the results of its iterations")
+            self.draft.note_assumption(
+                (self.step, "step"), "the result of a loop is the list of the results of its iterations"
+            )
             return None
         value = found[0]
         if isinstance(value, CommentedMap) and "from" in value:
@@ -189,9 +191,11 @@ class _Lowering(msgspec.Struct):
         for entry in self.entries:
             for rule in self._rules_of(entry, task, name, has_result) if entry.phase != "enter" else []:
                 rules.append(rule)
-                self.draft.comments.at(rules, len(rules) - 1).before += entry.said
+                self.draft.comments.remark_at(rules, len(rules) - 1).before += entry.said
         if len(rules) > 1:
-            self.draft.assumed((self.step, "step"), "the first rule that matches decides; `case` ran each that matched")
+            self.draft.note_assumption(
+                (self.step, "step"), "the first rule that matches decides; `case` ran each that matched"
+            )
         if not rules:
             return
         own = rules_of(task, line)
@@ -324,7 +328,7 @@ class _Lowering(msgspec.Struct):
         router = ladder(branches, line)
         first = 0
         for branch, comments in zip(branches, said, strict=False):
-            self.draft.comments.at(router["arcs"], first).before += comments
+            self.draft.comments.remark_at(router["arcs"], first).before += comments
             first += len(branch.targets)
         self.step["next"] = router
 
@@ -333,7 +337,7 @@ class _Lowering(msgspec.Struct):
         if "loop" in self.step and entry.phase == "call":
             kept = [part for part in conditions if not {path[0] for path in paths_in(template(part))} & _OF_A_CALL]
             if len(kept) < len(conditions):
-                self.draft.assumed(
+                self.draft.note_assumption(
                     (self.step, "step"), "the arc is taken when the loop is done, not at one of its calls"
                 )
             conditions = kept

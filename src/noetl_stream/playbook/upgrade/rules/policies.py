@@ -45,7 +45,7 @@ def task_eval(draft: Draft) -> None:
         if has_rules(task):
             draft.decide(task, "eval", "the task has `eval` and a policy: write one list of rules")
             continue
-        draft.changed((task, "eval"), "`eval` is the list `spec.policy.rules`")
+        draft.note_change((task, "eval"), "`eval` is the list `spec.policy.rules`")
         policy = section(task, "spec", "policy", at=line_of(task, "eval"))
         draft.move(task, "eval", policy, "rules")
         for rule in mappings(rules):
@@ -59,15 +59,15 @@ def task_policy(draft: Draft) -> None:
         for key in ("policy", "rules"):
             if key not in task or key in draft.inputs_of(kind_of(task)):
                 continue
-            draft.changed((task, key), f"`{key}` of a task stands under `spec`")
+            draft.note_change((task, key), f"`{key}` of a task stands under `spec`")
             draft.move(task, key, section(task, "spec", *(["policy"] if key == "rules" else []), at=line_of(task, key)))
         spec = task.get("spec")
         if isinstance(spec, CommentedMap) and isinstance(spec.get("rules"), CommentedSeq):
-            draft.changed((spec, "rules"), "`rules` stand under `spec.policy`")
+            draft.note_change((spec, "rules"), "`rules` stand under `spec.policy`")
             draft.move(spec, "rules", section(spec, "policy", at=line_of(spec, "rules")))
         policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
         if isinstance(spec, CommentedMap) and isinstance(policy, CommentedSeq):
-            draft.changed((spec, "policy"), "the list of a policy stands under `rules`")
+            draft.note_change((spec, "policy"), "the list of a policy stands under `rules`")
             spec["policy"] = policy = to_ruamel({"rules": policy}, line_of(spec, "policy"), block=True)
         for rule in mappings(policy.get("rules")) if isinstance(policy, CommentedMap) else []:
             shape_rule(draft, rule)
@@ -77,7 +77,7 @@ def shape_rule(draft: Draft, rule: CommentedMap) -> None:
     """Shapes a rule as `when` and `then`, or `else` with `then` inside."""
     for key in ("expr", "if"):
         if key in rule and "when" not in rule:
-            draft.changed((rule, key), f"`{key}` of a rule is `when`")
+            draft.note_change((rule, key), f"`{key}` of a rule is `when`")
             draft.rename(rule, key, "when")
     if "else" in rule:
         _shape_else(draft, rule)
@@ -93,11 +93,11 @@ def shape_rule(draft: Draft, rule: CommentedMap) -> None:
 def _shape_else(draft: Draft, rule: CommentedMap) -> None:
     inner = rule["else"]
     if "then" in rule and not inner:
-        draft.changed((rule, "else"), "`then` of `else` stands inside it")
+        draft.note_change((rule, "else"), "`then` of `else` stands inside it")
         then = draft.remove(rule, "then", heir=(rule, "else"))
         rule["else"] = to_ruamel({"then": then}, line_of(rule, "else"), block=True)
     elif isinstance(inner, CommentedMap) and "then" not in inner and inner:
-        draft.changed((rule, "else"), "`else` holds `then`")
+        draft.note_change((rule, "else"), "`else` holds `then`")
         rule["else"] = to_ruamel({"then": inner}, line_of(rule, "else"), block=True)
 
 
@@ -105,7 +105,7 @@ def _nest_then(draft: Draft, rule: CommentedMap) -> None:
     loose = [key for key in _THEN if key in rule]
     if not loose:
         return
-    draft.changed((rule, loose[0]), "what a rule does stands under `then`")
+    draft.note_change((rule, loose[0]), "what a rule does stands under `then`")
     then = rule.get("then")
     if not isinstance(then, CommentedMap):
         rule["then"] = then = to_ruamel({}, line_of(rule, loose[0]), block=True)
@@ -116,34 +116,34 @@ def _nest_then(draft: Draft, rule: CommentedMap) -> None:
 def _shape_then(draft: Draft, then: CommentedMap) -> None:
     for word in _DIRECTIVES:
         if word in then and "do" not in then:
-            draft.changed((then, word), f"`{word}` is a value of `do`")
+            draft.note_change((then, word), f"`{word}` is a value of `do`")
             options = then[word]
             draft.rename(then, word, "do", "break" if word == "skip" else word)
             for key, value in options.items() if isinstance(options, CommentedMap) else ():
                 then[key] = value
     for old, new in _SYNONYMS.items():
         if old in then and new not in then:
-            draft.changed((then, old), f"`{old}` of a retry is `{new}`")
+            draft.note_change((then, old), f"`{old}` of a retry is `{new}`")
             draft.rename(then, old, new)
     if "backoff_multiplier" in then:
         _multiplier(draft, then)
     if "jitter" in then:
-        draft.assumed((then, "jitter"), "`jitter` is dropped: every delay has up to 10 % of it")
+        draft.note_assumption((then, "jitter"), "`jitter` is dropped: every delay has up to 10 % of it")
         draft.remove(then, "jitter")
     if isinstance(then.get("set"), CommentedMap):
         _shape_set(draft, then)
     if then and "do" not in then and set(then) <= {*WRITES}:
-        draft.changed((then, None), "a rule that only sets values goes on: `do: continue`")
+        draft.note_change((then, None), "a rule that only sets values goes on: `do: continue`")
         then.insert(0, "do", "continue")
     if then.get("do") == "retry" and "attempts" not in then:
         then["attempts"] = 3
-        draft.assumed((then, "do"), "a retry without `attempts` makes 3 runs in all")
+        draft.note_assumption((then, "do"), "a retry without `attempts` makes 3 runs in all")
 
 
 def _shape_set(draft: Draft, then: CommentedMap) -> None:
     """Rewrites `set`, alone or by scope."""
     values = then["set"]
-    draft.changed((then, "set"), "`set` is `set_ctx`, or the one of its scope")
+    draft.note_change((then, "set"), "`set` is `set_ctx`, or the one of its scope")
     scopes = {key: values[key] for key in ("ctx", "iter", "vars") if isinstance(values.get(key), CommentedMap)}
     for scope, inner in (scopes or {"ctx": values}).items():
         then[f"set_{scope}"] = inner
@@ -154,11 +154,15 @@ def _multiplier(draft: Draft, then: CommentedMap) -> None:
     factor = then["backoff_multiplier"]
     if "backoff" not in then:
         if factor not in (1, 2):
-            draft.assumed((then, "backoff_multiplier"), f"delays double: `exponential` for a factor of {factor}")
-        draft.changed((then, "backoff_multiplier"), "`backoff_multiplier` is `backoff`")
+            draft.note_assumption(
+                (then, "backoff_multiplier"), f"delays double: `exponential` for a factor of {factor}"
+            )
+        draft.note_change((then, "backoff_multiplier"), "`backoff_multiplier` is `backoff`")
         draft.rename(then, "backoff_multiplier", "backoff", "fixed" if factor == 1 else "exponential")
     else:
-        draft.assumed((then, "backoff_multiplier"), "`backoff_multiplier` is dropped: `backoff` says how delays grow")
+        draft.note_assumption(
+            (then, "backoff_multiplier"), "`backoff_multiplier` is dropped: `backoff` says how delays grow"
+        )
         draft.remove(then, "backoff_multiplier")
 
 
@@ -174,9 +178,9 @@ def set_prev(draft: Draft) -> None:
             going_on = [then for then in thens_of(task) if then.get("do", "continue") == "continue"]
             name = f"{task.get('name', 'task')}_prev"
             if any("set_prev" not in then for then in going_on):
-                draft.assumed((thens[0], "set_prev"), f"where no rule sets it, `iter.{name}` stays as it was")
+                draft.note_assumption((thens[0], "set_prev"), f"where no rule sets it, `iter.{name}` stays as it was")
             for then in thens:
-                draft.changed((then, "set_prev"), f"`set_prev` is `set_iter: {{ {name}: … }}`")
+                draft.note_change((then, "set_prev"), f"`set_prev` is `set_iter: {{ {name}: … }}`")
                 section(then, "set_iter")[name] = draft.remove(then, "set_prev")
             if index + 1 < len(tasks):
                 draft.rewrite(tasks[index + 1], rename_to("_prev", f"iter.{name}"))
@@ -187,7 +191,7 @@ def task_writes(draft: Draft) -> None:
     for task, _ in list(draft.tasks()):
         for word in (*WRITES, "set"):
             if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
-                draft.changed((task, word), f"`{word}` of a task belongs in its policy")
+                draft.note_change((task, word), f"`{word}` of a task belongs in its policy")
                 values = draft.remove(task, word)
                 write_after(draft, task, "set_ctx" if word == "set" else word, values)
 
@@ -196,7 +200,7 @@ def retries(draft: Draft) -> None:
     """Rewrites `retry` of a step, a task or its `spec` as a rule of the task's policy."""
     for step in draft.steps():
         for holder, key in _retry_holders(step):
-            draft.changed((holder, key), "`retry` belongs to each task's policy")
+            draft.note_change((holder, key), "`retry` belongs to each task's policy")
             value = draft.remove(holder, key)
             tasks = [task for task, owner in draft.tasks() if owner is step]
             for task in tasks:
@@ -207,7 +211,7 @@ def retries(draft: Draft) -> None:
             word = next((word for word in _RETRIES if isinstance(holder, CommentedMap) and word in holder), None)
             if word is None or word in draft.inputs_of(kind_of(task)) | draft.knobs_of(kind_of(task)):
                 continue
-            draft.changed((holder, word), f"`{word}` is a rule of the task's policy")
+            draft.note_change((holder, word), f"`{word}` is a rule of the task's policy")
             line = line_of(holder, word)
             value = draft.remove(holder, word)
             given = value if word == "retry" else to_ruamel({"max_retries": value}, line)
@@ -264,7 +268,7 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
     then.update(options)
     _shape_then(draft, then)
     for key in [key for key in then if key not in _THEN]:
-        draft.assumed(at, f"`{key}` of a retry is dropped: the policy has no such option")
+        draft.note_assumption(at, f"`{key}` of a retry is dropped: the policy has no such option")
         del then[key]
     rule: CommentedMap = to_ruamel({"when": template(all_of(*conditions)), "then": then}, line, block=True)
     return rule

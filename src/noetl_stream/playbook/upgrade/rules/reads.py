@@ -141,7 +141,7 @@ def policy_words(draft: Draft) -> None:
         spec = task.get("spec")
         policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
         if isinstance(policy, CommentedMap) and _each_expression(policy, _policy_words(kind_of(task))):
-            draft.changed((task, "spec"), "the policy reads `outcome`, whose `status` is `ok` or `error`")
+            draft.note_change((task, "spec"), "the policy reads `outcome`, whose `status` is `ok` or `error`")
 
 
 def _policy_words(kind: str) -> Callable[[str], str]:
@@ -157,7 +157,7 @@ def event_words(draft: Draft) -> None:
         change = _arc_words(kind_of_result(step), end, is_older=is_older)
         for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
             if _each_expression(arc, change):
-                draft.changed((arc, "when"), f"the arc reads `event`, whose `name` is `{end}` or `step.failed`")
+                draft.note_change((arc, "when"), f"the arc reads `event`, whose `name` is `{end}` or `step.failed`")
 
 
 def _arc_words(kind: str, end: str, *, is_older: bool) -> Callable[[str], str]:
@@ -206,19 +206,19 @@ def job_uuid(draft: Draft) -> None:
 
     for key in ("workflow", "workbook", "executor"):
         if draft.rewrite(draft.root.get(key), rewrite):
-            draft.changed((draft.root, key), "`job.uuid` is `execution_id`")
+            draft.note_change((draft.root, key), "`job.uuid` is `execution_id`")
 
 
 def older_names(draft: Draft) -> None:
     """Rewrites `context`, and `loop` and `item` of a loop."""
     names = declared_names(draft)
     if "context" not in names and draft.rewrite(draft.root.get("workflow"), rename_to("context", "ctx")):
-        draft.changed((draft.root, "workflow"), "`context` is `ctx`")
+        draft.note_change((draft.root, "workflow"), "`context` is `ctx`")
     for step in draft.steps():
         loop = step.get("loop")
         iterator = loop.get("iterator") if isinstance(loop, CommentedMap) else None
         if iterator is not None and draft.rewrite(step.get("tool"), _loop_words(str(iterator), names), in_blocks=False):
-            draft.changed((step, "tool"), "`loop.index` and `item` are read from `iter`")
+            draft.note_change((step, "tool"), "`loop.index` and `item` are read from `iter`")
 
 
 def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
@@ -354,7 +354,7 @@ def _each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: 
         places.append((task, "spec", _rewrite_within(rewrite, kinds, {}, {}, shadowing, outcome=kind_of(task))))
     for container, key, change in places:
         if draft.rewrite(container.get(key), change):
-            draft.changed((container, key), message)
+            draft.note_change((container, key), message)
 
 
 def _rewrite_within(

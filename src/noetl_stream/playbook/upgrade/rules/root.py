@@ -25,19 +25,19 @@ def api_version(draft: Draft) -> None:
     version = root.get("apiVersion")
     if "apiVersion" not in root:
         root.insert(0, "apiVersion", API_VERSION)
-        draft.changed((root, None), f"added `apiVersion: {API_VERSION}`")
+        draft.note_change((root, None), f"added `apiVersion: {API_VERSION}`")
     elif isinstance(version, str) and version.startswith("noetl.io/") and version != API_VERSION:
         root["apiVersion"] = API_VERSION
-        draft.changed((root, "apiVersion"), f"`apiVersion` is `{API_VERSION}`")
+        draft.note_change((root, "apiVersion"), f"`apiVersion` is `{API_VERSION}`")
     if "kind" not in root:
         root.insert(1, "kind", "Playbook")
-        draft.changed((root, None), "added `kind: Playbook`")
+        draft.note_change((root, None), "added `kind: Playbook`")
 
 
 def root_steps(draft: Draft) -> None:
     """Renames `steps`, the old name of `workflow`."""
     if "steps" in draft.root and "workflow" not in draft.root:
-        draft.changed((draft.root, "steps"), "`steps` is `workflow`")
+        draft.note_change((draft.root, "steps"), "`steps` is `workflow`")
         draft.rename(draft.root, "steps", "workflow")
 
 
@@ -49,12 +49,12 @@ def root_metadata(draft: Draft) -> None:
         if not isinstance(root.get("metadata"), CommentedMap):
             root.insert(list(root).index(loose[0]), "metadata", to_ruamel({}, line_of(root, loose[0]), block=True))
         for key in loose:
-            draft.changed((root, key), f"`{key}` stands under `metadata`")
+            draft.note_change((root, key), f"`{key}` stands under `metadata`")
             draft.move(root, key, root["metadata"])
     metadata = root.get("metadata")
     if isinstance(metadata, CommentedMap) and "path" not in metadata and isinstance(metadata.get("name"), str):
         metadata["path"] = metadata["name"]
-        draft.assumed((root, "metadata"), f"the path in the catalog is `{metadata['name']}`, as the name")
+        draft.note_assumption((root, "metadata"), f"the path in the catalog is `{metadata['name']}`, as the name")
 
 
 def executor_facts(draft: Draft) -> None:
@@ -67,7 +67,7 @@ def executor_facts(draft: Draft) -> None:
         facts.insert(0, "kind")
     for key in facts:
         message = "is kept as an annotation: every playbook runs on the servers and workers it is given to"
-        draft.assumed((executor, key), f"`executor.{key}` {message}")
+        draft.note_assumption((executor, key), f"`executor.{key}` {message}")
         draft.move(executor, key, section(draft.root, "metadata", "annotations", "executor"))
     if facts and not executor:
         draft.remove(draft.root, "executor")
@@ -79,11 +79,11 @@ def executor_misplaced(draft: Draft) -> None:
     if not isinstance(executor, CommentedMap):
         return
     for key in [key for key in _UNDER_SPEC if key in executor]:
-        draft.changed((executor, key), f"`{key}` stands under `executor.spec`")
+        draft.note_change((executor, key), f"`{key}` stands under `executor.spec`")
         draft.move(executor, key, section(executor, "spec"))
     spec = executor.get("spec")
     for key in [key for key in _UNDER_POLICY if isinstance(spec, CommentedMap) and key in spec]:
-        draft.changed((spec, key), f"`{key}` stands under `executor.spec.policy`")
+        draft.note_change((spec, key), f"`{key}` stands under `executor.spec.policy`")
         draft.move(spec, key, section(spec, "policy"))
 
 
@@ -92,7 +92,7 @@ def default_timeout(draft: Draft) -> None:
     defaults = _executor_policy(draft, "defaults")
     for key in ("timeout_s", "timeout"):
         if defaults is not None and key in defaults and "timeouts" not in defaults:
-            draft.changed((defaults, key), f"`defaults.{key}` is `defaults.timeouts`")
+            draft.note_change((defaults, key), f"`defaults.{key}` is `defaults.timeouts`")
             draft.rename(defaults, key, "timeouts")
 
 
@@ -101,7 +101,7 @@ def renamed_limits(draft: Draft) -> None:
     limits = _executor_policy(draft, "limits")
     for old, new in _LIMITS.items():
         if limits is not None and old in limits and new not in limits:
-            draft.changed((limits, old), f"`limits.{old}` is `limits.{new}`")
+            draft.note_change((limits, old), f"`limits.{old}` is `limits.{new}`")
             draft.rename(limits, old, new)
 
 
@@ -110,14 +110,14 @@ def keychain_mapping(draft: Draft) -> None:
     keychain = draft.root.get("keychain")
     if not isinstance(keychain, CommentedMap):
         return
-    draft.changed((draft.root, "keychain"), "`keychain` is a list of entries with `name`")
+    draft.note_change((draft.root, "keychain"), "`keychain` is a list of entries with `name`")
     entries = CommentedSeq()
     for name, entry in keychain.items():
         entry = entry if isinstance(entry, CommentedMap) else to_ruamel({"kind": "credential"}, line_of(keychain, name))
         entry.insert(0, "name", name)
         entries.append(entry)
         said = draft.comments.take(keychain, name)
-        draft.comments.at(entries, len(entries) - 1).before += [*said.before, *filter(None, [said.end])]
+        draft.comments.remark_at(entries, len(entries) - 1).before += [*said.before, *filter(None, [said.end])]
     draft.root["keychain"] = entries
 
 
@@ -136,7 +136,7 @@ def keychain_secret_manager(draft: Draft) -> None:
             f"store the credential `{entry.get('name')}`{f' with the keys {parts}' if parts else ''}{origin}: "
             "`noetl-stream credential set`",
         )
-        draft.changed((entry, "kind"), "a secret of another manager is a stored credential")
+        draft.note_change((entry, "kind"), "a secret of another manager is a stored credential")
         entry["kind"] = "credential"
         for key in extra:
             draft.remove(entry, key)
@@ -147,7 +147,7 @@ def keychain_oauth2(draft: Draft) -> None:
     for entry in mappings(draft.root.get("keychain")):
         if entry.get("kind") not in ("oauth2", "oauth2_client"):
             continue
-        draft.changed((entry, "kind"), "`oauth2` is `oauth2_client_credentials`")
+        draft.note_change((entry, "kind"), "`oauth2` is `oauth2_client_credentials`")
         entry["kind"] = "oauth2_client_credentials"
         for key in _TOKEN_URLS:
             if key in entry and "token_url" not in entry:
@@ -157,13 +157,17 @@ def keychain_oauth2(draft: Draft) -> None:
             if isinstance(data, CommentedMap) and key in data and key not in entry:
                 draft.move(data, key, entry)
         for key in [key for key in _OAUTH_REST if key in entry]:
-            draft.assumed((entry, key), f"`{key}` is dropped: the worker makes the request and renews the token")
+            draft.note_assumption(
+                (entry, key), f"`{key}` is dropped: the worker makes the request and renews the token"
+            )
             draft.remove(entry, key)
         if "scope" in entry and "scopes" not in entry and entry["scope"] not in ("execution", "global", "local"):
             scopes = entry["scope"]
             draft.rename(entry, "scope", "scopes", to_ruamel(str(scopes).split()))
         elif "scope" in entry:
-            draft.assumed((entry, "scope"), "`scope` is dropped: a token is shared by all executions of a worker")
+            draft.note_assumption(
+                (entry, "scope"), "`scope` is dropped: a token is shared by all executions of a worker"
+            )
             draft.remove(entry, "scope")
         _use_credential(draft, entry)
 

@@ -31,7 +31,7 @@ def next_mode(draft: Draft) -> None:
         for holder in (step, spec):
             if not isinstance(holder, CommentedMap) or "next_mode" not in holder:
                 continue
-            draft.changed((holder, "next_mode"), "`next_mode` is `next.spec.mode`")
+            draft.note_change((holder, "next_mode"), "`next_mode` is `next.spec.mode`")
             mode = draft.remove(holder, "next_mode", heir=None if len(holder) > 1 else (step, "spec"))
             if "next" not in step:
                 continue
@@ -47,7 +47,7 @@ def next_shape(draft: Draft) -> None:
     for step in draft.steps():
         after = step.get("next")
         if after in (None, "", []) and "next" in step:
-            draft.changed((step, "next"), "an empty `next` is left out")
+            draft.note_change((step, "next"), "an empty `next` is left out")
             draft.remove(step, "next")
             if "tool" not in step:
                 pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step), block=True))
@@ -67,7 +67,7 @@ def make_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> C
     if isinstance(after, CommentedMap) and not _is_arc(after):
         return after
     line = line_of(step, "next")
-    draft.changed((step, "next"), "`next` is a router with `arcs`")
+    draft.note_change((step, "next"), "`next` is a router with `arcs`")
     entries = list(after) if isinstance(after, CommentedSeq) else [after]
     is_conditional = any(isinstance(entry, CommentedMap) and {*_BRANCH, "when"} & entry.keys() for entry in entries)
     if any(map(_is_branch, entries)):
@@ -77,13 +77,15 @@ def make_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> C
         router = to_ruamel({"arcs": arcs}, line, block=True)
         if isinstance(after, CommentedSeq):
             for index in range(len(arcs)):
-                said, now = draft.comments.take(after, index), draft.comments.at(arcs, index)
+                said, now = draft.comments.take(after, index), draft.comments.remark_at(arcs, index)
                 now.before, now.end = [*now.before, *said.before], now.end or said.end
         if len(entries) > 1 and not is_conditional and not is_told:
             router.insert(0, "spec", to_ruamel({"mode": "inclusive"}, line))
-            draft.assumed((step, "next"), "all steps of the list follow: `mode: inclusive`")
+            draft.note_assumption((step, "next"), "all steps of the list follow: `mode: inclusive`")
     if any(not isinstance(entry, CommentedMap) or "when" not in entry for entry in entries):
-        draft.assumed((step, "next"), "an arc without `when` is for a step that went well, not for one that failed")
+        draft.note_assumption(
+            (step, "next"), "an arc without `when` is for a step that went well, not for one that failed"
+        )
     step["next"] = router
     return router
 
@@ -155,7 +157,7 @@ def router_keys(draft: Draft) -> None:
     for step in draft.steps():
         router = step.get("next")
         if isinstance(router, CommentedMap) and "arcs" in router and "mode" in router:
-            draft.changed((router, "mode"), "`mode` stands under `next.spec`")
+            draft.note_change((router, "mode"), "`mode` stands under `next.spec`")
             if "spec" not in router:
                 router.insert(0, "spec", to_ruamel({}, line_of(router, "mode")))
             draft.move(router, "mode", router["spec"])
@@ -170,12 +172,12 @@ def arc_words(draft: Draft) -> None:
             continue
         for index, arc in enumerate(arcs):
             if isinstance(arc, str):
-                draft.changed((step, "next"), "an arc is a mapping with `step`")
+                draft.note_change((step, "next"), "an arc is a mapping with `step`")
                 arcs[index] = to_ruamel({"step": arc}, line_of(arcs))
         for arc in mappings(arcs):
             for old, new in (("with", "args"), ("expr", "when"), ("data", "args"), ("to", "step")):
                 if old in arc and new not in arc:
-                    draft.changed((arc, old), f"`{old}` of an arc is `{new}`")
+                    draft.note_change((arc, old), f"`{old}` of an arc is `{new}`")
                     draft.rename(arc, old, new)
 
 
@@ -183,7 +185,7 @@ def bare_step(draft: Draft) -> None:
     """Adds a tool to a step with neither `tool` nor `next`, such as `- step: end`."""
     for step in draft.steps():
         if "step" in step and not {"tool", "next"} & step.keys() and set(step) <= {"step", "desc", "spec"}:
-            draft.changed((step, "step"), "a step that does nothing has `tool: { kind: noop }`")
+            draft.note_change((step, "step"), "a step that does nothing has `tool: { kind: noop }`")
             step["tool"] = to_ruamel({"kind": "noop"}, line_of(step))
 
 

@@ -34,10 +34,10 @@ def step_name(draft: Draft) -> None:
     """Renames `name` of a step to `step`, and other words for its description to `desc`."""
     for step in draft.steps():
         if "step" not in step and "name" in step:
-            draft.changed((step, "name"), "a step is named by `step`")
+            draft.note_change((step, "name"), "a step is named by `step`")
             draft.rename(step, "name", "step")
         if "description" in step and "desc" not in step:
-            draft.changed((step, "description"), "`description` of a step is `desc`")
+            draft.note_change((step, "description"), "`description` of a step is `desc`")
             draft.rename(step, "description", "desc")
 
 
@@ -46,11 +46,11 @@ def step_pipe(draft: Draft) -> None:
     for step in draft.steps():
         for key in ("pipe", "tools"):
             if key in step and "tool" not in step:
-                draft.changed((step, key), f"`{key}` is the list under `tool`")
+                draft.note_change((step, key), f"`{key}` is the list under `tool`")
                 draft.rename(step, key, "tool")
         tool = step.get("tool")
         if isinstance(tool, CommentedMap) and list(tool) == ["pipe"] and isinstance(tool["pipe"], CommentedSeq):
-            draft.changed((tool, "pipe"), "the list of `pipe` stands under `tool`")
+            draft.note_change((tool, "pipe"), "the list of `pipe` stands under `tool`")
             step["tool"] = tool["pipe"]
 
 
@@ -60,7 +60,7 @@ def step_call(draft: Draft) -> None:
         call = step.get("call")
         if not isinstance(call, CommentedMap) or "tool" in step:
             continue
-        draft.changed((step, "call"), "`call` of a step is `tool`")
+        draft.note_change((step, "call"), "`call` of a step is `tool`")
         if "kind" not in call and "type" not in call:
             call.insert(0, "kind", "workbook")
         draft.rename(step, "call", "tool")
@@ -74,7 +74,7 @@ def step_type(draft: Draft) -> None:
             continue
         kind = step[word]
         inputs = [key for key in step if _is_input(draft, key, kind)]
-        draft.changed((step, word), f"the kind and its inputs stand under `tool`: {{ kind: {kind} }}")
+        draft.note_change((step, word), f"the kind and its inputs stand under `tool`: {{ kind: {kind} }}")
         draft.rename(step, word, "tool", to_ruamel({"kind": kind}, line_of(step, word), block=bool(inputs)))
         for key in inputs:
             draft.move(step, key, step["tool"])
@@ -97,15 +97,15 @@ def label_keyed(draft: Draft) -> None:
             if inner.get("name", label) != label:
                 draft.decide(pipeline, index, f"the task is called `{label}` and `{inner['name']}`: keep one name")
                 continue
-            draft.changed((task, label), f"the label `{label}` is the task's `name`")
+            draft.note_change((task, label), f"the label `{label}` is the task's `name`")
             remark = draft.comments.take(task, label)
             outer = draft.comments.take(pipeline, index)
             inner.pop("name", None)
             inner.insert(0, "name", label)
             pipeline[index] = inner
-            said = draft.comments.at(pipeline, index)
+            said = draft.comments.remark_at(pipeline, index)
             said.before = [*outer.before, *remark.before, *said.before]
-            draft.comments.at(inner, "name").end = " ".join(filter(None, (remark.end, outer.end)))
+            draft.comments.remark_at(inner, "name").end = " ".join(filter(None, (remark.end, outer.end)))
 
 
 def single_label(draft: Draft) -> None:
@@ -115,7 +115,7 @@ def single_label(draft: Draft) -> None:
         if not isinstance(tool, CommentedMap) or {"kind", "type", *_WORDS} & tool.keys():
             continue
         if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
-            draft.changed((step, "tool"), "the tasks of a pipeline are a list")
+            draft.note_change((step, "tool"), "the tasks of a pipeline are a list")
             step["tool"] = _list([to_ruamel({label: inner}, line_of(tool, label)) for label, inner in tool.items()])
 
 
@@ -123,14 +123,14 @@ def task_type(draft: Draft) -> None:
     """Renames `type` of a task to `kind`, and takes the kind out of its `tool`."""
     for task, _ in list(draft.tasks()):
         if "type" in task and "kind" not in task:
-            draft.changed((task, "type"), "`type` of a task is `kind`")
+            draft.note_change((task, "type"), "`type` of a task is `kind`")
             draft.rename(task, "type", "kind")
         tool = task.get("tool")
         if isinstance(tool, str) and "kind" not in task:
-            draft.changed((task, "tool"), "`tool` of a task is `kind`")
+            draft.note_change((task, "tool"), "`tool` of a task is `kind`")
             draft.rename(task, "tool", "kind")
         elif isinstance(tool, CommentedMap) and not tool.keys() & task.keys():
-            draft.changed((task, "tool"), "`name`, `kind` and the inputs stand on one level")
+            draft.note_change((task, "tool"), "`name`, `kind` and the inputs stand on one level")
             for key in list(tool):
                 draft.move(tool, key, task)
             draft.remove(task, "tool")
@@ -153,14 +153,14 @@ def misplaced(draft: Draft) -> None:
             if "wait" in policy and isinstance(policy.get("admit"), CommentedMap):
                 _relocate(draft, policy, "wait", ("admit", "wait"))
             if "join" in policy and isinstance(spec, CommentedMap):
-                draft.changed((policy, "join"), "`join` stands under `spec`")
+                draft.note_change((policy, "join"), "`join` stands under `spec`")
                 draft.move(policy, "join", spec)
 
 
 def _relocate(draft: Draft, parent: CommentedMap, key: str, path: tuple[str, ...]) -> None:
     if key == "pool" and not isinstance(parent[key], str):
         return
-    draft.changed((parent, key), f"`{key}` stands under `{'.'.join(path[:-1])}`")
+    draft.note_change((parent, key), f"`{key}` stands under `{'.'.join(path[:-1])}`")
     to = section(parent, *path[:-1], at=line_of(parent, key))
     draft.move(parent, key, to, path[-1])
 
@@ -170,7 +170,9 @@ def step_lease(draft: Draft) -> None:
     for step in draft.steps():
         spec = step.get("spec")
         if isinstance(spec, CommentedMap) and "lease" in spec:
-            draft.assumed((spec, "lease"), "`lease` is dropped: a step run always has one owner, with a heartbeat")
+            draft.note_assumption(
+                (spec, "lease"), "`lease` is dropped: a step run always has one owner, with a heartbeat"
+            )
             draft.remove(spec, "lease", heir=(step, "spec"))
             if not spec:
                 draft.remove(step, "spec")
@@ -188,27 +190,27 @@ def loop_names(draft: Draft) -> None:
 def _loop_level(draft: Draft, loop: CommentedMap) -> None:
     for old, new in _LOOP_NAMES.items():
         if old in loop and new not in loop:
-            draft.changed((loop, old), f"`{old}` of a loop is `{new}`")
+            draft.note_change((loop, old), f"`{old}` of a loop is `{new}`")
             draft.rename(loop, old, new)
     spec = loop.get("spec")
     for key in [key for key in ("in", "iterator") if isinstance(spec, CommentedMap) and key in spec]:
-        draft.changed((spec, key), f"`{key}` stands beside `spec`")
+        draft.note_change((spec, key), f"`{key}` stands beside `spec`")
         draft.move(spec, key, loop)
     for key in [key for key in ("mode", "max_in_flight", "exec", "policy") if key in loop]:
-        draft.changed((loop, key), f"`{key}` of a loop stands under `spec`")
+        draft.note_change((loop, key), f"`{key}` of a loop stands under `spec`")
         draft.move(loop, key, section(loop, "spec", at=line_of(loop, key)))
     spec = loop.get("spec")
     if isinstance(spec, CommentedMap):
         if "failure" in spec:
-            draft.changed((spec, "failure"), "`failure` of a loop stands under `spec.policy`")
+            draft.note_change((spec, "failure"), "`failure` of a loop stands under `spec.policy`")
             draft.move(spec, "failure", section(spec, "policy", at=line_of(spec, "failure")))
         mode = _LOOP_MODES.get(str(spec.get("mode")))
         if mode is not None:
-            draft.changed((spec, "mode"), f"`{spec['mode']}` is `{mode}`")
+            draft.note_change((spec, "mode"), f"`{spec['mode']}` is `{mode}`")
             spec["mode"] = mode
     items = loop.get("in")
     if isinstance(items, str) and items.strip().replace(".", "").isidentifier():
-        draft.changed((loop, "in"), "`in` is an expression")
+        draft.note_change((loop, "in"), "`in` is an expression")
         loop["in"] = to_ruamel(template(items.strip()))
 
 
@@ -222,7 +224,7 @@ def step_when(draft: Draft) -> None:
             if _admits(step):
                 draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
                 continue
-            draft.changed((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
+            draft.note_change((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
             line = line_of(step, word)
             if "spec" not in step:
                 step.insert(list(step).index(word), "spec", to_ruamel({}, line, block=True))
@@ -247,17 +249,17 @@ def admit_shapes(draft: Draft) -> None:
         policy = policy.get("policy") if isinstance(policy, CommentedMap) else None
         admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
         if isinstance(admit, str | bool):
-            draft.changed((policy, "admit"), "a condition of `admit` is a rule")
+            draft.note_change((policy, "admit"), "a condition of `admit` is a rule")
             rule = to_ruamel({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
             policy["admit"] = to_ruamel({"rules": [rule]}, line_of(policy, "admit"), block=True)
         elif isinstance(admit, CommentedSeq):
-            draft.changed((policy, "admit"), "the list of `admit` stands under `rules`")
+            draft.note_change((policy, "admit"), "the list of `admit` stands under `rules`")
             policy["admit"] = to_ruamel({"rules": admit}, line_of(policy, "admit"), block=True)
         admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
         for rule in mappings(admit.get("rules")) if isinstance(admit, CommentedMap) else []:
             inner = rule.get("else", rule)
             if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
-                draft.changed((inner, "allow"), "`allow` stands under `then`")
+                draft.note_change((inner, "allow"), "`allow` stands under `then`")
                 draft.rename(inner, "allow", "then", to_ruamel({"allow": inner["allow"]}))
 
 
@@ -270,7 +272,7 @@ def step_skip(draft: Draft) -> None:
         if condition is None or "tool" not in step:
             draft.decide(step, "skip", "write what the step does when it is skipped")
             continue
-        draft.changed((step, "skip"), "`skip` is a first task that ends the pipeline")
+        draft.note_change((step, "skip"), "`skip` is a first task that ends the pipeline")
         when = condition if isinstance(condition, bool) else template(condition)
         rules = [{"when": when, "then": {"do": "break"}}, {"else": {"then": {"do": "continue"}}}]
         first = to_ruamel({"name": "skip", "kind": "noop", "spec": {"policy": {"rules": rules}}}, line_of(step, "skip"))
@@ -284,7 +286,7 @@ def task_when(draft: Draft) -> None:
         for index, task in enumerate(pipeline):
             if not isinstance(task, CommentedMap) or "when" not in task or {"kind", "name"}.isdisjoint(task):
                 continue
-            draft.changed((task, "when"), "`when` of a task is a `choose` with one branch")
+            draft.note_change((task, "when"), "`when` of a task is a `choose` with one branch")
             line, when = line_of(task, "when"), draft.remove(task, "when")
             choice = to_ruamel(
                 {"choose": [to_ruamel({"when": when, "then": [task]}, line, block=True)]}, line, block=True

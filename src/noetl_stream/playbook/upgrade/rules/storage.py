@@ -32,7 +32,7 @@ def step_sink(draft: Draft) -> None:
             if task is None:
                 _keep(draft, step, word)
                 continue
-            draft.changed((step, word), f"`{word}` of a step is a task at the end of its pipeline")
+            draft.note_change((step, word), f"`{word}` of a step is a task at the end of its pipeline")
             pipeline = pipeline_of(draft, step)
             source = result_name(pipeline)
             reads_result(draft, task, source, before[-1].get("kind") if before else None)
@@ -41,7 +41,7 @@ def step_sink(draft: Draft) -> None:
             if source and "loop" not in step:
                 draft.results[str(step.get("step"))] = source
             elif source:
-                draft.assumed((step, "tool"), "the results of the iterations are those of the task that stores")
+                draft.note_assumption((step, "tool"), "the results of the iterations are those of the task that stores")
 
 
 def task_sink(draft: Draft) -> None:
@@ -62,7 +62,7 @@ def task_sink(draft: Draft) -> None:
                 if stored is None:
                     _keep(draft, task, word)
                     continue
-                draft.changed((task, word), f"`{word}` of a task is the task after it")
+                draft.note_change((task, word), f"`{word}` of a task is the task after it")
                 reads_result(draft, stored, name, kind_of(task))
                 draft.remove(task, word)
                 pipeline.insert(position + 1, stored)
@@ -73,7 +73,7 @@ def task_sink(draft: Draft) -> None:
 def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
     value = holder[word]
     if isinstance(value, CommentedMap) and str(value.get("storage", value.get("kind"))) in _NOWHERE:
-        draft.changed((holder, word), f"`{word}` to the event log is dropped: every result is in its event")
+        draft.note_change((holder, word), f"`{word}` to the event log is dropped: every result is in its event")
         draft.remove(holder, word)
     else:
         draft.decide(holder, word, "write a task that stores the data: kind, auth, command, params")
@@ -183,7 +183,9 @@ def stored_results(draft: Draft) -> None:
         for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
             changes += draft.rewrite(arc, _stored_rewrite(draft, set(), name))
     if changes:
-        draft.changed((draft.root, "workflow"), "results of steps that store are read of their task before: `.results`")
+        draft.note_change(
+            (draft.root, "workflow"), "results of steps that store are read of their task before: `.results`"
+        )
 
 
 def _stored_rewrite(draft: Draft, own: AbstractSet[str] = frozenset(), step: str = "") -> Rewrite:

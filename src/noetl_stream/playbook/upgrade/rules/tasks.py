@@ -42,7 +42,7 @@ def task_inputs(draft: Draft) -> None:
         kind = kind_of(task)
         for old, new in _NAMES.get(kind, {}).items():
             if old in task and new not in task and not isinstance(task[old], CommentedMap if new == "code" else ()):
-                draft.changed((task, old), f"`{old}` of kind `{kind}` is `{new}`")
+                draft.note_change((task, old), f"`{old}` of kind `{kind}` is `{new}`")
                 draft.rename(task, old, new)
 
 
@@ -54,7 +54,7 @@ def shell_commands(draft: Draft) -> None:
             continue
         lines = task[key]
         text = "\n".join(map(str, lines)) if isinstance(lines, CommentedSeq) else str(lines)
-        draft.changed((task, key), f"`{key}` of kind `shell` is `command`, which ends with the first that fails")
+        draft.note_change((task, key), f"`{key}` of kind `shell` is `command`, which ends with the first that fails")
         many = "\n" in text.strip()
         draft.rename(task, key, "command", to_ruamel(f"set -e\n{text}\n" if many else text.strip()))
 
@@ -64,7 +64,7 @@ def nats_actions(draft: Draft) -> None:
     for task, _ in list(draft.tasks()):
         action = str(task.get("action"))
         if kind_of(task) == "nats" and action in _ACTIONS:
-            draft.changed((task, "action"), f"`{action}` is `{_ACTIONS[action]}`")
+            draft.note_change((task, "action"), f"`{action}` is `{_ACTIONS[action]}`")
             task["action"] = _ACTIONS[action]
             if action == "js_publish":
                 task["jetstream"] = True
@@ -74,7 +74,7 @@ def duckdb_memory(draft: Draft) -> None:
     """Removes `database: ":memory:"`, which a task has anyway."""
     for task, _ in list(draft.tasks()):
         if kind_of(task) == "duckdb" and task.get("database") == ":memory:":
-            draft.changed((task, "database"), "a duckdb task has its own database in memory")
+            draft.note_change((task, "database"), "a duckdb task has its own database in memory")
             draft.remove(task, "database")
 
 
@@ -86,12 +86,12 @@ def knob_names(draft: Draft) -> None:
         names = {**_KNOBS.get(kind, {}), **{knob: knob for knob in knobs}}
         for old, new in names.items():
             if old in task and new in knobs and (old == "verify_ssl" or old not in _own_inputs(draft, kind)):
-                draft.changed((task, old), f"`{old}` of a task is `spec.{new}`")
+                draft.note_change((task, old), f"`{old}` of a task is `spec.{new}`")
                 draft.move(task, old, section(task, "spec", at=line_of(task, old)), new)
         spec = task.get("spec")
         for old, new in _KNOBS.get(kind, {}).items():
             if isinstance(spec, CommentedMap) and old in spec and new not in spec:
-                draft.changed((spec, old), f"`{old}` is `{new}`")
+                draft.note_change((spec, old), f"`{old}` is `{new}`")
                 draft.rename(spec, old, new)
 
 
@@ -108,10 +108,10 @@ def task_timeout(draft: Draft) -> None:
         for key in _TIMES:
             is_input = key in draft.inputs_of(kind) and not (key == "timeout" and kind == "http")
             if key in task and not is_input:
-                draft.changed((task, key), f"`{key}` of a task is `spec.timeout`")
+                draft.note_change((task, key), f"`{key}` of a task is `spec.timeout`")
                 draft.move(task, key, section(task, "spec", at=line_of(task, key)), "timeout")
             if isinstance(spec, CommentedMap) and key in spec and key != "timeout" and "timeout" not in spec:
-                draft.changed((spec, key), f"`{key}` is `timeout`")
+                draft.note_change((spec, key), f"`{key}` is `timeout`")
                 draft.rename(spec, key, "timeout")
 
 
@@ -124,7 +124,7 @@ def inputs_in_spec(draft: Draft) -> None:
         renamed = _NAMES.get(kind, {})
         inputs = (draft.inputs_of(kind) | renamed.keys()) - draft.knobs_of(kind) - {"timeout", "policy", "pool"}
         for key in [key for key in spec if key in inputs and key not in task]:
-            draft.changed((spec, key), f"`{key}` is an input: it stands beside `kind`")
+            draft.note_change((spec, key), f"`{key}` is an input: it stands beside `kind`")
             draft.move(spec, key, task)
         if not spec:
             draft.remove(task, "spec")
@@ -140,7 +140,7 @@ def placeholders(draft: Draft) -> None:
             if isinstance(task.get(key), str):
                 text = with_dollars(task[key], set(params))
                 if text != task[key]:
-                    draft.changed((task, key), "a param is `$name` in SQL")
+                    draft.note_change((task, key), "a param is `$name` in SQL")
                     task[key] = type(task[key])(text)
 
 

@@ -24,7 +24,7 @@ def root_vars(draft: Draft) -> None:
     values = root.get("vars")
     if not isinstance(values, CommentedMap):
         return
-    draft.changed((root, "vars"), "root `vars` are inputs: `workload`")
+    draft.note_change((root, "vars"), "root `vars` are inputs: `workload`")
     workload = root.get("workload")
     if not isinstance(workload, CommentedMap):
         draft.rename(root, "vars", "workload")
@@ -50,7 +50,7 @@ def step_vars(draft: Draft) -> None:
         values = step.get("vars")
         if not isinstance(values, CommentedMap):
             continue
-        draft.changed((step, "vars"), "`vars` of a step is `set_ctx` of its last task")
+        draft.note_change((step, "vars"), "`vars` of a step is `set_ctx` of its last task")
         found |= set(values)
         line = line_of(step, "vars")
         draft.remove(step, "vars")
@@ -71,7 +71,7 @@ def step_writes(draft: Draft) -> None:
             values = step.get(word)
             if not isinstance(values, CommentedMap):
                 continue
-            draft.changed((step, word), f"`{word}` of a step belongs in the policy of its last task")
+            draft.note_change((step, word), f"`{word}` of a step belongs in the policy of its last task")
             line = line_of(step, word)
             draft.remove(step, word)
             scopes = {f"set_{key}": inner for key, inner in values.items() if key in ("ctx", "iter", "vars")}
@@ -114,10 +114,10 @@ def step_args(draft: Draft) -> None:
             if not isinstance(values, CommentedMap):
                 continue
             if not values:
-                draft.changed((step, word), f"empty `{word}` of a step")
+                draft.note_change((step, word), f"empty `{word}` of a step")
                 draft.remove(step, word)
                 continue
-            draft.changed((step, word), f"`{word}` of a step are inputs of its task")
+            draft.note_change((step, word), f"`{word}` of a step are inputs of its task")
             tasks = list(tasks_of(step.get("tool")))
             if not tasks:
                 pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step, word), block=True))
@@ -189,15 +189,15 @@ def task_with(draft: Draft) -> None:
             continue
         name = "args" if kind in _ARGS_KINDS else "params" if kind in SQL else None
         if name is not None and name not in task:
-            draft.changed((task, "with"), f"`with` of kind `{kind}` is `{name}`")
+            draft.note_change((task, "with"), f"`with` of kind `{kind}` is `{name}`")
             draft.rename(task, "with", name)
         elif name is not None and isinstance(task[name], CommentedMap):
-            draft.changed((task, "with"), f"`with` of kind `{kind}` is `{name}`")
+            draft.note_change((task, "with"), f"`with` of kind `{kind}` is `{name}`")
             for key in [key for key in values if key not in task[name]]:
                 draft.move(values, key, task[name])
             draft.remove(task, "with")
         elif set(values) <= draft.inputs_of(kind) - task.keys():
-            draft.changed((task, "with"), "the inputs of a task stand beside `kind`")
+            draft.note_change((task, "with"), "the inputs of a task stand beside `kind`")
             for key in list(values):
                 draft.move(values, key, task)
             draft.remove(task, "with")
@@ -210,7 +210,7 @@ def step_result(draft: Draft) -> None:
     for step in draft.steps():
         if "result" not in step:
             continue
-        draft.changed((step, "result"), "`result` of a step is the result of its last task")
+        draft.note_change((step, "result"), "`result` of a step is the result of its last task")
         value = step["result"]
         if isinstance(value, CommentedMap) and list(value) == ["from"]:
             value = value["from"]
@@ -240,7 +240,7 @@ def step_as(draft: Draft) -> None:
         if not isinstance(alias, str) or not re.fullmatch(r"[A-Za-z_]\w*", alias):
             continue
         name = step.get("step")
-        draft.changed((step, word), f"`{alias}` is read as the result of the step: `steps.{name}`")
+        draft.note_change((step, word), f"`{alias}` is read as the result of the step: `steps.{name}`")
         draft.remove(step, word)
         for key in ("workflow", "executor"):
             draft.rewrite(draft.root.get(key), rename_to(alias, f"steps.{name}"))
