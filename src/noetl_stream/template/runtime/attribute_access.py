@@ -10,8 +10,8 @@ from jinja2 import StrictUndefined, Undefined
 
 from noetl_stream.model.json.nesting import MAX_DEPTH, TOO_DEEP
 from noetl_stream.model.outcome import Payload
-from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.runtime.gathering import gathered
+from noetl_stream.template.failures import EvaluationFailure, ValueNeeded
+from noetl_stream.template.runtime.gathering import add_needed
 from noetl_stream.template.runtime.hints import missing_key_hint, written_path
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import (
@@ -93,7 +93,12 @@ def unwrap_members(value: Mapping[str, Any], references: References) -> dict[str
     Raises:
         ReferenceNeeded: A member is in the object store and not in ``references``.
     """
-    return dict(zip(value, gathered(map(unwrap, value.values(), repeat(references))), strict=True))
+    remaining = iter(value.items())
+    try:
+        return {name: unwrap(member, references) for name, member in remaining}
+    except ValueNeeded as needed:
+        add_needed(needed, map(unwrap, (member for _, member in remaining), repeat(references)))
+        raise
 
 
 def lookup(value: Any, key: Any, references: References) -> Any:

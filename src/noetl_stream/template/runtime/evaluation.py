@@ -13,9 +13,9 @@ from jinja2 import TemplateError, Undefined
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.template.failures import EvaluationFailure, ExpressionError
+from noetl_stream.template.failures import EvaluationFailure, ExpressionError, ValueNeeded
 from noetl_stream.template.runtime.attribute_access import make_read, plain
-from noetl_stream.template.runtime.gathering import gathered
+from noetl_stream.template.runtime.gathering import add_needed
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import ABSENT, JSON, Scope
 
@@ -49,8 +49,17 @@ _WRONG_CALL: Final = re.compile(r"^(?:\w+\.)*_?(?:sync_)?(?:do_|test_|is_|or_)?(
 
 
 def values_of(parts: Iterable[Evaluate], scope: Scope, meter: Meter) -> list[Any]:
-    """The values of all parts. Raises like :func:`.gathered`."""
-    return gathered(map(call, parts, repeat(scope), repeat(meter)))
+    """Evaluates all parts.
+
+    Raises:
+        ValueNeeded: A value must be loaded first, with all others that must be.
+    """
+    remaining = iter(parts)
+    try:
+        return [part(scope, meter) for part in remaining]
+    except ValueNeeded as needed:
+        add_needed(needed, map(call, remaining, repeat(scope), repeat(meter)))
+        raise
 
 
 class Expression:
@@ -201,7 +210,12 @@ def render(template: Template, scope: Scope) -> JSON:
 
 def render_each(templates: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
     """The value of each template. Raises like :func:`render`, with all that must be loaded first."""
-    return dict(zip(templates, gathered(map(render, templates.values(), repeat(scope))), strict=True))
+    remaining = iter(templates.items())
+    try:
+        return {key: render(template, scope) for key, template in remaining}
+    except ValueNeeded as needed:
+        add_needed(needed, map(render, (template for _, template in remaining), repeat(scope)))
+        raise
 
 
 def render_number(template: Template, scope: Scope) -> JSON:

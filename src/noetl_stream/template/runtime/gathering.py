@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, Final
 
 from noetl_stream.template.failures import ValueNeeded
 
-T = TypeVar("T")
+_END: Final = object()
 
 
-def gathered(values: Iterator[T]) -> list[T]:
-    """The values, each of which is needed whatever the others are.
+def add_needed(needed: ValueNeeded, following: Iterator[Any]) -> None:
+    """Adds to ``needed`` the values that must be loaded for what follows it in a rendering.
 
     Args:
-        values: A :class:`map`, which continues with the next one after an exception.
-
-    Raises:
-        ValueNeeded: One of them must be loaded first. It has those after it that must be loaded too.
+        following: A :class:`map`, which continues with the next value after an exception. Each is needed whatever the
+            other values are.
     """
-    try:
-        return list(values)
-    except ValueNeeded as needed:
-        searching = True
-        while searching:
-            try:
-                searching = next(values, _END) is not _END
-            except ValueNeeded as other:
-                needed.more.update((one.name, one) for one in other.all if one.name != needed.name)
-            except Exception:
-                break
-        raise
-
-
-_END = object()
+    while True:
+        try:
+            if next(following, _END) is _END:
+                return
+        except ValueNeeded as other:
+            needed.more.update((one.name, one) for one in other.all if one.name != needed.name)
+        except Exception:
+            return
