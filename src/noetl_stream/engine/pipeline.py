@@ -139,6 +139,8 @@ def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope
 
 def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, SharedValue]:
     """What the rule shares, checked here: a value of the wrong type fails its task, never the fold."""
+    if not plans:
+        return {}
     values = template.render_each({key: plan.value for key, plan in plans.items() if plan.value is not None}, scope)
     shared = {key: SharedValue(plan.op, values.get(key)) for key, plan in plans.items()}
     for one in shared.values():

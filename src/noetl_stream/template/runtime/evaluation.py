@@ -210,6 +210,8 @@ def render(template: Template, scope: Scope) -> JSON:
 
 def render_each(templates: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
     """The value of each template. Raises like :func:`render`, with all that must be loaded first."""
+    if not templates:
+        return {}
     remaining = iter(templates.items())
     try:
         return {key: render(template, scope) for key, template in remaining}
