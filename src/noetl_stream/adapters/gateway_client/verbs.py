@@ -42,15 +42,13 @@ class GatewayVerbs(Verbs):
     def _request(self, verb: Verb, asked: Callable[..., Any], given: Mapping[str, Any]) -> GatewayRequest:
         template = verb.path.removeprefix(API + "/").split("/")
         parts = tuple(str(given[part[1:-1]]) if part.startswith("{") else part for part in template)
-        values = [(one, value) for one, value in values_of(asked, given) if f"{{{one.name}}}" not in template]
-        body, media, ids = given.get("source"), YAML, given.get("ids")
-        if verb.method not in ("GET", "DELETE") and body is None:
-            body = {one.name: iso(value) if one.kind == "moment" else value for one, value in values} or None
-            values, media = [], JSON
+        values, ids = list(values_of(asked, given)), given.get("ids")
+        sent = {one.name: _json(one, value) for one, value in values if one.place == "body"}
+        body, media = (given["source"], YAML) if "source" in given else (sent or None, JSON)
         key = None
         if verb.method in ("POST", "PATCH"):
             key = self._connection.new_key() if ids is None else ids.request_id
-        query = [(one.name, text) for one, value in values for text in texts_of(one, value)]
+        query = [(one.name, text) for one, value in values if one.place == "query" for text in texts_of(one, value)]
         headers = reason_headers(given.get("reason", ""))
         return GatewayRequest(verb.method, parts, query, body=body, media=media, headers=headers, key=key)
 
@@ -65,13 +63,17 @@ def values_of(asked: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[t
             yield one, value
 
 
+def _json(parameter: VerbParameter, value: Any) -> Any:
+    return iso(value) if parameter.kind == "moment" else value
+
+
 def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
     """What a query has for a value, for each repetition."""
     if parameter.kind == "moment":
         return [iso(value)]
     if parameter.kind == "labels":
         return [f"{name}={text}" for name, text in value.items()]
-    if parameter.kind == "place":
+    if parameter.kind == "iteration":
         return [".".join(map(str, value))] if value else []
     if isinstance(value, bool):
         return ["true" if value else "false"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get
 import msgspec
 from pydantic import Field, create_model
 
-from noetl_stream.gateway.http.bodies import NOTHING, yaml_body
+from noetl_stream.gateway.http.bodies import NOTHING, Body, RequestModel, json_body, yaml_body
 from noetl_stream.gateway.http.parameters import (
     Explained,
     InPath,
@@ -58,8 +58,8 @@ def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
         description=verb.description,
         handler=_handler(noun, verb, parameters_of(asked)),
         answers=_answers(verb, returned),
-        parameters=_model(verb, parameters_of(asked)),
-        body=yaml_body() if "source" in verb.parameters else NOTHING,
+        parameters=_parameters(verb, parameters_of(asked)),
+        body=yaml_body() if "source" in verb.parameters else _body(verb, parameters_of(asked)),
         refuses=verb.refuses,
         adds_work=verb.adds_work,
         reads=verb.reads,
@@ -74,8 +74,8 @@ def _answers(verb: Verb, returned: Any) -> dict[int, Answer]:
     return {OK: Answer("OK", document, ("Link",) if has_next else ())}
 
 
-def _model(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
-    fields: dict[str, Any] = {one.name: (_type(one, verb), _default(one)) for one in parameters}
+def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
+    fields: dict[str, Any] = {one.name: _field(one) for one in parameters if one.place != "body"}
     if "reason" in verb.parameters:
         fields |= {name: (field.annotation, field) for name, field in Explained.model_fields.items()}
     first = verb.listed_first
@@ -83,23 +83,29 @@ def _model(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
     return create_model(verb.operation, __base__=Parameters, **{name: fields[name] for name in ordered})
 
 
-def _type(parameter: VerbParameter, verb: Verb) -> Any:
-    hint, default = parameter.hint, parameter.default
+def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> Body[Any]:
+    fields: dict[str, Any] = {one.name: _field(one) for one in parameters if one.place == "body"}
+    if not fields:
+        return NOTHING
+    name, description = verb.request or (f"{verb.operation[0].upper()}{verb.operation[1:]}Request", None)
+    return json_body(create_model(name, __base__=RequestModel, __doc__=description, **fields))
+
+
+def _field(parameter: VerbParameter) -> tuple[Any, Any]:
+    """The type and the default of a field."""
+    hint, default, marks = parameter.hint, parameter.default, marks_of(parameter.hint)
     if parameter.kind == "moment":
-        found = _annotated(Moment | None if default is None else Moment, marks_of(hint))
-    elif parameter.kind == "place" and default == ():
-        found = _annotated(Iteration | None, marks_of(hint))
+        hint = _annotated(Moment | None if default is None else Moment, marks)
+    elif parameter.kind == "iteration":
+        hint = _annotated(Iteration if default is REQUIRED else Iteration | None, marks)
+        default = default or None
+    elif parameter.place == "body" and default == ():
+        (item,) = get_args(plain_of(hint))
+        return _annotated(list[_as_pydantic(item)], marks), Field(default_factory=list)  # type: ignore[misc]
     else:
-        found = _as_pydantic(hint)
-    return Annotated[found, InPath()] if f"{{{parameter.name}}}" in verb.path else found
-
-
-def _default(parameter: VerbParameter) -> Any:
-    if parameter.default is REQUIRED:
-        return ...
-    if parameter.kind == "place":
-        return parameter.default or None
-    return () if parameter.kind == "labels" else parameter.default
+        hint = _as_pydantic(hint)
+    hint = Annotated[hint, InPath()] if parameter.place == "path" else hint
+    return hint, ... if default is REQUIRED else () if parameter.kind == "labels" else default
 
 
 def _as_pydantic(hint: Any) -> Any:
@@ -148,7 +154,7 @@ def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParame
     structs: dict[tuple[str, type], dict[str, Any]] = {}
     for one in parameters:
         into = found if one.struct is None else structs.setdefault((one.argument, one.struct), {})
-        into[one.field] = _value(one, getattr(call.parameters, one.name))
+        into[one.field] = _value(one, getattr(call.body if one.place == "body" else call.parameters, one.name))
     return found | {argument: struct(**fields) for (argument, struct), fields in structs.items()}
 
 
@@ -157,4 +163,4 @@ def _value(parameter: VerbParameter, given: Any) -> Any:
         return ms_of(given)
     if parameter.kind == "labels":
         return labels_in(given)
-    return parameter.default if given is None and parameter.kind == "place" else given
+    return parameter.default if given is None and parameter.kind == "iteration" else given

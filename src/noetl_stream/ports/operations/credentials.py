@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
@@ -37,6 +37,10 @@ class RotatedDocument(Document, frozen=True):
     problems: list[str]
 
 
+CREDENTIAL: Final = (
+    "CredentialRequest",
+    "A value: text, or an object. What is not given of the rest stays as it was.",
+)
 CredentialName = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
@@ -65,19 +69,19 @@ class CredentialStore(Protocol):
         """
         ...
 
-    @verb("PUT", "/credentials/{name}", scope="everyone")
+    @verb("PUT", "/credentials/{name}", "putCredential", "admin", scope="everyone", request=CREDENTIAL)
     async def put(
         self,
-        name: str,
+        name: CredentialName,
         value: CredentialValue,
         by: str,
         kind: str = "",
         description: str = "",
-        tags: Sequence[str] = (),
+        tags: Annotated[Sequence[str], Meta(max_length=100)] = (),
         *,
         reason: str = "",
     ) -> CredentialDocument:
-        """Stores the next version; ``kind``, … stay as they were if not given.
+        """Store a credential, or its next version.
 
         Raises:
             UsageError: the name or the value cannot be stored.

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 from msgspec import Meta
 
 from noetl_stream.model.events.fact_parts import Path
+from noetl_stream.ports.operations.verbs import Verb, verb_of
 
 MAX_PAGE: Final = 1000
 MAX_POSITION: Final = 2**31 - 1
@@ -49,10 +50,13 @@ PlaybookPath = Annotated[str, Meta(min_length=1, max_length=512, description="Sl
 Prefix = Annotated[str, Default(""), Meta(max_length=256, description="What the path begins with.")]
 TextName = Annotated[str, Default("playbook"), Meta(max_length=256, description="What diagnostics call the text.")]
 
-Kind = Literal["plain", "moment", "labels", "place"]
+Kind = Literal["plain", "moment", "labels", "iteration"]
 """How HTTP writes a value: as it is; ms since the epoch as a time in ISO 8601; as ``name=value``; or the numbers of an
 iteration with dots.
 """
+
+Place = Literal["path", "query", "body"]
+"""Where a request has a parameter: in its path, its query, or the JSON object that is its body."""
 
 REQUIRED: Final = inspect.Parameter.empty
 _OF_CALL: Final = frozenset({"self", "by", "ids", "reason", "source"})
@@ -60,7 +64,7 @@ _OF_CALL: Final = frozenset({"self", "by", "ids", "reason", "source"})
 
 
 class VerbParameter(NamedTuple):
-    """A parameter in the path or the query of a request.
+    """A parameter of a request.
 
     Attributes:
         argument: The argument of the verb that it is, or is in.
@@ -73,6 +77,7 @@ class VerbParameter(NamedTuple):
     argument: str
     struct: type | None
     field: str
+    place: Place
     hint: Any
     kind: Kind
     default: Any
@@ -86,24 +91,25 @@ def parameters_of(asked: Callable[..., Any]) -> tuple[VerbParameter, ...]:
         one
         for name, parameter in signature.parameters.items()
         if name not in _OF_CALL and Inner not in marks_of(hints[name])
-        for one in _spread(name, hints[name], parameter.default)
+        for one in _spread(verb_of(asked), name, hints[name], parameter.default)
     )
 
 
-def _spread(argument: str, hint: Any, default: Any) -> Iterator[VerbParameter]:
+def _spread(verb: Verb, argument: str, hint: Any, default: Any) -> Iterator[VerbParameter]:
     """A parameter, or those that its struct has."""
     kind = plain_of(hint)
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ())
     if not fields:
-        yield _parameter(argument, None, argument, hint, default)
+        yield _parameter(verb, argument, None, argument, hint=hint, default=default)
         return
     hints, signature = get_type_hints(kind, include_extras=True), inspect.signature(kind)
     for field in fields:
         if Without(field) not in marks_of(hint):
-            yield _parameter(argument, kind, field, hints[field], signature.parameters[field].default)
+            given = signature.parameters[field].default
+            yield _parameter(verb, argument, kind, field, hint=hints[field], default=given)
 
 
-def _parameter(argument: str, struct: type | None, field: str, hint: Any, default: Any) -> VerbParameter:
+def _parameter(verb: Verb, argument: str, struct: type | None, field: str, *, hint: Any, default: Any) -> VerbParameter:
     marks, plain, name = marks_of(hint), plain_of(hint), field
     kind: Kind = "plain"
     if field.endswith("_ms"):
@@ -111,13 +117,20 @@ def _parameter(argument: str, struct: type | None, field: str, hint: Any, defaul
     elif get_origin(plain) is Mapping or plain is Mapping:
         kind = "labels"
     elif plain == Path:
-        kind = "place"
+        kind = "iteration"
     if default is REQUIRED:
         default = None if _is_optional(hint) else REQUIRED
         default = next((mark.value for mark in reversed(marks) if isinstance(mark, Default)), default)
     name = next((mark.name for mark in marks if isinstance(mark, Named)), name)
     return VerbParameter(
-        name=name, argument=argument, struct=struct, field=field, hint=hint, kind=kind, default=default
+        name=name,
+        argument=argument,
+        struct=struct,
+        field=field,
+        place="path" if f"{{{name}}}" in verb.path else "body" if verb.takes_object else "query",
+        hint=hint,
+        kind=kind,
+        default=default,
     )
 
 

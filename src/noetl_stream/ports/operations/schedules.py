@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol, get_args
+from typing import Annotated, Final, Literal, Protocol, get_args
 
 from msgspec import Meta
 
@@ -121,6 +121,12 @@ class BackfilledDocument(Document, frozen=True):
     occurrences: int
 
 
+BACKFILL: Final = (
+    "BackfillRequest",
+    "The occurrences from one time up to before another; `overlap` counts for them.",
+)
+
+
 class Schedules(Protocol):
     """A schedule begins when its document is registered (:meth:`.Playbooks.register`).
 
@@ -199,10 +205,18 @@ class Schedules(Protocol):
         """
         ...
 
-    @verb("POST", "/schedules/{path}/backfill")
+    @verb(
+        "POST",
+        "/schedules/{path}/backfill",
+        "backfillSchedule",
+        "operator",
+        refuses=("conflict",),
+        adds_work=True,
+        request=BACKFILL,
+    )
     async def backfill(
         self,
-        path: str,
+        path: PlaybookPath,
         from_ms: int,
         before_ms: int,
         by: str,
@@ -210,7 +224,7 @@ class Schedules(Protocol):
         reason: str = "",
         ids: RequestIds | None = None,
     ) -> BackfilledDocument:
-        """The occurrences of a range in the past are due now, in order.
+        """Let the occurrences of a range in the past be due now, in order.
 
         Args:
             from_ms: The first instant of the range, ms since the epoch.

@@ -43,6 +43,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         adds_work: Whether it makes more for servers to fold: not while they are far behind.
         reads: Whether it changes nothing, though it is no GET.
         document: What HTTP answers with, where the verb returns a list or an object.
+        request: What the OpenAPI document calls the JSON object that it takes, and says of it; ``None``: its operation,
+            and nothing.
         next: The parameter that ``next`` of its answer is for, unless that is ``cursor``.
         description: What the OpenAPI document says beside the first line of the docstring.
         listed_first: Parameters that the OpenAPI document has before the others.
@@ -62,9 +64,15 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     adds_work: bool = False
     reads: bool = False
     document: type[msgspec.Struct] | None = None
+    request: tuple[str, str] | None = None
     next: str = "cursor"
     description: str = ""
     listed_first: tuple[str, ...] = ()
+
+    @property
+    def takes_object(self) -> bool:
+        """Whether parameters that are not in its path are a JSON object; else they are in the query."""
+        return self.method not in ("GET", "DELETE") and "source" not in self.parameters
 
     @property
     def changes(self) -> bool:
@@ -82,8 +90,8 @@ def verb(
     """Declares a verb at an address of the HTTP API: the gateway serves it there, clients ask there.
 
     Args:
-        path: Below :data:`API`. Parameters of the verb that it does not name are in the query of a GET or DELETE,
-            otherwise in a JSON object; ``by`` comes from the token, ``reason`` from the header ``X-Reason``.
+        path: Below :data:`API`. ``by`` comes from the token, ``reason`` from the header ``X-Reason``, ``source`` from
+            the body, and other parameters from where :class:`~.parameters.VerbParameter` says.
         more: Other fields of :class:`Verb`.
 
     Raises:
