@@ -220,3 +220,10 @@ def test_a_schema_has_a_bounded_number_of_patterns() -> None:
     [one] = checked(schema(501)).diagnostics
     assert (one.code, one.pointer) == ("limit_exceeded", "/executor/spec/workload/properties/k500/pattern")
     assert "(max_schema_patterns)" in one.message
+
+
+def test_defaults_that_take_long_are_compared_when_an_execution_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[Any] = []
+    monkeypatch.setattr(Validator, "mismatch", lambda self, value: compared.append(value))
+    assert checked("{ properties: { rows: { pattern: '^[a-z]+$' } } }", f"\n  rows: {'x' * 400_000}!").diagnostics == ()
+    assert compared == [{}], "which compiles the schema"

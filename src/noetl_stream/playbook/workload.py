@@ -140,8 +140,8 @@ def read_workload_schema(
         message = f"a default of `workload` cannot be compared with its schema: {_BEYOND}"
         problems.error("limit_exceeded", message, node if defaults is None else at_pointer(defaults, beyond), _SHORTEN)
         return schema
-    # What takes long is compared when an execution starts, in another process.
-    if schema.comparisons(workload) is None or schema.mismatch(workload) is None:
+    is_long = schema.comparisons(workload) is None  # then compared when an execution starts, in another process
+    if schema.mismatch({} if is_long else workload) is None or is_long:  # compiles the schema here in any case
         return schema
     if _longest_text(content) * len(encode(workload)) > MAX_REASONS_BYTES:
         message = "the defaults of `workload` do not match its schema, and are too many to name those that do not"
