@@ -9,7 +9,7 @@ import pytest
 
 from noetl_stream.concurrency import MANY_BYTES, beside
 from noetl_stream.gateway.http.routes import Reply
-from noetl_stream.gateway.http.serving import _kept
+from noetl_stream.gateway.http.serving import kept_answer
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.operations.executions import documents
 from noetl_stream.ports.operations.executions import ResultDocument
@@ -70,5 +70,5 @@ async def test_long_answers_are_encoded_there(rows: int, on_loop: bool, monkeypa
     document = ResultDocument("execution-1", "completed", [{"a": n, "b": ["x"]} for n in range(rows)], None)
     expected = codec.encode(document)
     monkeypatch.setattr(codec, "encode", encoding)
-    assert (await _kept(Reply(document))).body == expected
+    assert (await kept_answer(Reply(document))).body == expected
     assert encoding.found == {on_loop} and pieces.is_long(document) is not on_loop

@@ -98,6 +98,21 @@ def plain_object(document: msgspec.Struct) -> dict[str, Any]:
     return found
 
 
+def _values(document: Any) -> Any:
+    """:func:`plain`; JSON values that are fields of a long document are not copied."""
+    if not (isinstance(document, msgspec.Struct) and pieces.is_long(document)):
+        return plain(document)
+    fields = {name: getattr(document, name) for name in document.__struct_fields__}
+    return {name: one if _is_plain(one) else plain(one) for name, one in fields.items()}
+
+
+def _is_plain(field: Any) -> bool:
+    if not isinstance(field, dict | list):
+        return isinstance(field, str)
+    members = field.values() if isinstance(field, dict) else field
+    return not any(isinstance(one, msgspec.Struct) for one in members)
+
+
 async def part_answer(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAnswer:
     """:func:`part_of`; a long value is read beside the loop."""
     if not pieces.is_long(value):
@@ -116,8 +131,7 @@ def part_of(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAns
         NotFound: the value has no such part.
         UsageError: the cursor is not of this part.
     """
-    values = pieces.decode(pieces.encode(value)) if pieces.is_long(value) else plain(value)
-    part, first = _value_at(values, pointer), _offset(cursor)
+    part, first = _value_at(_values(value), pointer), _offset(cursor)
     if isinstance(part, str):
         shown = _leading_text(part[first:], ROOM)
         return _page(shown, pointer, first, first + len(shown), len(part))
@@ -158,8 +172,8 @@ async def list_answer(read: Callable[[int], Awaitable[ListPage]], limit: int) ->
 
 
 def size_of(value: Any) -> int:
-    """Returns the bytes of a value's JSON."""
-    return len(pieces.encode(value))
+    """Returns the bytes of a value's JSON; of one for which there is no room at all, at least :data:`MAX_BYTES`."""
+    return len(pieces.beginning(value, MAX_BYTES))
 
 
 def prune(value: Any, room: int, pointer: str) -> Any:

@@ -205,7 +205,7 @@ class Serving:
 
         async def perform_kept(ids: RequestIds) -> KeptAnswer:
             try:
-                return await _kept(await perform(ids))
+                return await kept_answer(await perform(ids))
             except NoetlError as error:
                 problem = problem_of(error, request.path)
                 if problem.status >= 500 or problem.status in NOT_KEPT:
@@ -219,7 +219,7 @@ class Serving:
 
     async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         if not isinstance(reply.body, AsyncIterator):
-            answer = await _kept(reply)
+            answer = await kept_answer(reply)
             written = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
             compress(written, len(answer.body), request)
             return written
@@ -258,7 +258,8 @@ def _refused_by_router(error: Exception) -> Exception:
     return error
 
 
-async def _kept(reply: Reply) -> KeptAnswer:
+async def kept_answer(reply: Reply) -> KeptAnswer:
+    """An answer as bytes, which can be sent, and given again to a call with the same key."""
     headers = dict(reply.headers)
     if reply.body is None:
         return KeptAnswer(reply.status, headers, b"")
