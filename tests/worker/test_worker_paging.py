@@ -107,6 +107,7 @@ async def test_two_runs_of_it_never_write_the_same_key(stage: Stage) -> None:
 async def test_items_that_cannot_be_paged_out_fail_the_step(stage: Stage, rows: Any, kind: str) -> None:
     await stage.start()
     await stage.issue(await paging(stage, rows, limits=Limits(max_loop_pages=2)))
+    await stage.soon(lambda: stage.facts)  # a thread encodes the items
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.kind.startswith(kind)
 
