@@ -97,7 +97,7 @@ def test_what_does_not_start_says_why(wanted: Rules, words: str) -> None:
 
 def test_many_copies_of_a_long_text_are_not_even_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte 64 times held a server for a third of a second."""
-    monkeypatch.setattr(matching, "_checked", None)
+    monkeypatch.setattr(matching, "_check_start", None)
     found = match(rules(workload={f"k{n}": "{{ event.body }}" for n in range(64)}), delivered(b"x" * 1024 * 1024))
     assert isinstance(found, Ignored) and "operations (limits.max_inline_operations)" in found.reason
 
