@@ -25,7 +25,7 @@ from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
-from noetl_stream.operations.access import DirectAccess
+from noetl_stream.operations.access import AuditRecord, DirectAccess
 from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
@@ -95,7 +95,7 @@ class Stack:
             self.keeper,
             DirectDiagnosis(doctor_ports(broker, self._store, clock, self.tokens)),
             DirectViews(self._store, checking, secrets),
-            DirectSelections(executions, self._store, clock),
+            DirectSelections(executions, self._store, clock, AuditRecord(self.audit, clock)),
             schedules,
             triggers,
         )

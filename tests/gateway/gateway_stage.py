@@ -45,7 +45,6 @@ from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.living import DirectLiving
 from noetl_stream.operations.memory import DirectMemory
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.operations.registered_starters import RegisteredStarters
 from noetl_stream.operations.schedules import DirectSchedules
 from noetl_stream.operations.starters import StarterPorts
@@ -121,32 +120,32 @@ class GatewayStage:
         self._network = network
         self._agents = agents
         self._headers = AS_ADMIN if signed_in else {}
-        self.operations = self.operations_within(unrecorded)
+        self.operations = self.own_operations()
         self.url: str
         self.client: ClientSession
         self.gateway: Gateway
 
-    def operations_within(self, recorded: OnRecord) -> Operations:
-        """Those of a gateway, or of a command line that puts its changes on record."""
+    def own_operations(self) -> Operations:
+        """Those of a gateway over what this stage has now."""
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
         checking = PlaybookChecker(lambda: self._kinds, DEFAULT_LIMITS)
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster_ports = ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock)
-        cluster = DirectCluster(cluster_ports, secrets, recorded)
+        cluster = DirectCluster(cluster_ports, secrets)
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
-        executions = DirectExecutions(ports, checking, lambda: cluster, recorded=recorded)
-        schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
-        triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking, recorded=recorded)
+        executions = DirectExecutions(ports, checking, lambda: cluster)
+        schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock))
+        triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking)
         starters = RegisteredStarters(lambda: schedules, lambda: triggers)
         return OperationParts(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, starters.begin),
-            DirectCredentials(self.credentials, self._keys, recorded),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, starters.begin),
+            DirectCredentials(self.credentials, self._keys),
             cluster,
-            DirectAccess(self.tokens, self.audit, clock, recorded),
+            DirectAccess(self.tokens, self.audit, clock),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
             DirectViews(store, checking, secrets, lambda: self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),

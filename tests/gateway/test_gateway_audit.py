@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gateway_playbooks import APPROVAL, LOOP
@@ -13,6 +13,7 @@ from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.operations import gateway_operations
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.operations.access import AuditRecord
+from noetl_stream.operations.recording import RecordedOperations
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
@@ -30,6 +31,11 @@ WITH_IDS = ("deleteExecution", "revokeToken", "requeueDeadLetter", "discardDeadL
 """Their targets differ from one stage to another."""
 
 AUDITED = ("deleteExecution", "deletePlaybook", *EXPLAINED)
+
+
+def recorded(stage: GatewayStage) -> Operations:
+    """The operations of a command line over the stores of a stage."""
+    return cast(Operations, RecordedOperations(stage.operations, AuditRecord(stage.audit, stage.clock)))
 
 
 async def change_everything(stage: GatewayStage, operations: Operations) -> None:
@@ -92,8 +98,7 @@ def summary_of(found: list[AuditEntry]) -> list[Any]:
 
 
 async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: GatewayStage) -> None:
-    recorded = AuditRecord(stage.audit, stage.clock)
-    await change_everything(stage, stage.operations_within(recorded))
+    await change_everything(stage, recorded(stage))
     directly = await entries(stage)
     async with GatewayStage(GatewayLimits()).open() as other:
         connection = GatewayConnection(other.url, TOKEN, other.clock)
@@ -130,7 +135,7 @@ async def test_what_cannot_be_put_on_record_is_not_done(stage: GatewayStage, mon
     async def begin(*_: Any) -> int:
         raise Unreachable("Postgres is away")
 
-    credentials = stage.operations_within(AuditRecord(stage.audit, stage.clock)).credentials
+    credentials = recorded(stage).credentials
     await credentials.put("shop", {"token": "hidden"}, ANN)
     monkeypatch.setattr(stage.audit, "begin", begin)
     with pytest.raises(Unreachable):
@@ -144,7 +149,7 @@ async def test_what_was_done_and_whose_end_is_not_on_record_was_done(
     async def answer(*_: Any) -> None:
         raise Unreachable("Postgres is away")
 
-    credentials = stage.operations_within(AuditRecord(stage.audit, stage.clock)).credentials
+    credentials = recorded(stage).credentials
     monkeypatch.setattr(stage.audit, "answer", answer)
     assert (await credentials.put("x" * 128, {"token": "hidden"}, "\ud800nn")).version == 1
     (entry,) = await entries(stage)

@@ -12,6 +12,7 @@ from openapi_checks import Described
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import Unreachable
+from noetl_stream.operations.access import AuditRecord
 from noetl_stream.operations.executions.selections import BEGUN_WITHIN_S, DirectSelections
 from noetl_stream.ports.operations.executions import AcceptedDocument, RequestIds, Start
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkOrder
@@ -126,7 +127,7 @@ async def test_what_has_not_begun_in_time_is_left_and_a_lost_store_ends_the_call
             return AcceptedDocument(execution_id, 1)
 
     slow: Any = Slow()
-    selections = DirectSelections(slow, stage.store, clock)
+    selections = DirectSelections(slow, stage.store, clock, AuditRecord(stage.audit, clock))
     ids = [f"id-{number}" for number in range(40)]
     found = await selections.act(BulkOrder("cancel", ids), "test")
     assert found.counts["left"] == 40 - found.counts["done"] and found.counts["done"] < 40

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from openapi_checks import Described
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.operations.recording import unrecorded
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
@@ -45,7 +44,7 @@ async def gateways() -> AsyncIterator[tuple[GatewayStage, GatewayStage]]:
     interrupted: Any = Interrupted(one.operations.access)
     one.operations = replace(one.operations, access=interrupted)
     other.tokens, other.idempotency = one.tokens, one.idempotency
-    other.operations = other.operations_within(unrecorded)
+    other.operations = other.own_operations()
     async with AsyncExitStack() as opening:
         for stage in (one, other):
             await opening.enter_async_context(stage.open())

@@ -15,7 +15,6 @@ from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
     MOST_SEARCHED,
@@ -60,11 +59,10 @@ log = logging.getLogger(__name__)
 class DirectAccess:
     """:class:`~noetl_stream.ports.operations.access.Access`, where each method is described."""
 
-    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock, recorded: OnRecord = unrecorded) -> None:
+    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock) -> None:
         self._tokens = tokens
         self._audit = audit
         self._clock = clock
-        self._recorded = recorded
 
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         now_ms = self._clock.now_ms()
@@ -92,9 +90,8 @@ class DirectAccess:
         return [_shown(token) for token in await self._tokens.list_all()]
 
     async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
-        async with self._recorded("revokeToken", token_id, by, reason):
-            if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
-                raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
+        if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
+            raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
 
     async def audit(
         self,

@@ -20,7 +20,6 @@ from noetl_stream.operations.answers import workers_of
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.limits import limit_page, limit_with_slots
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import (
     ChildUseDocument,
@@ -61,13 +60,11 @@ class DirectCluster:
 
     Args:
         secrets: Hides the secrets of an execution in its dead letters.
-        recorded: Puts on record what is done to dead letters.
     """
 
-    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets, recorded: OnRecord = unrecorded) -> None:
+    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets) -> None:
         self._ports = ports
         self._secrets = secrets
-        self._recorded = recorded
 
     async def workers(self) -> list[WorkerDocument]:
         return [_worker_document(worker) for worker in await self._workers_of(await self._ports.queue.pools())]
@@ -133,10 +130,6 @@ class DirectCluster:
         return await self._secrets.hide(document.execution_id, document)
 
     async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
-        async with self._recorded("requeueDeadLetter", letter_id, by, reason):
-            return await self._requeue(letter_id, by)
-
-    async def _requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """A message of EVENTS is published before its letter is settled, under an id derived from the letter's: a
         second attempt, after a crash or by someone else, publishes nothing twice.
         """
@@ -153,9 +146,8 @@ class DirectCluster:
         return await self._secrets.hide(document.execution_id, document)
 
     async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
-        async with self._recorded("discardDeadLetter", letter_id, by, reason):
-            if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
-                raise _settled(await self._letter(letter_id))
+        if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
+            raise _settled(await self._letter(letter_id))
 
     async def _workers_of(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
         return await workers_of(self._ports.bus, [pool.pool for pool in pools])

@@ -11,7 +11,6 @@ from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model.credential import CREDENTIAL_NAME, CredentialValue, check_secrets
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
 from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials, NewCredential
@@ -32,13 +31,11 @@ class DirectCredentials:
 
     Args:
         keys: Without them nothing can be stored.
-        recorded: Records each change in the audit.
     """
 
-    def __init__(self, credentials: Credentials, keys: KeyRing | None, recorded: OnRecord = unrecorded) -> None:
+    def __init__(self, credentials: Credentials, keys: KeyRing | None) -> None:
         self._credentials = credentials
         self._keys = keys
-        self._recorded = recorded
 
     async def put(
         self,
@@ -51,25 +48,24 @@ class DirectCredentials:
         *,
         reason: str = "",
     ) -> CredentialDocument:
-        async with self._recorded("putCredential", name, by, reason):
-            _check(name, value)
-            keys = self._require_keys()
-            plain = codec.encode(value)
-            for _ in range(TRIES):
-                stored = await self._credentials.get(name)
-                info = stored.info if stored is not None else _NEW
-                version = info.version + 1
-                new = NewCredential(
-                    name,
-                    kind or info.kind,
-                    description or info.description,
-                    tuple(tags) or info.tags,
-                    version,
-                    *encrypt(keys, name, version, plain),
-                )
-                if await self._credentials.put(new):
-                    return await self.get(name)
-            raise UsageError(f"credential {name!r} is being written by others", hint="try again")
+        _check(name, value)
+        keys = self._require_keys()
+        plain = codec.encode(value)
+        for _ in range(TRIES):
+            stored = await self._credentials.get(name)
+            info = stored.info if stored is not None else _NEW
+            version = info.version + 1
+            new = NewCredential(
+                name,
+                kind or info.kind,
+                description or info.description,
+                tuple(tags) or info.tags,
+                version,
+                *encrypt(keys, name, version, plain),
+            )
+            if await self._credentials.put(new):
+                return await self.get(name)
+        raise UsageError(f"credential {name!r} is being written by others", hint="try again")
 
     async def list_all(self) -> list[CredentialDocument]:
         return [_document(info) for info in await self._credentials.list_all()]
@@ -81,29 +77,27 @@ class DirectCredentials:
         return _document(stored.info)
 
     async def delete(self, name: str, by: str, reason: str = "") -> None:
-        async with self._recorded("deleteCredential", name, by, reason):
-            if not await self._credentials.delete(name):
-                raise await self._not_found(name)
+        if not await self._credentials.delete(name):
+            raise await self._not_found(name)
 
     async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
-        async with self._recorded("rotateCredentials", "", by, reason):
-            keys = self._require_keys()
-            rotated = RotatedDocument([], [])
-            for stored in await self._credentials.read_all():
-                info = stored.info
-                if info.key_id == keys.current.id:
-                    continue
-                try:
-                    plain = decrypt(keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
-                except CannotDecrypt as problem:
-                    rotated.problems.append(str(problem))
-                    continue
-                # A value that was written meanwhile is under the current key already, or is found the next time.
-                envelope = encrypt(keys, info.name, info.version, plain)
-                if await self._credentials.reencrypt(info.name, info.version, *envelope):
-                    rotated.rotated.append(info.name)
-            rotated.problems.extend(await self._rotate_former(keys))
-            return rotated
+        keys = self._require_keys()
+        rotated = RotatedDocument([], [])
+        for stored in await self._credentials.read_all():
+            info = stored.info
+            if info.key_id == keys.current.id:
+                continue
+            try:
+                plain = decrypt(keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
+            except CannotDecrypt as problem:
+                rotated.problems.append(str(problem))
+                continue
+            # A value that was written meanwhile is under the current key already, or is found the next time.
+            envelope = encrypt(keys, info.name, info.version, plain)
+            if await self._credentials.reencrypt(info.name, info.version, *envelope):
+                rotated.rotated.append(info.name)
+        rotated.problems.extend(await self._rotate_former(keys))
+        return rotated
 
     async def _rotate_former(self, keys: KeyRing) -> Collection[str]:
         """Encrypts former values with the current key; returns the problems."""

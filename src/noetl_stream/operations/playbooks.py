@@ -16,7 +16,6 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.paths import covers
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
@@ -73,7 +72,6 @@ class DirectPlaybooks:
     """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described.
 
     Args:
-        recorded: Records each deletion in the audit.
         begin: Called with what is registered, which may be a schedule or a trigger, and by whom.
     """
 
@@ -81,11 +79,9 @@ class DirectPlaybooks:
         self,
         ports: PlaybookPorts,
         checking: PlaybookChecker,
-        recorded: OnRecord = unrecorded,
         begin: Callable[[CatalogEntry, CheckResult, str], Awaitable[None]] | None = None,
     ) -> None:
         self._begin = begin
-        self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog
         self._clock = ports.clock
@@ -220,13 +216,12 @@ class DirectPlaybooks:
         return await self._checking.schema()
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
-        async with self._recorded("deletePlaybook", path, by):
-            entry = await find_entry(self._catalog, _address(path, version))
-            if entry.kind in (SCHEDULE, TRIGGER):
-                noun = entry.kind.lower()
-                hint = f"`noetl-stream {noun} delete {entry.path}` deletes it with all versions"
-                raise Conflict(f"{entry.path} is a {noun}: deleting its document would not stop it", hint=hint)
-            await self._catalog.delete(entry.path, None if version is None else entry.revision)
+        entry = await find_entry(self._catalog, _address(path, version))
+        if entry.kind in (SCHEDULE, TRIGGER):
+            noun = entry.kind.lower()
+            hint = f"`noetl-stream {noun} delete {entry.path}` deletes it with all versions"
+            raise Conflict(f"{entry.path} is a {noun}: deleting its document would not stop it", hint=hint)
+        await self._catalog.delete(entry.path, None if version is None else entry.revision)
 
     async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
         """A warning for each call of a playbook that the catalog does not have."""

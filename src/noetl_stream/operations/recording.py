@@ -1,21 +1,48 @@
-"""Operations that are put on record: in the audit, or by whoever calls them."""
+"""Changes that are recorded in the audit where no gateway does so."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from noetl_stream.ports.operations import Operations, port_of
+from noetl_stream.ports.operations.verbs import Verb, Verbs
 
 
 class OnRecord(Protocol):
-    """Puts an operation on record."""
+    """Records an operation in the audit."""
 
     def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
         """A context to run an operation in, given its id in the OpenAPI document, its target, who acts and why."""
         ...
 
 
-@asynccontextmanager
-async def unrecorded(operation: str, target: str, by: str, reason: str = "") -> AsyncIterator[None]:
-    """For a gateway, which records its calls itself."""
-    yield
+class RecordedOperations:
+    """Operations of which every change that no event tells of is recorded."""
+
+    def __init__(self, operations: Operations, record: OnRecord) -> None:
+        self._operations = operations
+        self._record = record
+
+    def __getattr__(self, noun: str) -> Any:
+        part = getattr(self._operations, noun)
+        found = part if noun == "feed" else RecordedVerbs(port_of(noun), part, self._record)
+        setattr(self, noun, found)
+        return found
+
+
+class RecordedVerbs(Verbs):
+    """A port of which every change that no event tells of is recorded: each verb with an operation of its own."""
+
+    def __init__(self, port: type, verbs: object, record: OnRecord) -> None:
+        super().__init__(port)
+        self._verbs = verbs
+        self._record = record
+
+    async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
+        ask = getattr(self._verbs, verb.name)
+        if not verb.changes or not verb.operation:
+            return await ask(*args, **options)
+        given = verb.arguments(args, options)
+        async with self._record(verb.operation, verb.target_of(given), given["by"], given.get("reason", "")):
+            return await ask(*args, **options)

@@ -126,7 +126,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         )
 
     async def run_now(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
-        answer = await self._change("trigger", ScheduleTriggered(self._request_id(ids), path, by, reason))
+        answer = await self._ask(ScheduleTriggered(self._request_id(ids), path, by, reason))
         found = await self._history_row(path, answer["number"])
         if found.status == "started":
             await self._until_begun(str(found.execution_id), BEGUN_S)
@@ -147,7 +147,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         fact = ScheduleBackfilled(
             self._request_id(ids), path, by, reason, from_ms=from_ms, before_ms=before_ms, overlap=overlap
         )
-        answer = await self._change("backfill", fact)
+        answer = await self._ask(fact)
         return BackfilledDocument(path, answer["occurrences"])
 
 

@@ -20,7 +20,6 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.ids import uuid7
 from noetl_stream.operations.executions.submit import RequestRefused, Requests, Unanswered, ask_aggregate, patience
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
@@ -62,7 +61,6 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
 
     Args:
         unanswered: Called whenever no server has answered a request, before it is published again.
-        recorded: Records each change in the audit.
     """
 
     kind: ClassVar[str]
@@ -72,12 +70,9 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
     resumes: type[ScheduleResumed | TriggerResumed]
     deletes: type[ScheduleDeleted | TriggerDeleted]
 
-    def __init__(
-        self, ports: StarterPorts, unanswered: Unanswered | None = None, recorded: OnRecord = unrecorded
-    ) -> None:
+    def __init__(self, ports: StarterPorts, unanswered: Unanswered | None = None) -> None:
         self._requests, self._bus, self._store, self._catalog, self._clock = ports
         self._unanswered = unanswered
-        self._recorded = recorded
 
     @staticmethod
     @abstractmethod
@@ -99,11 +94,11 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         return self.document(await self._row(path))
 
     async def pause(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> State:
-        await self._change("pause", self.pauses(self._request_id(ids), path, by, reason))
+        await self._ask(self.pauses(self._request_id(ids), path, by, reason))
         return await self.get(path)
 
     async def resume(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> State:
-        await self._change("resume", self.resumes(self._request_id(ids), path, by, reason))
+        await self._ask(self.resumes(self._request_id(ids), path, by, reason))
         return await self.get(path)
 
     async def history(self, path: str, limit: int, cursor: str | None, status: Any = None) -> EntryPage:
@@ -114,14 +109,8 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         return self.entry_pages([self.entry(one) for one in rows], following)
 
     async def delete(self, path: str, by: str, reason: str = "") -> None:
-        async with self._recorded(f"delete{self.kind}", path, by, reason):
-            await self._ask(self.deletes(self._request_id(), path, by, reason))
-            await self._catalog.delete(path, None)
-
-    async def _change(self, verb: str, fact: RequestedFact) -> dict[str, Any]:
-        """Asks for a change, on record."""
-        async with self._recorded(f"{verb}{self.kind}", fact.key, fact.principal, fact.reason):
-            return await self._ask(fact)
+        await self._ask(self.deletes(self._request_id(), path, by, reason))
+        await self._catalog.delete(path, None)
 
     async def _ask(self, fact: RequestedFact) -> dict[str, Any]:
         waiting = self._unanswered or patience(self._clock, f"{self.kind.lower()} {fact.key}")

@@ -25,7 +25,6 @@ from noetl_stream.model.messages import WebhookQuestion
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.submit import Unanswered
 from noetl_stream.operations.playbooks import entry_of
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.operations.starters import DirectStarters, StarterPorts
 from noetl_stream.playbook.trigger.notification import notify_playbook
 from noetl_stream.ports.operations.executions import RequestIds
@@ -66,14 +65,8 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
     pages, entry_pages = TriggerPage, TriggerEventPage
     pauses, resumes, deletes = TriggerPaused, TriggerResumed, TriggerDeleted
 
-    def __init__(
-        self,
-        ports: StarterPorts,
-        checking: PlaybookChecker,
-        unanswered: Unanswered | None = None,
-        recorded: OnRecord = unrecorded,
-    ) -> None:
-        super().__init__(ports, unanswered, recorded)
+    def __init__(self, ports: StarterPorts, checking: PlaybookChecker, unanswered: Unanswered | None = None) -> None:
+        super().__init__(ports, unanswered)
         self._checking = checking
 
     async def register(self, entry: CatalogEntry, document: TriggerDocument, by: str) -> None:
@@ -153,8 +146,7 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
     ) -> TriggerEventDocument:
         before = await self.event(path, number)
         fact = EventReceived(self._request_id(ids), path, by, reason, event=before.event or {}, resent=number)
-        async with self._recorded("resendTriggerEvent", path, by, reason):
-            answer = await self._ask(fact)
+        answer = await self._ask(fact)
         return await self.event(path, answer["number"])
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.operations.executions.redacted import UsedSecrets
+    from noetl_stream.operations.recording import OnRecord
     from noetl_stream.operations.schedules import DirectSchedules
     from noetl_stream.operations.starters import StarterPorts
     from noetl_stream.operations.triggers import DirectTriggers
@@ -59,7 +60,6 @@ class DirectOperations:
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
-        audited: Whether to audit what no event records; a gateway records its calls itself.
         evaluator: Makes comparisons that would hold up this process.
     """
 
@@ -70,11 +70,10 @@ class DirectOperations:
         *,
         unanswered: Callable[[], Awaitable[None]] | None = None,
         checked: Sequence[CheckedText] = (),
-        audited: bool = False,
         evaluator: Evaluator | None = None,
     ) -> None:
         self._connected, self._endpoint = connected, endpoint
-        self._unanswered, self._checked, self._audited = unanswered, checked, audited
+        self._unanswered, self._checked = unanswered, checked
         self._evaluator = evaluator
         self._keys = credential_keys(endpoint)
         self._over_replica: Executions | None = None
@@ -114,7 +113,7 @@ class DirectOperations:
             logs=logs,
             evaluator=self._evaluator,
         )
-        return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered, self._audit_change)
+        return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered)
 
     @cached_property
     def feed(self) -> Feed:
@@ -131,19 +130,19 @@ class DirectOperations:
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
         starters = RegisteredStarters(lambda: self.schedules, lambda: self.triggers)
-        return DirectPlaybooks(ports, self._checking, self._audit_change, starters.begin)
+        return DirectPlaybooks(ports, self._checking, starters.begin)
 
     @cached_property
     def schedules(self) -> DirectSchedules:
         from noetl_stream.operations.schedules import DirectSchedules
 
-        return DirectSchedules(self._starter_ports, self._unanswered, self._audit_change)
+        return DirectSchedules(self._starter_ports, self._unanswered)
 
     @cached_property
     def credentials(self) -> CredentialStore:
         from noetl_stream.operations.credentials import DirectCredentials
 
-        return DirectCredentials(self._connected.store.credentials, self._keys, self._audit_change)
+        return DirectCredentials(self._connected.store.credentials, self._keys)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -151,14 +150,14 @@ class DirectOperations:
 
         given, store = self._connected, self._connected.store
         ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
-        return DirectCluster(ports, self._secrets, self._audit_change)
+        return DirectCluster(ports, self._secrets)
 
     @cached_property
     def access(self) -> Access:
         from noetl_stream.operations.access import DirectAccess
 
         store = self._connected.store
-        return DirectAccess(store.tokens, store.audit, self._connected.clock, self._audit_change)
+        return DirectAccess(store.tokens, store.audit, self._connected.clock)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -192,20 +191,16 @@ class DirectOperations:
 
     @cached_property
     def selections(self) -> Selections:
-        from noetl_stream.operations.access import AuditRecord
         from noetl_stream.operations.executions.selections import DirectSelections
-        from noetl_stream.operations.recording import unrecorded
 
-        store, clock = self._connected.store, self._connected.clock
-        # A gateway records the call, but not who deleted which execution.
-        recorded = unrecorded if self._audited else AuditRecord(store.audit, clock)
-        direct = DirectSelections(self.executions, store, clock, recorded)
+        store, clock, record = self._connected.store, self._connected.clock, record_in(self._connected)
+        direct = DirectSelections(self.executions, store, clock, record)
         replica = self._connected.replica
         if replica is None:
             return direct
 
         async def open_replica() -> Selections:
-            return DirectSelections(self.executions, await replica.get(), clock)
+            return DirectSelections(self.executions, await replica.get(), clock, record)
 
         from noetl_stream.operations.executions.replica import Replicated
         from noetl_stream.ports.operations.selections import Selections
@@ -216,7 +211,7 @@ class DirectOperations:
     def triggers(self) -> DirectTriggers:
         from noetl_stream.operations.triggers import DirectTriggers
 
-        return DirectTriggers(self._starter_ports, self._checking, self._unanswered, self._audit_change)
+        return DirectTriggers(self._starter_ports, self._checking, self._unanswered)
 
     @cached_property
     def _starter_ports(self) -> StarterPorts:
@@ -239,21 +234,22 @@ class DirectOperations:
         off = self._endpoint.tools.kinds_off
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
-    def _audit_change(
-        self, operation: str, target: str, by: str, reason: str = ""
-    ) -> AbstractAsyncContextManager[None]:
-        """Audits a change: an :class:`~noetl_stream.operations.recording.OnRecord`."""
-        from noetl_stream.operations.access import AuditRecord
-        from noetl_stream.operations.recording import unrecorded
-
-        audit = AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
-        return audit(operation, target, by, reason)
-
     @cached_property
     def _secrets(self) -> UsedSecrets:
         from noetl_stream.operations.executions.redacted import UsedSecrets
 
         return UsedSecrets(self._connected.store.credentials, self._keys)
+
+
+def record_in(connected: OperatorPorts) -> OnRecord:
+    """Returns what records a change in the audit of these stores."""
+
+    def record(operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
+        from noetl_stream.operations.access import AuditRecord  # most commands change nothing
+
+        return AuditRecord(connected.store.audit, connected.clock)(operation, target, by, reason)
+
+    return record
 
 
 def credential_keys(endpoint: Endpoint) -> KeyRing | None:

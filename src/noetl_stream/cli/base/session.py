@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import asdict
@@ -89,7 +89,8 @@ def _directly(
     checked: Sequence[CheckedText],
 ) -> Value:
     from noetl_stream.local.background import Background
-    from noetl_stream.wiring.operations import DirectOperations, make_client
+    from noetl_stream.operations.recording import RecordedOperations
+    from noetl_stream.wiring.operations import DirectOperations, make_client, record_in
     from noetl_stream.wiring.stack import open_stack, ports_of_command
 
     async def connected_work() -> Value:
@@ -99,9 +100,8 @@ def _directly(
                 if ports.is_connected and not await make_client(ports).alive():
                     server.start()
 
-            operations = DirectOperations(
-                ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True
-            )
+            direct = DirectOperations(ports, stack.endpoint, unanswered=ensure_server, checked=checked)
+            operations = cast("Operations", RecordedOperations(direct, record_in(ports)))
             place = f" --home {stack.home}" if stack.home is not None else ""
             keys = ports.store.idempotency
             session = Session(

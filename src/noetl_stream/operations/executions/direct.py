@@ -51,7 +51,6 @@ from noetl_stream.operations.executions.run_workers import RunWorkers
 from noetl_stream.operations.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.operations.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.operations.recording import OnRecord, unrecorded
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.executions import (
@@ -127,7 +126,6 @@ class DirectExecutions:
         unanswered: Called before a start, and whenever no server has answered a request, before it is published again.
             Without it, an unanswered request fails after :data:`PATIENCE_S`; it is stored then, and the next server
             takes it.
-        recorded: Records each deletion in the audit.
     """
 
     def __init__(
@@ -136,10 +134,8 @@ class DirectExecutions:
         checking: PlaybookChecker,
         cluster: Callable[[], Cluster],
         unanswered: Callable[[], Awaitable[None]] | None = None,
-        recorded: OnRecord = unrecorded,
     ) -> None:
         self._ports = ports
-        self._recorded = recorded
         self._cluster = cluster
         self._store = ports.store
         self._checking = checking
@@ -333,9 +329,8 @@ class DirectExecutions:
         from noetl_stream.operations.executions.objects import delete_by_server  # most verbs start faster without it
         from noetl_stream.storage.deletion import delete_execution
 
-        async with self._recorded("deleteExecution", execution_id, by):
-            await self._ended(execution_id)
-            await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
+        await self._ended(execution_id)
+        await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
 
     def _request(
         self,

@@ -13,7 +13,7 @@ from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRe
 from noetl_stream.model.ids import derive, id_beside, is_valid_id, uuid7
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.operations.executions.tallies import groups_of, histogram_of
-from noetl_stream.operations.recording import OnRecord, unrecorded
+from noetl_stream.operations.recording import OnRecord
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds
 from noetl_stream.ports.operations.selections import (
@@ -54,14 +54,14 @@ class DirectSelections:
     """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
 
     Args:
-        recorded: Puts each deletion on record, unless ``executions`` do.
+        record: Records who deletes which execution: a call is recorded as a whole.
     """
 
-    def __init__(self, executions: Executions, store: Store, clock: Clock, recorded: OnRecord = unrecorded) -> None:
+    def __init__(self, executions: Executions, store: Store, clock: Clock, record: OnRecord) -> None:
         self._executions = executions
         self._store = store
         self._clock = clock
-        self._recorded = recorded
+        self._record = record
 
     async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
         if (wanted.options.step is not None) != (wanted.verb == "rerun"):
@@ -120,7 +120,7 @@ class DirectSelections:
         request_id = derive(ids.request_id, wanted.verb, execution_id)
         match wanted.verb:
             case "delete":
-                async with self._recorded("deleteExecution", execution_id, by):
+                async with self._record("deleteExecution", execution_id, by):
                     await self._executions.delete(execution_id, by)
                 return subject.became("done")
             case "retry" | "rerun":

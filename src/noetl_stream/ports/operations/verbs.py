@@ -79,6 +79,11 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may change something."""
         return self.method != "GET" and not self.reads
 
+    def target_of(self, arguments: Mapping[str, Any]) -> str:
+        """What it is about: the first parameter in its path; empty without one."""
+        named = (part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+        return str(arguments[name]) if (name := next(named, None)) else ""
+
     def arguments(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, by parameter."""
         return {**dict(zip(self.parameters, args, strict=False)), **options}
