@@ -221,7 +221,7 @@ class ScopedCluster(Scoped):
         return [replace(worker, running=[]) for worker in await self._verbs.workers()]
 
 
-class ScopedSelections:
+class ScopedSelections(Scoped):
     """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
 
     Args:
@@ -229,9 +229,9 @@ class ScopedSelections:
     """
 
     def __init__(self, selections: Selections, executions: Executions, scope: _Scope) -> None:
+        super().__init__(Selections, selections, scope)
         self._selections = selections
         self._executions = executions
-        self._scope = scope
 
     async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
         if wanted.ids is None:
