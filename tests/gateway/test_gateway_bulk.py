@@ -97,6 +97,15 @@ async def test_a_repeated_call_runs_nothing_again_twice(stage: GatewayStage, api
     assert (nowhere[0]["outcome"], "nowhere" in nowhere[0]["detail"]) == ("refused", True)
 
 
+@pytest.mark.parametrize(("operation", "more"), [("retryExecutions", {}), ("rerunExecutions", {"step": "start"})])
+async def test_what_runs_again_has_the_priority_that_is_given(
+    stage: GatewayStage, api: Described, operation: str, more: dict[str, Any]
+) -> None:
+    await ended(stage, FAILS, 1)
+    [item] = (await api.call(operation, body={"path": "tests/fails", "priority": 9, **more})).body["items"]
+    assert (await stage.operations.executions.get(item["made"])).priority == 9
+
+
 async def test_each_deletion_is_in_the_audit(stage: GatewayStage, api: Described) -> None:
     looped, held = await ended(stage, LOOP, 2), await begun(stage, HELD, 1)
     deleted = (await api.call("deleteExecutions", body={"ids": [*looped, *held]})).body

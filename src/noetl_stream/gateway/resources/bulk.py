@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from noetl_stream.gateway.http.bodies import Keys, PriorityKept, RequestModel
+from noetl_stream.gateway.http.bodies import Keys, PriorityKept, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import Cursor, Explained, Label, Moment, labels_in, ms_of
 from noetl_stream.gateway.http.routes import Call, Routes
+from noetl_stream.model.roles import Role
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkDocument, BulkOrder, BulkVerb
 from noetl_stream.ports.operations.verbs import API
-
-BULK: Final = f"{API}/bulk"
 
 routes = Routes()
 
@@ -50,7 +49,7 @@ class BulkRerunRequest(BulkRetryRequest):
     step: str
 
 
-async def _act(call: Call[Explained, Any], verb: BulkVerb, **changes: Any) -> BulkDocument:
+async def _act(call: Call[Explained, Any], verb: BulkVerb) -> BulkDocument:
     sent: SelectionRequest = call.body
     chosen = ExecutionFilter(
         status=sent.status,
@@ -60,7 +59,7 @@ async def _act(call: Call[Explained, Any], verb: BulkVerb, **changes: Any) -> Bu
         started_before_ms=ms_of(sent.started_before),
         error=sent.error,
     )
-    why = call.parameters
+    why, changes = call.parameters, sent.model_dump(exclude=set(SelectionRequest.model_fields))
     options = RerunOptions(**changes, reason=why.reason, correlation_id=why.correlation_id)
     wanted = BulkOrder(
         verb,
@@ -74,37 +73,18 @@ async def _act(call: Call[Explained, Any], verb: BulkVerb, **changes: Any) -> Bu
     return await call.operations.selections.act(wanted, call.caller.principal, call.ids)
 
 
-@routes("POST", f"{BULK}/cancel", "cancelExecutions", "operator")
-async def cancel(call: Call[Explained, SelectionRequest]) -> BulkDocument:
-    """Cancel executions, and those they have called."""
-    return await _act(call, "cancel")
+def _serve(verb: BulkVerb, role: Role, sent: type[SelectionRequest], summary: str) -> None:
+    async def act(call: Call[Explained, Any]) -> BulkDocument:
+        return await _act(call, verb)
+
+    act.__doc__ = summary
+    adds_work = issubclass(sent, BulkRetryRequest)
+    routes("POST", f"{API}/bulk/{verb}", f"{verb}Executions", role, body=json_body(sent), adds_work=adds_work)(act)
 
 
-@routes("POST", f"{BULK}/pause", "pauseExecutions", "operator")
-async def pause(call: Call[Explained, SelectionRequest]) -> BulkDocument:
-    """Pause executions."""
-    return await _act(call, "pause")
-
-
-@routes("POST", f"{BULK}/resume", "resumeExecutions", "operator")
-async def resume(call: Call[Explained, SelectionRequest]) -> BulkDocument:
-    """Resume executions after a pause or a quarantine."""
-    return await _act(call, "resume")
-
-
-@routes("POST", f"{BULK}/retry", "retryExecutions", "operator", adds_work=True)
-async def retry(call: Call[Explained, BulkRetryRequest]) -> BulkDocument:
-    """Run failed executions again, each from the step run that failed."""
-    return await _act(call, "retry", ctx=call.body.ctx, args=call.body.args)
-
-
-@routes("POST", f"{BULK}/rerun", "rerunExecutions", "operator", adds_work=True)
-async def rerun(call: Call[Explained, BulkRerunRequest]) -> BulkDocument:
-    """Run ended executions again from one of their steps."""
-    return await _act(call, "rerun", step=call.body.step, ctx=call.body.ctx, args=call.body.args)
-
-
-@routes("POST", f"{BULK}/delete", "deleteExecutions", "admin")
-async def delete(call: Call[Explained, SelectionRequest]) -> BulkDocument:
-    """Delete ended executions."""
-    return await _act(call, "delete")
+_serve("cancel", "operator", SelectionRequest, "Cancel executions, and those they have called.")
+_serve("pause", "operator", SelectionRequest, "Pause executions.")
+_serve("resume", "operator", SelectionRequest, "Resume executions after a pause or a quarantine.")
+_serve("retry", "operator", BulkRetryRequest, "Run failed executions again, each from the step run that failed.")
+_serve("rerun", "operator", BulkRerunRequest, "Run ended executions again from one of their steps.")
+_serve("delete", "admin", SelectionRequest, "Delete ended executions.")
