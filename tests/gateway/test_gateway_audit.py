@@ -11,7 +11,7 @@ from gateway_stage import TOKEN, GatewayStage
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.operations import gateway_operations
-from noetl_stream.errors import NoetlError, Unreachable
+from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.operations.access import AuditRecord
 from noetl_stream.operations.recording import RecordedOperations
 from noetl_stream.ports.operations import Operations
@@ -154,3 +154,11 @@ async def test_what_was_done_and_whose_end_is_not_on_record_was_done(
     assert (await credentials.put("x" * 128, {"token": "hidden"}, "\ud800nn")).version == 1
     (entry,) = await entries(stage)
     assert (entry.attempt.principal, entry.attempt.target, entry.answer) == ("?nn", "x" * 128, None)
+
+
+async def test_what_is_refused_before_it_is_tried_is_on_record_too(stage: GatewayStage) -> None:
+    with pytest.raises(UsageError):
+        await recorded(stage).schedules.backfill("tests/nowhere", 2, 1, ANN, reason=WHY)
+    [entry] = await stage.audit.page(10, None, None)
+    assert (entry.attempt.operation, entry.attempt.target) == ("backfillSchedule", "tests/nowhere")
+    assert entry.answer is not None and entry.answer.status == 422

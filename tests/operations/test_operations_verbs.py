@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import NotFound, Unreachable
+from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.executions.replica import ACTED_ON_MS, AWAY_MS, Replicated
 from noetl_stream.ports.operations.access import Access
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
 from noetl_stream.ports.operations.diagnosis import Diagnosis
+from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, Executions
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.schedules import Schedules
@@ -119,3 +122,39 @@ async def test_a_replica_that_does_not_answer_is_not_asked_for_a_while(stage: Re
     stage.replica.error = None
     stage.clock.advance(AWAY_MS / 1000)
     assert await stage.executions.get("e1") == "replica"
+
+
+class Hiding:
+    """Secrets that mark what they are asked to hide, by execution."""
+
+    async def hide(self, execution_id: str, document: Any) -> Any:
+        return document.hidden_of(execution_id)
+
+
+class ShownDocument(Document, frozen=True):
+    execution_id: str
+    hidden: tuple[str, ...] = ()
+
+    def hidden_of(self, execution_id: str) -> ShownDocument:
+        return replace(self, hidden=(*self.hidden, execution_id))
+
+
+class Shown:
+    async def get(self, execution_id: str) -> ShownDocument:
+        return ShownDocument(execution_id)
+
+    async def rerun(self, execution_id: str, wanted: object, by: str) -> ShownDocument:
+        return ShownDocument("new")
+
+    async def ask(self, execution_id: str, fact: object) -> ShownDocument:
+        return ShownDocument(execution_id)
+
+
+async def test_an_answer_shows_no_secret_of_the_executions_that_are_asked_about_or_answered_with() -> None:
+    executions = Redacted(Executions, Shown(), cast(UsedSecrets, Hiding()))
+    answers = [
+        await executions.get("old"),
+        await executions.rerun("old", None, "ann"),
+        await executions.ask("old", None),
+    ]
+    assert [one.hidden for one in answers] == [("old",), ("old", "new"), ()]
