@@ -125,7 +125,7 @@ async def test_a_held_execution_is_moved_and_another_cancelled(stage: GatewaySta
         refused = await agent.refused("patch", execution_id=other, keys={"go": True}, request_id="5")
         assert refused["kind"] == "conflict"
         assert await agent.refused("patch", execution_id=other, keys={"go": True}, request_id="5") == refused
-        rerun = await agent.data("rerun", execution_id=held, step="start", request_id="6", wait_s=60)
+        rerun = await agent.data("rerun", execution_id=held, step="start", request_id="6", wait_s=50)
         assert (rerun["status"], rerun["rerun_of"]) == ("completed", held)
 
 
