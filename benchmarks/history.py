@@ -35,8 +35,8 @@ from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.ports.operations.events import EventFilter
-from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
+from noetl_stream.ports.operations.reading.events import EventFilter
+from noetl_stream.ports.operations.reading.timelines import IterationRange, TimeRange
 from noetl_stream.ports.stores.store import EntryRow, PlaybookRow, SnapshotRow
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots

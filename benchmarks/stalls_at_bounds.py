@@ -26,8 +26,8 @@ from noetl_stream.gateway.http.serving import kept_answer
 from noetl_stream.mcp.answers import part_answer
 from noetl_stream.model.events import CtxPatched, ExecutionRequested
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.documents import event_documents
 from noetl_stream.operations.executions.prepare import CheckedText, refuse_workload
+from noetl_stream.operations.executions.reading.documents import event_documents
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.trigger.matching import Rules, match, webhook_event
 from noetl_stream.ports.operations.executions import ResultDocument

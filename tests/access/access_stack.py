@@ -30,17 +30,17 @@ from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
-from noetl_stream.operations.executions.logs import ExecutionLogs
 from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.registered_starters import RegisteredStarters
-from noetl_stream.operations.schedules import DirectSchedules
-from noetl_stream.operations.starters import StarterPorts
-from noetl_stream.operations.triggers import DirectTriggers
+from noetl_stream.operations.starters.base import StarterPorts
+from noetl_stream.operations.starters.registered import RegisteredStarters
+from noetl_stream.operations.starters.schedules import DirectSchedules
+from noetl_stream.operations.starters.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.operations import OperationParts

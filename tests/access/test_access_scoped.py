@@ -18,14 +18,14 @@ from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
-from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
 from noetl_stream.ports.operations.playbooks import Playbooks
+from noetl_stream.ports.operations.reading.events import EventFilter
+from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter
+from noetl_stream.ports.operations.reading.timelines import IterationRange, TimeRange
+from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkOrder
-from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
-from noetl_stream.ports.operations.views import Views
 
 PATHS = ("team/a",)
 EVERYTHING = ExecutionFilter()

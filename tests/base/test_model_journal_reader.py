@@ -7,7 +7,7 @@ import pytest
 from noetl_stream.model import events
 from noetl_stream.model.events import StepDone, StepStarted, TaskProcessed, Token, TokenClaimed
 from noetl_stream.model.events.composite import StepRan, TaskRan
-from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
+from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.outcome import ErrorInfo, Payload
 
 

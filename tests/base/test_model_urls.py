@@ -7,7 +7,7 @@ import pytest
 from noetl_stream.adapters.postgres.connections.database import shown_address
 from noetl_stream.cli.base.target import check_url
 from noetl_stream.errors import UsageError
-from noetl_stream.model.urls import sayable, without_login
+from noetl_stream.model.secrets.urls import sayable, without_login
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import check_proxy
 from noetl_stream.tools.http.address import shown

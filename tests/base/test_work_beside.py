@@ -11,7 +11,7 @@ from noetl_stream.concurrency import MANY_BYTES, beside
 from noetl_stream.gateway.http.routes import Reply
 from noetl_stream.gateway.http.serving import kept_answer
 from noetl_stream.model.json import codec, pieces
-from noetl_stream.operations.executions import documents
+from noetl_stream.operations.executions.reading import documents
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.stores.store import ExecutionRow, StoredEvent
 

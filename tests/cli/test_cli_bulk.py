@@ -14,7 +14,7 @@ from noetl_stream.cli.execution.bulk import BulkAction, NotDone, act_on_all, con
 from noetl_stream.cli.execution.selection import Selection
 from noetl_stream.concurrency import AT_ONCE, for_each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
-from noetl_stream.operations.executions.documents import execution_document
+from noetl_stream.operations.executions.reading.documents import execution_document
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
 from noetl_testkit.conformance.store_rows import execution_row
 

@@ -31,7 +31,7 @@ from noetl_stream.model.json.codec import decode_json, encode
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.operations.executions.follow import ProgressUpdate
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.operations.reading.feed import FeedEvent
 
 TOKEN = Token("t1", "greet", "start")
 ENQUEUED = ProgressUpdate(TokenEnqueued(TOKEN), None)

@@ -38,13 +38,13 @@ from noetl_stream.ports.operations.executions import (
     Start,
     StepRunRange,
 )
-from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.ports.operations.schedules import Schedules
+from noetl_stream.ports.operations.reading.feed import Feed
+from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
-from noetl_stream.ports.operations.triggers import TriggerEventDocument, Triggers
-from noetl_stream.ports.operations.views import Views
+from noetl_stream.ports.operations.starters.schedules import Schedules
+from noetl_stream.ports.operations.starters.triggers import TriggerEventDocument, Triggers
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_testkit.waiting import TIMEOUT_S

@@ -20,7 +20,7 @@ from noetl_stream.gateway.http.verbs import route_of
 from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.outcome import Outcome, Payload, Reference
-from noetl_stream.model.redaction import Redactor
+from noetl_stream.model.secrets.redaction import Redactor
 from noetl_stream.operations.diff.value_differences import Likeness, differences
 from noetl_stream.operations.doctor import role_checks as roles
 from noetl_stream.operations.doctor import work

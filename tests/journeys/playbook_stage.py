@@ -18,9 +18,9 @@ from playbook_team import Team, team_nats
 
 import warm_program
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
-from noetl_stream.operations.executions.documents import execution_document
 from noetl_stream.operations.executions.follow import Follower
-from noetl_stream.operations.executions.step_runs import summarize
+from noetl_stream.operations.executions.reading.documents import execution_document
+from noetl_stream.operations.executions.reading.step_runs import summarize
 from noetl_stream.operations.executions.submit import Client, Submission
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.protocol.nats_permissions import GATEWAY

@@ -15,7 +15,7 @@ from journey_stack import NOETL, ROOT, LiveStack
 
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.step_runs import summarize
+from noetl_stream.operations.executions.reading.step_runs import summarize
 from noetl_stream.ports.stores.store import StoredEvent
 from noetl_stream.wiring.stores import connect
 

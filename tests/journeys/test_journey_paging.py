@@ -12,7 +12,7 @@ import pytest
 
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
-from noetl_stream.operations.executions.documents import result_of
+from noetl_stream.operations.executions.reading.documents import result_of
 from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.protocol.nats_permissions import GATEWAY
 from noetl_stream.settings.sources.environment import Settings

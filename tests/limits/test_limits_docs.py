@@ -22,7 +22,7 @@ FIXED_MODULES = tuple(
         "ports.streams.task_logs",
         "ports.stores.dead_letters",
         "operations.views.index",
-        "model.redaction",
+        "model.secrets.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.commands.command_source",
         "server.ticks.publications",

@@ -12,10 +12,10 @@ from noetl_stream.model.json import codec
 from noetl_stream.operations.cluster import DirectCluster
 from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, Start, StepRunRange
-from noetl_stream.ports.operations.timelines import TimeRange
-from noetl_stream.ports.operations.views import Views
+from noetl_stream.ports.operations.reading.events import EventFilter
+from noetl_stream.ports.operations.reading.timelines import TimeRange
+from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_testkit.simulation.work import playbook, work
 

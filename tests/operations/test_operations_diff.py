@@ -12,8 +12,8 @@ from noetl_stream.model.events import CtxPatched, SignalReceived
 from noetl_stream.model.json import codec
 from noetl_stream.operations.diff import course
 from noetl_stream.operations.paging import cursor_of
-from noetl_stream.ports.operations.diffs import DiffRowDocument, ExecutionDiffDocument
 from noetl_stream.ports.operations.executions import RerunOptions, Start
+from noetl_stream.ports.operations.reading.diffs import DiffRowDocument, ExecutionDiffDocument
 from noetl_testkit.simulation.work import playbook, then, work
 
 

@@ -17,11 +17,11 @@ from noetl_stream.model.ids import RunId, digest_of, report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.operations.executions import run_workers
+from noetl_stream.operations.executions.reading import run_workers
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.operations.reading.feed import FeedEvent
 from noetl_testkit.keys import capability_of
 from noetl_testkit.simulation.work import playbook, then, work
 

@@ -14,8 +14,8 @@ from noetl_stream.model.json import codec
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.views import events as event_pages
 from noetl_stream.operations.views.direct import DirectViews
-from noetl_stream.ports.operations.events import EVENT_FIELDS, EventFilter, EventPage
 from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, EventFilter, EventPage
 from noetl_testkit.simulation.work import playbook, then, work
 
 TWO = playbook(

@@ -13,7 +13,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
 from noetl_stream.operations.views import graph as graphs
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
+from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
 from noetl_testkit.simulation.work import playbook, then, work
 
 SET = {"rules": [{"else": {"then": {"do": "continue", "set_ctx": {"n": "{{ outcome.result }}"}}}}]}

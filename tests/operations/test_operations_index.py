@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl_stream.operations.executions.step_runs import summarize
+from noetl_stream.operations.executions.reading.step_runs import summarize
 from noetl_stream.operations.views.arrays import RUNNING, STATUSES
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.stores.store import StoredEntry

@@ -9,9 +9,9 @@ from shown_stage import SECRET, Showing
 from noetl_stream.model.json import codec
 from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.operations.executions import logs as client_logs
-from noetl_stream.operations.executions.logs import ExecutionLogs
-from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter, LogPage, followed
+from noetl_stream.operations.executions.reading import logs as client_logs
+from noetl_stream.operations.executions.reading.logs import ExecutionLogs
+from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter, LogPage, followed
 from noetl_stream.protocol import subjects
 
 

@@ -13,7 +13,7 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.json import codec, nesting
 from noetl_stream.model.outcome import Payload, Reference
-from noetl_stream.operations.executions.documents import loaded
+from noetl_stream.operations.executions.reading.documents import loaded
 
 
 def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ import pytest
 from operations_stage import BY, OperationsStage
 
 from noetl_stream.cli.execution.tables import print_ended, print_execution
-from noetl_stream.operations.executions import direct, notices
-from noetl_stream.operations.executions.notices import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload
+from noetl_stream.operations.executions import direct
+from noetl_stream.operations.executions.reading import notices
+from noetl_stream.operations.executions.reading.notices import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload
 from noetl_stream.ports.operations.executions import (
     DiscardedTokenDocument,
     ExecutionDocument,

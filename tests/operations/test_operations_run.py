@@ -18,7 +18,7 @@ from noetl_stream.cli.execution.follow import progress_for
 from noetl_stream.cli.execution.start import run_in
 from noetl_stream.errors import Unreachable
 from noetl_stream.operations.executions import direct
-from noetl_stream.operations.executions.step_runs import summaries, summarize
+from noetl_stream.operations.executions.reading.step_runs import summaries, summarize
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start

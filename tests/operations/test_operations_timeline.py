@@ -18,7 +18,12 @@ from noetl_stream.operations.views import timeline as timelines
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
-from noetl_stream.ports.operations.timelines import IterationRange, TimelineDocument, TimelineRowDocument, TimeRange
+from noetl_stream.ports.operations.reading.timelines import (
+    IterationRange,
+    TimelineDocument,
+    TimelineRowDocument,
+    TimeRange,
+)
 from noetl_testkit.simulation.work import playbook, then, work
 
 HELD = {"wait": {"timeout_s": 600}, "rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}

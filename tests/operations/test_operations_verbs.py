@@ -18,11 +18,11 @@ from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, Executions
 from noetl_stream.ports.operations.playbooks import Playbooks
-from noetl_stream.ports.operations.schedules import Schedules
+from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import Selections
-from noetl_stream.ports.operations.triggers import Triggers
+from noetl_stream.ports.operations.starters.schedules import Schedules
+from noetl_stream.ports.operations.starters.triggers import Triggers
 from noetl_stream.ports.operations.verbs import is_verb, verb, verb_of
-from noetl_stream.ports.operations.views import Views
 
 PORTS = (*(Executions, Playbooks, CredentialStore, Cluster, Access, Diagnosis, Views, Selections, Schedules, Triggers),)
 

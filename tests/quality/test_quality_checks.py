@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
+MAX_FOLDER_FILES = 15
+MAX_FILES_OF_A_NAME = 3
+MAX_COMMON_NAMES = 10
+"""Names that more files than that may have: a port and its adapters, one thing in each role."""
 MAX_POSITIONAL_ARGUMENTS = 6
 ALIKE = ("columns_of",)
 """Functions of any number of arguments that are all alike."""
@@ -39,6 +44,14 @@ def test_files_and_functions_stay_small() -> None:
                 if node.end_lineno - node.lineno >= MAX_FUNCTION_LINES:
                     found.append(f"{path}:{node.lineno}: {node.name}")
     assert not found, "\n".join(found)
+
+
+def test_a_folder_has_few_files_and_a_name_belongs_to_few_of_them() -> None:
+    files = [path for path in SOURCES if path.name != "__init__.py"]
+    folders, names = Counter(path.parent for path in files), Counter(path.name for path in files)
+    assert {folder for folder, count in folders.items() if count > MAX_FOLDER_FILES} == set()
+    common = {name for name, count in names.items() if count > MAX_FILES_OF_A_NAME}
+    assert len(common) <= MAX_COMMON_NAMES, common
 
 
 def test_many_arguments_are_given_by_keyword() -> None:

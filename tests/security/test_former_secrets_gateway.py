@@ -17,7 +17,7 @@ from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.executions import Executions
-from noetl_stream.ports.operations.views import Views
+from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.gateway_settings import GatewayLimits
 

@@ -13,7 +13,7 @@ from waiting_stage import EXECUTION, GATE
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, decode_state, digest_of_snapshot, encode_state
 from noetl_stream.model.events import CtxPatched
-from noetl_stream.operations.executions.states import state_at
+from noetl_stream.operations.executions.reading.states import state_at
 from noetl_stream.ports.stores.store import SnapshotRow
 from noetl_stream.server.assembly import StateBounds
 from noetl_stream.server.memory import snapshots

@@ -15,7 +15,7 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.texts import file_text, stdin_text
 from noetl_stream.cli.base.verbs import lists, shows
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
-from noetl_stream.model.credential import CredentialValue, credential_value
+from noetl_stream.model.secrets.credential import CredentialValue, credential_value
 from noetl_stream.ports.operations.credentials import CredentialDocument
 
 

@@ -17,7 +17,7 @@ from noetl_stream.hosting.processes import Supervised
 from noetl_stream.hosting.role_processes import local_token, on_termination
 from noetl_stream.local.gateway_address import announce_gateway
 from noetl_stream.local.processes import LOOPBACK, listen
-from noetl_stream.model.urls import without_login
+from noetl_stream.model.secrets.urls import without_login
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client

@@ -34,7 +34,7 @@ from noetl_stream.local.home import exclusive_lock, prepare_home, read_settings_
 from noetl_stream.local.secrets import PASSWORD_BYTES, scram_verifier
 from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
-from noetl_stream.model.urls import sayable
+from noetl_stream.model.secrets.urls import sayable
 from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.postgres import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.local.processes import LOOPBACK
-from noetl_stream.model.urls import sayable
+from noetl_stream.model.secrets.urls import sayable
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.storage.availability import until_reached

@@ -11,10 +11,10 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.mcp.answers import ListPage, ToolAnswer, list_answer, part_answer
 from noetl_stream.mcp.tools import AgentCall, Arguments, ExecutionId, OfList, OfPart, Tools
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.operations.diffs import MAX_ROWS
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.events import EVENT_FIELDS, MAX_TEXT, EventField, EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, StepRunRange
+from noetl_stream.ports.operations.reading.diffs import MAX_ROWS
+from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, MAX_TEXT, EventField, EventFilter
 
 MAX_POSITION: Final = 2**31 - 1
 MAX_SOURCE: Final = 1024 * 1024

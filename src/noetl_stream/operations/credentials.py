@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
-from noetl_stream.model.credential import CREDENTIAL_NAME, CredentialValue, check_secrets
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
+from noetl_stream.model.secrets.credential import CREDENTIAL_NAME, CredentialValue, check_secrets
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
 from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials, NewCredential

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable_part, graph_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.documents import document_of
-from noetl_stream.ports.operations.graphs import ArcDocument, GraphDocument, StepNodeDocument
+from noetl_stream.ports.operations.reading.graphs import ArcDocument, GraphDocument, StepNodeDocument
 
 
 def graph_document(plan: Plan) -> GraphDocument:

@@ -19,7 +19,6 @@ from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     PlaybookDiffDocument,
@@ -28,7 +27,8 @@ from noetl_stream.ports.operations.playbooks import (
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
-from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.operations.reading.graphs import GraphDocument
+from noetl_stream.ports.operations.reading.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.stores.catalog import (
     PLAYBOOK,
     SCHEMA,

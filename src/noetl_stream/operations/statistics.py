@@ -9,8 +9,8 @@ from typing import Final
 
 from noetl_stream.lru import LruCache
 from noetl_stream.model.envelope import iso
-from noetl_stream.operations.executions.step_runs import StepTime, step_times
-from noetl_stream.ports.operations.statistics import (
+from noetl_stream.operations.executions.reading.step_runs import StepTime, step_times
+from noetl_stream.ports.operations.reading.statistics import (
     DurationsDocument,
     PlaybookStatisticsDocument,
     StatisticsBucketDocument,

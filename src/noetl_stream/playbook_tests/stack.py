@@ -27,11 +27,11 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
 from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
-from noetl_stream.operations.executions.logs import ExecutionLogs
 from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.reading.logs import ExecutionLogs
+from noetl_stream.operations.executions.reading.waits import awaited
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
-from noetl_stream.operations.executions.waits import awaited
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.kinds.spec import Kinds

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.urls import split_address
+from noetl_stream.model.secrets.urls import split_address
 
 SCHEMES: Final = ("s3", "gs", "az")
 ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")

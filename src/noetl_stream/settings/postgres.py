@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.urls import split_url
+from noetl_stream.model.secrets.urls import split_url
 
 POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_DSN"
 SERVER_POSTGRES_VARIABLE: Final = "NOETL_POSTGRES_SERVER_DSN"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.urls import split_address
+from noetl_stream.model.secrets.urls import split_address
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules
 

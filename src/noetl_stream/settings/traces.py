@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.urls import split_address
+from noetl_stream.model.secrets.urls import split_address
 
 PREFIX: Final = "OTEL_"
 TRACES_VARIABLE: Final = "OTEL_<NAME>"

@@ -8,8 +8,8 @@ from typing import Final
 
 from noetl_stream.model.events import NAMES, Fact
 from noetl_stream.model.events.composite import expand
+from noetl_stream.model.events.journal_reader import Recorded
 from noetl_stream.model.ids import run_of_report
-from noetl_stream.model.journal_reader import Recorded
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import EntryRow, Store, StoredEntry, StoredEvent
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.operations.executions.redacted import UsedSecrets
     from noetl_stream.operations.recording import OnRecord
-    from noetl_stream.operations.schedules import DirectSchedules
-    from noetl_stream.operations.starters import StarterPorts
-    from noetl_stream.operations.triggers import DirectTriggers
+    from noetl_stream.operations.starters.base import StarterPorts
+    from noetl_stream.operations.starters.schedules import DirectSchedules
+    from noetl_stream.operations.starters.triggers import DirectTriggers
     from noetl_stream.operations.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.evaluator import Evaluator
@@ -29,10 +29,10 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.ports.operations.credentials import CredentialStore
     from noetl_stream.ports.operations.diagnosis import Diagnosis
     from noetl_stream.ports.operations.executions import Executions
-    from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.ports.operations.reading.feed import Feed
+    from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
-    from noetl_stream.ports.operations.views import Views
     from noetl_stream.tools.registry import ToolClass
 
 
@@ -99,7 +99,7 @@ class DirectOperations:
 
     def _executions_over(self, store: PostgresStore) -> Executions:
         from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
-        from noetl_stream.operations.executions.logs import ExecutionLogs
+        from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 
         given = self._connected
         logs = ExecutionLogs(given.task_logs, self._secrets, given.clock)
@@ -125,7 +125,7 @@ class DirectOperations:
     @cached_property
     def playbooks(self) -> Playbooks:
         from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-        from noetl_stream.operations.registered_starters import RegisteredStarters
+        from noetl_stream.operations.starters.registered import RegisteredStarters
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)
@@ -134,7 +134,7 @@ class DirectOperations:
 
     @cached_property
     def schedules(self) -> DirectSchedules:
-        from noetl_stream.operations.schedules import DirectSchedules
+        from noetl_stream.operations.starters.schedules import DirectSchedules
 
         return DirectSchedules(self._starter_ports, self._unanswered)
 
@@ -184,7 +184,7 @@ class DirectOperations:
     def views(self) -> Views:
         from noetl_stream.operations.executions.redacted import Redacted
         from noetl_stream.operations.views.direct import DirectViews
-        from noetl_stream.ports.operations.views import Views
+        from noetl_stream.ports.operations.reading.views import Views
 
         direct = DirectViews(self._connected.store, self._checking, self._secrets, lambda: self.indexes)
         return cast("Views", Redacted(Views, direct, self._secrets))
@@ -209,13 +209,13 @@ class DirectOperations:
 
     @cached_property
     def triggers(self) -> DirectTriggers:
-        from noetl_stream.operations.triggers import DirectTriggers
+        from noetl_stream.operations.starters.triggers import DirectTriggers
 
         return DirectTriggers(self._starter_ports, self._checking, self._unanswered)
 
     @cached_property
     def _starter_ports(self) -> StarterPorts:
-        from noetl_stream.operations.starters import StarterPorts
+        from noetl_stream.operations.starters.base import StarterPorts
 
         given, store = self._connected, self._connected.store
         return StarterPorts(given.requests, given.bus, store, store.catalog, given.clock)

@@ -10,7 +10,7 @@ from noetl_stream.model.events import LoopDone
 from noetl_stream.model.json import codec
 from noetl_stream.model.traces import trace_of
 from noetl_stream.operations.diff.course import Course
-from noetl_stream.operations.executions.step_runs import step_runs
+from noetl_stream.operations.executions.reading.step_runs import step_runs
 from noetl_stream.operations.views.arrays import CANCELLED, DONE, FAILED, SKIPPED, STATUSES
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.stores.store import Store, StoredEntry

@@ -13,7 +13,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
+from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
 
 SILENCE_S: Final = 45.0
 """A gateway sends something three times as often."""
@@ -63,8 +63,8 @@ class Frames:
 
 
 class GatewayFeed:
-    """:class:`~noetl_stream.ports.operations.feed.Feed`. A stream does not name the playbook of an event:
-    :attr:`~noetl_stream.ports.operations.feed.FeedEvent.path` is empty.
+    """:class:`~noetl_stream.ports.operations.reading.feed.Feed`. A stream does not name the playbook of an event:
+    :attr:`~noetl_stream.ports.operations.reading.feed.FeedEvent.path` is empty.
     """
 
     def __init__(self, connection: GatewayConnection) -> None:

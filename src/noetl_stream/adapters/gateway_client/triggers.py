@@ -7,12 +7,12 @@ from urllib.parse import parse_qsl
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.triggers import DeliveredDocument, Triggers
+from noetl_stream.ports.operations.starters.triggers import DeliveredDocument, Triggers
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 
 class GatewayTriggers(GatewayVerbs):
-    """:class:`~noetl_stream.ports.operations.triggers.Triggers`."""
+    """:class:`~noetl_stream.ports.operations.starters.triggers.Triggers`."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         super().__init__(Triggers, connection)

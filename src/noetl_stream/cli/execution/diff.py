@@ -10,7 +10,7 @@ from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import print_document, print_table, say
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.ports.operations.diffs import (
+from noetl_stream.ports.operations.reading.diffs import (
     ComparedExecutionDocument,
     ComparedStepDocument,
     DiffRowDocument,

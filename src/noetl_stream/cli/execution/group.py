@@ -19,8 +19,6 @@ from noetl_stream.operations.paging import cursor_of
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.archive import ParquetArchive
-    from noetl_stream.ports.operations.changes import KeyChangeDocument
-    from noetl_stream.ports.operations.events import ListedEventDocument
     from noetl_stream.ports.operations.executions import (
         CtxChangeDocument,
         CtxDocument,
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
         ResultDocument,
         StepRunDocument,
     )
+    from noetl_stream.ports.operations.reading.changes import KeyChangeDocument
+    from noetl_stream.ports.operations.reading.events import ListedEventDocument
     from noetl_stream.settings.places import Place
 
 MODULES: Final = {
@@ -182,7 +182,7 @@ def events(
     **chosen: Any,
 ) -> None:
     """List the events of an execution, oldest first."""
-    from noetl_stream.ports.operations.events import EventFilter  # other verbs start faster without it
+    from noetl_stream.ports.operations.reading.events import EventFilter  # other verbs start faster without it
 
     async def read(session: Session) -> list[ListedEventDocument]:
         found: list[ListedEventDocument] = []

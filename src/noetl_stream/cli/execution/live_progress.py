@@ -17,7 +17,7 @@ from noetl_stream.cli.base.activity import FRAMES, PERIOD_S
 from noetl_stream.cli.execution.progress import ProgressFold, ProgressView, StepProgress, Summary
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.operations.reading.feed import FeedEvent
 from noetl_stream.telemetry.terminal import shown
 
 _PRINTED: Final = ("output", "token")

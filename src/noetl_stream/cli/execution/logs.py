@@ -13,7 +13,7 @@ from noetl_stream.cli.base.output import print_json, say
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.model.events import Path
-from noetl_stream.ports.operations.logs import (
+from noetl_stream.ports.operations.reading.logs import (
     FROM_THE_START,
     MAX_GREP,
     LogFilter,

@@ -12,12 +12,12 @@ from noetl_stream.cli.base.output import say, say_json
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import events
 from noetl_stream.model.envelope import EventDocument, iso
-from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
+from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.follow import ProgressUpdate
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.operations.reading.feed import FeedEvent
 
 NOBODY: Final = frozenset({"no_worker", "no_server"})
 """Kinds of reasons to wait that last until somebody starts a process."""

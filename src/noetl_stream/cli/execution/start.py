@@ -20,7 +20,7 @@ from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.execution.batch import Batch, batch_options
+from noetl_stream.cli.execution.batches.options import Batch, batch_options
 from noetl_stream.cli.execution.follow import (
     Following,
     end_as,
@@ -234,7 +234,7 @@ def start(
 
 
 async def _all_of(session: Session, wanted: Start, playbook: str | None, batch: Batch) -> ExitCode:
-    from noetl_stream.cli.execution.batch_run import run_batch  # a run of one starts without
+    from noetl_stream.cli.execution.batches.run import run_batch  # a run of one starts without
 
     await _warn_of_calls(session, wanted, playbook or "")
     with starting(wanted, playbook or ""):
@@ -333,7 +333,7 @@ async def _with_steps(session: Session, ended: ExecutionDocument) -> ExecutionDo
     """``ended`` with the summary of its steps, which older gateways leave out of an execution with a long journal."""
     if ended.steps is not None:
         return ended
-    from noetl_stream.operations.executions.step_runs import summaries
+    from noetl_stream.operations.executions.reading.step_runs import summaries
 
     return replace(ended, steps=summaries(await session.operations.executions.steps(ended.execution_id)))
 

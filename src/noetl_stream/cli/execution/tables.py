@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what is shown is there already
         WarningDocument,
         WhyDocument,
     )
-    from noetl_stream.ports.operations.views import ExecutionStateDocument
+    from noetl_stream.ports.operations.reading.views import ExecutionStateDocument
 
 COLUMNS: Final[Columns] = {
     "execution": "execution_id",

@@ -30,12 +30,12 @@ from noetl_stream.ports.operations.executions import (
     RequestIds,
     Start,
 )
-from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     Playbooks,
     RegisteredDocument,
 )
+from noetl_stream.ports.operations.reading.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.selections import (
     MAX_GROUPS,
     BulkDocument,
@@ -290,7 +290,7 @@ def _ms(time: str) -> int:
 
 
 class ScopedFeed:
-    """:class:`~noetl_stream.ports.operations.feed.Feed`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.reading.feed.Feed`, where each method is described."""
 
     def __init__(self, feed: Feed, scope: _Scope) -> None:
         self._feed = feed

@@ -12,7 +12,7 @@ from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Iteratio
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.streams import HEADERS, MEDIA, kept_alive
 from noetl_stream.model.json import codec
-from noetl_stream.ports.operations.logs import (
+from noetl_stream.ports.operations.reading.logs import (
     FROM_THE_START,
     LOG_PLACE,
     MAX_GREP,

@@ -11,7 +11,7 @@ from pydantic import Field
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Parameters
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent, only
+from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent, only
 from noetl_stream.ports.operations.verbs import API
 
 MEDIA: Final = "text/event-stream"

@@ -15,7 +15,7 @@ from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.gateway.resources.executions import location, waited
 from noetl_stream.model.status import ENDED
-from noetl_stream.ports.operations.triggers import DeliveredDocument, Triggers
+from noetl_stream.ports.operations.starters.triggers import DeliveredDocument, Triggers
 from noetl_stream.ports.operations.verbs import address_of
 from noetl_stream.trigger.signatures import WebhookDelivery
 

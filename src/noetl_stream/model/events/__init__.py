@@ -5,7 +5,7 @@ and its journal row. Lists of iteration indices are ``path``: ``()`` outside loo
 
 To add a kind of fact, define it with its ``kind`` in the module of whoever records it, and add it to one table of
 ``engine/evolve``; if something follows from it, also to one of ``engine/decide``. A test finds kinds missing there. If
-people are shown what it says of a step run, add it to a table of ``model/journal_reader.py``.
+people are shown what it says of a step run, add it to a table of ``model/events/journal_reader.py``.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.operations.diff.course import EXECUTION, KINDS, MASK, Course, CourseRun
-from noetl_stream.ports.operations.diffs import RowState
+from noetl_stream.ports.operations.reading.diffs import RowState
 
 NONE: Final = -1
 """The number of a run or a fact that is not there."""

@@ -16,7 +16,7 @@ from noetl_stream.model import events
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Fact
 from noetl_stream.model.json import codec
-from noetl_stream.model.redaction import Redactor
+from noetl_stream.model.secrets.redaction import Redactor
 from noetl_stream.model.status import ENDED
 from noetl_stream.operations.diff.alignment import NONE, Alignment, Difference
 from noetl_stream.operations.diff.course import KINDS, Course, CourseRun
@@ -28,9 +28,9 @@ from noetl_stream.operations.views.replaying import AscendingStates
 from noetl_stream.operations.views.state import state_document
 from noetl_stream.operations.waiting_on import guard_document
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
 from noetl_stream.ports.operations.executions import GuardDocument
-from noetl_stream.ports.operations.views import PlacedTokenDocument
+from noetl_stream.ports.operations.reading.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
+from noetl_stream.ports.operations.reading.views import PlacedTokenDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.template import Budget, Scope
 from noetl_stream.template.runtime.scope import outcome_view

@@ -17,14 +17,14 @@ from noetl_stream.operations.diff.course import Course, CourseRun
 from noetl_stream.operations.diff.divergence import ComparedSide, Divergences, targets_of
 from noetl_stream.operations.diff.parts import result_of
 from noetl_stream.operations.diff.value_differences import differences
-from noetl_stream.operations.executions.documents import listed_document
-from noetl_stream.operations.executions.known import known_plan, known_row
 from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.reading.documents import listed_document
+from noetl_stream.operations.executions.reading.known import known_plan, known_row
+from noetl_stream.operations.executions.reading.states import state_at
 from noetl_stream.operations.executions.redacted import UsedSecrets
-from noetl_stream.operations.executions.states import state_at
 from noetl_stream.operations.paging import cursor_of, read_cursor
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.diffs import (
+from noetl_stream.ports.operations.reading.diffs import (
     MAX_ROWS,
     VALUES_SHOWN,
     ComparedExecutionDocument,

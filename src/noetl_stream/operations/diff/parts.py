@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.model import events
-from noetl_stream.model.journal_reader import RunEnd
+from noetl_stream.model.events.journal_reader import RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Payload
-from noetl_stream.ports.operations.diffs import DivergenceKind
+from noetl_stream.ports.operations.reading.diffs import DivergenceKind
 
 Targets = Mapping[str, Sequence[str]]
 """The steps that the arcs of a step lead to, by its name."""

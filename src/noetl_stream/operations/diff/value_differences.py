@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.step_runs import SHOWN_BYTES
-from noetl_stream.ports.operations.diffs import VALUES_SHOWN, ValueDifferenceDocument, ValueDifferencesDocument
+from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES
+from noetl_stream.ports.operations.reading.diffs import VALUES_SHOWN, ValueDifferenceDocument, ValueDifferencesDocument
 
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _TIME: Final = (

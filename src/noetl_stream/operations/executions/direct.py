@@ -25,7 +25,9 @@ from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.digits import digits_lost_text
 from noetl_stream.model.messages import FORMAT, Request
-from noetl_stream.operations.executions.documents import (
+from noetl_stream.operations.executions.follow import until_begun, until_ended
+from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
+from noetl_stream.operations.executions.reading.documents import (
     START_EVENTS,
     error_of,
     event_documents,
@@ -35,20 +37,18 @@ from noetl_stream.operations.executions.documents import (
     loaded_result,
     size_of,
 )
-from noetl_stream.operations.executions.follow import until_begun, until_ended
-from noetl_stream.operations.executions.known import known_plan, known_row
-from noetl_stream.operations.executions.listing import listing_of
-from noetl_stream.operations.executions.logs import ExecutionLogs
-from noetl_stream.operations.executions.notices import (
+from noetl_stream.operations.executions.reading.known import known_plan, known_row
+from noetl_stream.operations.executions.reading.listing import listing_of
+from noetl_stream.operations.executions.reading.logs import ExecutionLogs
+from noetl_stream.operations.executions.reading.notices import (
     Notices,
     declared_inputs,
     notices_of,
     read_notices,
     undeclared_workload,
 )
-from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
-from noetl_stream.operations.executions.run_workers import RunWorkers
-from noetl_stream.operations.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
+from noetl_stream.operations.executions.reading.run_workers import RunWorkers
+from noetl_stream.operations.executions.reading.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.operations.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
@@ -72,7 +72,7 @@ from noetl_stream.ports.operations.executions import (
     WarningDocument,
     WhyDocument,
 )
-from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs
@@ -198,8 +198,8 @@ class DirectExecutions:
             journal: ``None`` if it is long.
         """
         from noetl_stream.engine.replay import replay
-        from noetl_stream.operations.executions.states import state_at
-        from noetl_stream.operations.executions.waits import awaited  # what has ended waits for nothing
+        from noetl_stream.operations.executions.reading.states import state_at
+        from noetl_stream.operations.executions.reading.waits import awaited  # what has ended waits for nothing
 
         if journal is not None:
             state = await beside(partial(replay, row.execution_id, journal), size_of(journal))
@@ -250,7 +250,7 @@ class DirectExecutions:
         return await self._ports.logs.page(await self._row(execution_id), chosen, after, limit)
 
     async def ctx(self, execution_id: str) -> CtxDocument:
-        from noetl_stream.operations.executions.ctx_history import ctx_history  # other verbs replay nothing
+        from noetl_stream.operations.executions.reading.ctx_history import ctx_history  # other verbs replay nothing
 
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)

@@ -12,7 +12,7 @@ from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import derive, id_beside, is_valid_id, uuid7
 from noetl_stream.model.status import ENDED, ExecutionStatus
-from noetl_stream.operations.executions.tallies import groups_of, histogram_of
+from noetl_stream.operations.executions.reading.tallies import groups_of, histogram_of
 from noetl_stream.operations.recording import OnRecord
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds

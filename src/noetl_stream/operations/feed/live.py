@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.operations.executions.reading.run_workers import RunWorkers
 from noetl_stream.operations.executions.redacted import UsedSecrets
-from noetl_stream.operations.executions.run_workers import RunWorkers
 from noetl_stream.operations.feed.sources import (
     EverythingSource,
     ExecutionSource,
@@ -25,7 +25,7 @@ from noetl_stream.operations.feed.sources import (
 )
 from noetl_stream.operations.feed.tail import MAX_EVENTS, FeedUpdate, Tail, at_once
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
+from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
 from noetl_stream.ports.stores.store import FeedStore, Store
 from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.protocol import subjects
@@ -34,7 +34,7 @@ EVERYTHING: Final = "*"
 
 
 class LiveFeed:
-    """A :class:`~noetl_stream.ports.operations.feed.Feed` on Postgres and NATS.
+    """A :class:`~noetl_stream.ports.operations.reading.feed.Feed` on Postgres and NATS.
 
     Args:
         secrets: Hides the credentials that were handed out for an execution in its events.
@@ -61,7 +61,7 @@ class LiveFeed:
         self._tails: dict[str, Tail] = {}
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
-        """See :meth:`noetl_stream.ports.operations.feed.Feed.execution`.
+        """See :meth:`noetl_stream.ports.operations.reading.feed.Feed.execution`.
 
         Raises:
             NotFound: the execution does not exist; also while reading, after its deletion.
@@ -79,7 +79,7 @@ class LiveFeed:
         return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
-        """See :meth:`noetl_stream.ports.operations.feed.Feed.everything`.
+        """See :meth:`noetl_stream.ports.operations.reading.feed.Feed.everything`.
 
         Raises:
             UsageError: the id does not belong to this feed, or is too old; also while reading.

@@ -13,7 +13,7 @@ import msgspec
 from noetl_stream.concurrency import result_until
 from noetl_stream.operations.feed.sources import FeedPage, FeedSource, Place, Places
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.operations.reading.feed import FeedEvent
 from noetl_stream.ports.streams.bus import Bus, Subscription
 
 MAX_EVENTS: Final = 4_096

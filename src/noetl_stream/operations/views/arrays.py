@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from typing import Final, NamedTuple
 
-from noetl_stream.ports.operations.timelines import SPAN_STATUSES, RowKind
+from noetl_stream.ports.operations.reading.timelines import SPAN_STATUSES, RowKind
 
 STATUSES: Final = SPAN_STATUSES
 WAITING, RUNNING, DONE, FAILED, CANCELLED, REUSED, SKIPPED = range(len(STATUSES))

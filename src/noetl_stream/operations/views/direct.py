@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from noetl_stream.errors import NotFound
-from noetl_stream.operations.executions.known import known_plan, known_row
 from noetl_stream.operations.executions.prepare import PlaybookChecker
+from noetl_stream.operations.executions.reading.known import known_plan, known_row
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.paging import page_size, read_cursor
 from noetl_stream.operations.views.events import EventPages
@@ -18,18 +18,18 @@ from noetl_stream.ports.stores.store import Store
 if TYPE_CHECKING:
     from noetl_stream.operations.diff.executions import ExecutionDiffs
     from noetl_stream.operations.views.index import ExecutionIndex, ExecutionIndexes
-    from noetl_stream.ports.operations.changes import KeyChangePage
-    from noetl_stream.ports.operations.diffs import ExecutionDiffDocument, RowChoice
-    from noetl_stream.ports.operations.events import EventFilter, EventPage
-    from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
-    from noetl_stream.ports.operations.timelines import (
+    from noetl_stream.ports.operations.reading.changes import KeyChangePage
+    from noetl_stream.ports.operations.reading.diffs import ExecutionDiffDocument, RowChoice
+    from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
+    from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
+    from noetl_stream.ports.operations.reading.timelines import (
         IterationRange,
         IterationSummariesDocument,
         LoopStripDocument,
         TimelineDocument,
         TimeRange,
     )
-    from noetl_stream.ports.operations.views import ExecutionStateDocument
+    from noetl_stream.ports.operations.reading.views import ExecutionStateDocument
 
 Answer = TypeVar("Answer")
 
@@ -38,7 +38,7 @@ READ_FOR_COUNTS: Final = 2_000
 
 
 class DirectViews:
-    """:class:`~noetl_stream.ports.operations.views.Views`, where each method is described.
+    """:class:`~noetl_stream.ports.operations.reading.views.Views`, where each method is described.
 
     What a verb needs is imported when it is first called: lists of events need neither engine nor index.
 
@@ -67,7 +67,7 @@ class DirectViews:
         return ExecutionIndexes(self._store) if self._given_indexes is None else self._given_indexes()
 
     async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
-        from noetl_stream.operations.executions.states import state_at
+        from noetl_stream.operations.executions.reading.states import state_at
         from noetl_stream.operations.views.state import state_document
 
         row = await known_row(self._store, execution_id)
@@ -84,7 +84,7 @@ class DirectViews:
         return state_document(state, await known_plan(self._store, self._checking, row), row.position, counts)
 
     async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
-        from noetl_stream.operations.executions.states import state_at
+        from noetl_stream.operations.executions.reading.states import state_at
         from noetl_stream.operations.views.graph import execution_graph
 
         row = await known_row(self._store, execution_id)

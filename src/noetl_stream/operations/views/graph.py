@@ -18,7 +18,7 @@ from noetl_stream.operations.views.state import places_of
 from noetl_stream.operations.waiting_on import guard_document
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.operations.executions import GuardDocument
-from noetl_stream.ports.operations.graphs import (
+from noetl_stream.ports.operations.reading.graphs import (
     ArcActivityDocument,
     ArcDecisionDocument,
     ExecutionGraphDocument,

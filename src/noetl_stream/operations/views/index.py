@@ -13,7 +13,7 @@ from typing import Any, Final
 from noetl_stream.lru import LruCache
 from noetl_stream.model import events
 from noetl_stream.model.events.composite import StepRan
-from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
+from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.views.arrays import (
     CANCELLED,
@@ -29,8 +29,8 @@ from noetl_stream.operations.views.arrays import (
     Runs,
     Spans,
 )
-from noetl_stream.ports.operations.timelines import RowKind, WaitKind
-from noetl_stream.ports.operations.views import StepRunCountsDocument
+from noetl_stream.ports.operations.reading.timelines import RowKind, WaitKind
+from noetl_stream.ports.operations.reading.views import StepRunCountsDocument
 from noetl_stream.ports.stores.store import Store, StoredEntry
 from noetl_stream.storage.journal import facts_of
 

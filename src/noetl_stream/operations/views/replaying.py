@@ -6,7 +6,7 @@ from typing import Final
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
-from noetl_stream.operations.executions.states import state_at
+from noetl_stream.operations.executions.reading.states import state_at
 from noetl_stream.ports.stores.store import Store, StoredEvent
 
 NEAR: Final = 1_000

@@ -15,12 +15,12 @@ from noetl_stream.model.events import Token, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.operations.executions.step_runs import SHOWN_BYTES, shown_result
+from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, shown_result
 from noetl_stream.operations.views.index import place_of_wait
 from noetl_stream.operations.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
-from noetl_stream.ports.operations.views import (
+from noetl_stream.ports.operations.reading.views import (
     TOKENS_SHOWN,
     ExecutionStateDocument,
     PlacedTokenDocument,

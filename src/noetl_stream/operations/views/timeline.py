@@ -11,8 +11,8 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.views.arrays import STATUSES, LoopLevel, RowKey, Spans
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.ports.operations.graphs import RunCountsDocument
-from noetl_stream.ports.operations.timelines import (
+from noetl_stream.ports.operations.reading.graphs import RunCountsDocument
+from noetl_stream.ports.operations.reading.timelines import (
     MAX_BUCKETS,
     MAX_WIDTH,
     ActivityDocument,

@@ -13,8 +13,8 @@ from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.lru import LruCache
 from noetl_stream.model import events
+from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded
 from noetl_stream.model.ids import run_of_report
-from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import pieces

@@ -17,7 +17,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from noetl_stream.model.credential import CREDENTIAL_NAME, NOT_A_NAME
+from noetl_stream.model.secrets.credential import CREDENTIAL_NAME, NOT_A_NAME
 
 GROUP: Final = "noetl_stream.keychain"
 CREDENTIAL_KINDS: Final = ("credential", "postgres_credential", "secret_manager")

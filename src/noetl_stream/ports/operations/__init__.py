@@ -18,12 +18,12 @@ if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.credentials import CredentialStore
     from noetl_stream.ports.operations.diagnosis import Diagnosis
     from noetl_stream.ports.operations.executions import Executions
-    from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
-    from noetl_stream.ports.operations.schedules import Schedules
+    from noetl_stream.ports.operations.reading.feed import Feed
+    from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
-    from noetl_stream.ports.operations.triggers import Triggers
-    from noetl_stream.ports.operations.views import Views
+    from noetl_stream.ports.operations.starters.schedules import Schedules
+    from noetl_stream.ports.operations.starters.triggers import Triggers
 
 
 PORTS: Final = {

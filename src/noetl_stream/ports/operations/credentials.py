@@ -7,8 +7,8 @@ from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
-from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import Time
+from noetl_stream.model.secrets.credential import CredentialValue
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.verbs import verb
 

@@ -11,7 +11,6 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
-from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.parameters import (
     Cursor,
     Inner,
@@ -21,7 +20,8 @@ from noetl_stream.ports.operations.parameters import (
     Prefix,
     TextName,
 )
-from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
+from noetl_stream.ports.operations.reading.graphs import GraphDocument
+from noetl_stream.ports.operations.reading.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.operations.verbs import verb
 
 

@@ -49,7 +49,7 @@ from noetl_stream.ports.stores.aggregates import (
 )
 from noetl_stream.ports.stores.limit_slots import LimitSlotRow
 from noetl_stream.ports.stores.store import InboxItem, Store, TimerRow
-from noetl_stream.server.aggregates.limit_slots import LoadedSlots, load_slots
+from noetl_stream.server.aggregates.loaded_slots import LoadedSlots, load_slots
 from noetl_stream.server.aggregates.lookups import Lookups
 from noetl_stream.server.aggregates.stream_readers import StreamInput
 from noetl_stream.server.formats import Formats

@@ -9,9 +9,9 @@ from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NoetlError, PayloadRefused
-from noetl_stream.model.credential import CREDENTIAL_NAME, CredentialValue, credential_value
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretAnswer, SecretQuestion, subject_of
+from noetl_stream.model.secrets.credential import CREDENTIAL_NAME, CredentialValue, credential_value
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan

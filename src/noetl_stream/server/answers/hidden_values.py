@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model.credential import check_secrets
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, hidden_as
+from noetl_stream.model.secrets.credential import check_secrets
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.credentials import Credentials, SealedValue, given_name
 from noetl_stream.ports.stores.identities import audit_text

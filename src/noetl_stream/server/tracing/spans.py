@@ -9,7 +9,7 @@ import msgspec
 
 from noetl_stream.model import events
 from noetl_stream.model.events import Path
-from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
+from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, parse_shown_time
 from noetl_stream.model.status import RunStatus

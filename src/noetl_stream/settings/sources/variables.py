@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.urls import split_address
+from noetl_stream.model.secrets.urls import split_address
 
 Given = Mapping[str, str]
 """The variables that are set and not empty."""

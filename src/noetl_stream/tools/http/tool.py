@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from noetl_stream import __version__
 from noetl_stream.model.json import pieces
 from noetl_stream.model.json.texts import header_text
-from noetl_stream.model.urls import without_login
+from noetl_stream.model.secrets.urls import without_login
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy

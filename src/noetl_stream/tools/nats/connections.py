@@ -17,7 +17,7 @@ from nats.errors import AuthorizationError, ConnectionClosedError
 from nats.errors import Error as NatsError
 
 from noetl_stream.concurrency import end_tasks, first_done
-from noetl_stream.model.urls import split_address
+from noetl_stream.model.secrets.urls import split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.settings.egress import NATS_PORT
 from noetl_stream.tools.contract import ToolCall, ToolFailure

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from noetl_stream.concurrency import Key, Result, SharedLoads
 from noetl_stream.lru import LruCache
-from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideQuestion, hidden_as
+from noetl_stream.model.secrets.credential import CredentialValue
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.handover import seal
 from noetl_stream.tools.contract import ToolFailure

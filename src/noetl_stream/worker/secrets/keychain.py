@@ -15,9 +15,15 @@ import msgspec
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model.credential import CREDENTIAL_NAME, NOT_A_NAME, CredentialValue, check_secrets, credential_value
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import SecretQuestion, subject_of
+from noetl_stream.model.secrets.credential import (
+    CREDENTIAL_NAME,
+    NOT_A_NAME,
+    CredentialValue,
+    check_secrets,
+    credential_value,
+)
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports.clock import Clock

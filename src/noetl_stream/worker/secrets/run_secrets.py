@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.secrets.credential import CredentialValue
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.template import ValueNeeded
 from noetl_stream.tools.contract import ToolFailure

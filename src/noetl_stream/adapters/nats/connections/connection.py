@@ -24,7 +24,7 @@ from noetl_stream.adapters.nats.connections.wire import PlainWire
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, WITHOUT_LEADER, ApiError
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
-from noetl_stream.model.urls import sayable, split_address
+from noetl_stream.model.secrets.urls import sayable, split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.protocol.nats_permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix
 

@@ -17,8 +17,8 @@ from noetl_stream.cli.base.output import Columns, columns_of, print_document, pr
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
-from noetl_stream.cli.starter import Starter, add_commands, read_starter
-from noetl_stream.ports.operations.schedules import (
+from noetl_stream.cli.starters.commands import Starter, add_commands, read_starter
+from noetl_stream.ports.operations.starters.schedules import (
     OCCURRENCE_STATUSES,
     BackfilledDocument,
     OccurrenceDocument,
@@ -28,7 +28,7 @@ from noetl_stream.ports.operations.schedules import (
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.model.aggregates import Overlap
     from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
-    from noetl_stream.ports.operations.schedules import UpcomingDocument
+    from noetl_stream.ports.operations.starters.schedules import UpcomingDocument
 
 MOST_SHOWN: Final = 1000
 OVERLAPS: Final = ("skip", "queue_one", "queue_all", "cancel", "terminate", "allow")
@@ -166,7 +166,7 @@ def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
 
 def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingDocument], bool]:
     """When the schedule of a file is due next, and whether it is paused."""
-    from noetl_stream.operations.schedules import upcoming_of
+    from noetl_stream.operations.starters.schedules import upcoming_of
 
     document = _document(str(file), read_playbook(file))
     after_ms = int(time.time() * 1000) if after is None else _instant(after, document.recurrence.zone)

@@ -25,10 +25,10 @@ from noetl_stream.model.messages import WebhookQuestion
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.submit import Unanswered
 from noetl_stream.operations.playbooks import entry_of
-from noetl_stream.operations.starters import DirectStarters, StarterPorts
+from noetl_stream.operations.starters.base import DirectStarters, StarterPorts
 from noetl_stream.playbook.trigger.notification import notify_playbook
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.triggers import (
+from noetl_stream.ports.operations.starters.triggers import (
     DeliveredDocument,
     EventStatus,
     TriggerEventDocument,
@@ -59,7 +59,7 @@ WEBHOOK: Final = "webhook"
 
 
 class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEventDocument, TriggerEventPage]):
-    """:class:`~noetl_stream.ports.operations.triggers.Triggers`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.starters.triggers.Triggers`, where each method is described."""
 
     kind = TRIGGER
     pages, entry_pages = TriggerPage, TriggerEventPage

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
-from noetl_stream.model.credential import SHORTEST_SECRET, secrets_of
 from noetl_stream.model.json import codec
+from noetl_stream.model.secrets.credential import SHORTEST_SECRET, secrets_of
 
 MAX_SECRETS_HIDDEN: Final = 1_000
 HIDDEN: Final = "***"

@@ -16,7 +16,7 @@ from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model import events
 from noetl_stream.model.envelope import iso, iso_or_none
-from noetl_stream.model.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
+from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus

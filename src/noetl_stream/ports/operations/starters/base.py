@@ -1,5 +1,6 @@
-"""What :mod:`~noetl_stream.ports.operations.schedules` and :mod:`~noetl_stream.ports.operations.triggers` have in
-common: registered documents that start executions by themselves.
+"""What :mod:`~noetl_stream.ports.operations.starters.schedules` and
+:mod:`~noetl_stream.ports.operations.starters.triggers` have in common: registered documents that start executions by
+themselves.
 """
 
 from __future__ import annotations

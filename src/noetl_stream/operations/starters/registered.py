@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from noetl_stream.ports.stores.catalog import CatalogEntry
 
 if TYPE_CHECKING:  # lists of the catalog need none of it
-    from noetl_stream.operations.schedules import DirectSchedules
-    from noetl_stream.operations.triggers import DirectTriggers
+    from noetl_stream.operations.starters.schedules import DirectSchedules
+    from noetl_stream.operations.starters.triggers import DirectTriggers
     from noetl_stream.playbook.compile.compiler import CheckResult
 
 

@@ -9,12 +9,8 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.operations.changes import KeyChangePage
-from noetl_stream.ports.operations.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
-from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
 from noetl_stream.ports.operations.parameters import (
     MAX_POSITION,
     Cursor,
@@ -24,7 +20,11 @@ from noetl_stream.ports.operations.parameters import (
     StepRunId,
     Without,
 )
-from noetl_stream.ports.operations.timelines import (
+from noetl_stream.ports.operations.reading.changes import KeyChangePage
+from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
+from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
+from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
+from noetl_stream.ports.operations.reading.timelines import (
     MAX_BUCKETS,
     IterationRange,
     IterationSummariesDocument,

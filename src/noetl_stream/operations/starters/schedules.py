@@ -20,10 +20,10 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
-from noetl_stream.operations.starters import DirectStarters
+from noetl_stream.operations.starters.base import DirectStarters
 from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.schedules import (
+from noetl_stream.ports.operations.starters.schedules import (
     BackfillDocument,
     BackfilledDocument,
     OccurrenceDocument,
@@ -46,7 +46,7 @@ BEGUN_S: Final = 5.0
 
 
 class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, OccurrenceDocument, OccurrencePage]):
-    """:class:`~noetl_stream.ports.operations.schedules.Schedules`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.starters.schedules.Schedules`, where each method is described."""
 
     kind = SCHEDULE
     pages, entry_pages = SchedulePage, OccurrencePage

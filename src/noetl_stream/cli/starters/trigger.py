@@ -13,9 +13,9 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_membe
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.playbook_source import read_playbook
-from noetl_stream.cli.starter import Starter, add_commands, read_starter
+from noetl_stream.cli.starters.commands import Starter, add_commands, read_starter
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.triggers import EVENT_STATUSES, TriggerEventDocument, TriggerStateDocument
+from noetl_stream.ports.operations.starters.triggers import EVENT_STATUSES, TriggerEventDocument, TriggerStateDocument
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument

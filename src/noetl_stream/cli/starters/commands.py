@@ -26,7 +26,7 @@ from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError
 
 if TYPE_CHECKING:  # the list of commands starts faster
-    from noetl_stream.ports.operations.starters import Starters
+    from noetl_stream.ports.operations.starters.base import Starters
 
 Document = TypeVar("Document")
 

@@ -9,7 +9,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import first_uuid7
 from noetl_stream.model.status import STATUSES, ExecutionStatus
-from noetl_stream.operations.executions.listing import listing_of
+from noetl_stream.operations.executions.reading.listing import listing_of
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.selections import (
     MAX_BARS,

@@ -14,7 +14,7 @@ from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_non
 from noetl_stream.model.events import ExecutionRequested, ExecutionStarted
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import ErrorInfo, Payload
-from noetl_stream.operations.executions.notices import Notices
+from noetl_stream.operations.executions.reading.notices import Notices
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,

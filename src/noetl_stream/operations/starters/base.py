@@ -56,8 +56,8 @@ class StarterPorts(NamedTuple):
 
 
 class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
-    """Base of the operations of a kind (:class:`~noetl_stream.ports.operations.starters.Starters`, where each method is
-    described).
+    """Base of the operations of a kind (:class:`~noetl_stream.ports.operations.starters.base.Starters`, where each
+    method is described).
 
     Args:
         unanswered: Called whenever no server has answered a request, before it is published again.

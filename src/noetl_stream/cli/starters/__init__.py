@@ -1,0 +1,1 @@
+"""``noetl-stream schedule`` and ``noetl-stream trigger``: what starts executions by itself."""

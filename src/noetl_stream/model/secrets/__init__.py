@@ -1,0 +1,1 @@
+"""Secret values: credentials, and what hides them in texts and URLs."""

@@ -1,0 +1,1 @@
+"""What operations show of an execution, from its row and its journal."""

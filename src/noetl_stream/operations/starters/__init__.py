@@ -1,0 +1,1 @@
+"""Schedules and triggers, directly on NATS and Postgres."""

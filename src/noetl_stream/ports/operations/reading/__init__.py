@@ -1,0 +1,1 @@
+"""What people read of executions: events, logs, graphs, timelines, differences, statistics."""

@@ -1,0 +1,1 @@
+"""Schedules and triggers, as people use them."""
