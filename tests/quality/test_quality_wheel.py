@@ -14,6 +14,7 @@ from noetl_stream.cli.about.docs import FOLDERS
 from wheel_building import CLI, ROOT, build_wheels
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 NOT_PACKAGED = {"playbooks/demo.py"}
 
 
@@ -76,7 +77,23 @@ def test_the_program_has_the_version_of_the_project() -> None:
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    headings = re.findall(r"^## (\S+) - (?:unreleased|\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    headings = re.findall(r"^## \[(\S+)\] - (?:unreleased|\d{4}-\d\d-\d\d)$", CHANGELOG, re.M)
     assert headings[0] == PROJECT["version"]
     assert headings == sorted(headings, key=lambda version: [*map(int, version.split("."))], reverse=True)
-    assert len(re.findall(r"^## ", (ROOT / "CHANGELOG.md").read_text(), re.M)) == len(headings) >= 2
+    assert len(re.findall(r"^## ", CHANGELOG, re.M)) == len(headings) >= 2
+
+
+def test_each_release_of_the_changelog_links_to_its_tag() -> None:
+    repository = PROJECT["urls"]["Changelog"].split("/blob/")[0]
+    headings = re.findall(r"^## \[(\S+)\] - (\S+)$", CHANGELOG, re.M)
+    expected = {version: f"{repository}/releases/tag/v{version}" for version, day in headings if day != "unreleased"}
+    if headings[0][1] == "unreleased":
+        expected[headings[0][0]] = f"{repository}/compare/v{headings[1][0]}...main"
+    assert dict(re.findall(r"^\[(\S+)\]: (\S+)$", CHANGELOG, re.M)) == expected
+
+
+def test_each_bullet_of_the_changelog_is_one_sentence() -> None:
+    bullets = [" ".join(bullet.split()) for bullet in re.findall(r"^- (.+(?:\n  .+)*)", CHANGELOG, re.M)]
+    texts = {bullet: re.sub(r"`[^`]*`", "code", bullet) for bullet in bullets}
+    assert not [bullet for bullet, text in texts.items() if not text.endswith(".") or re.search(r"[.!?;] ", text)]
+    assert len(texts) == len(bullets)
