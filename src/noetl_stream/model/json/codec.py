@@ -60,7 +60,7 @@ def encode_sorted(value: object) -> bytes:
 _LARGE_BYTES: Final = 64 * 1024
 
 
-def decode_without_gc(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
+def call_without_gc(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
     """Decodes JSON; pauses the garbage collector if it is large, which would traverse it again and again and find no
     garbage.
     """
@@ -82,7 +82,7 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
     def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
         try:
-            return decode_without_gc(decode(), data)
+            return call_without_gc(decode(), data)
         except RecursionError:
             raise TooDeep(TOO_DEEP) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -141,7 +141,7 @@ def decode(data: bytes | msgspec.Raw) -> Any:
     opening = bytes(memoryview(data)[:1])
     if len(data) < LONG_BYTES or opening not in _CLOSING:
         return codec.decode_json(data)
-    return codec.decode_without_gc(_list_in if opening == b"[" else _object_in, bytes(data))
+    return codec.call_without_gc(_list_in if opening == b"[" else _object_in, bytes(data))
 
 
 def parse(data: bytes) -> Any:

@@ -27,19 +27,19 @@ if TYPE_CHECKING:  # a command imports what it calls
 
 
 PORTS: Final = {
-    "executions": "Executions",
-    "feed": "Feed",
-    "playbooks": "Playbooks",
-    "credentials": "CredentialStore",
-    "cluster": "Cluster",
-    "access": "Access",
-    "diagnosis": "Diagnosis",
-    "views": "Views",
-    "selections": "Selections",
-    "schedules": "Schedules",
-    "triggers": "Triggers",
+    "executions": "executions:Executions",
+    "feed": "reading.feed:Feed",
+    "playbooks": "playbooks:Playbooks",
+    "credentials": "credentials:CredentialStore",
+    "cluster": "cluster:Cluster",
+    "access": "access:Access",
+    "diagnosis": "diagnosis:Diagnosis",
+    "views": "reading.views:Views",
+    "selections": "selections:Selections",
+    "schedules": "starters.schedules:Schedules",
+    "triggers": "starters.triggers:Triggers",
 }
-"""The ports by noun, which is also the name of the module."""
+"""The ports by noun: a module of this package, and its class."""
 
 
 def port_of(noun: str) -> type:
@@ -50,7 +50,8 @@ def port_of(noun: str) -> type:
     """
     if noun not in PORTS:
         raise AttributeError(f"operations have no {noun}")
-    port: type = getattr(import_module(f"noetl_stream.ports.operations.{noun}"), PORTS[noun])
+    module, name = PORTS[noun].split(":")
+    port: type = getattr(import_module(f"{__name__}.{module}"), name)
     return port
 
 
