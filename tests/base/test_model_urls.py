@@ -7,7 +7,7 @@ import pytest
 from noetl_stream.adapters.postgres.connections.database import shown_address
 from noetl_stream.cli.base.target import check_url
 from noetl_stream.errors import UsageError
-from noetl_stream.model.secrets.urls import sayable, without_login
+from noetl_stream.model.secrets.urls import redact_urls, strip_logins
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import check_proxy
 from noetl_stream.tools.http.address import shown
@@ -27,15 +27,15 @@ SECRETS = ["s3cret", "s3/cret", "s3?cret", "s3#cret", "s3@cret", "s3:cret", "12/
     ],
 )
 def test_urls_are_shown_without_secrets(url: str, said: str) -> None:
-    assert sayable(url) == said
+    assert redact_urls(url) == said
 
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_password_of_any_signs_is_not_shown(secret: str) -> None:
     for url in (f"nats://ann:{secret}@host:1", f"nats://ann:{secret}@one:1,nats://bob:{secret}@two:2"):
-        assert "cret" not in sayable(url) and "s3" not in sayable(url)
-        assert "cret" not in without_login(url) and "s3" not in without_login(url)
-        assert "ann" not in without_login(url)
+        assert "cret" not in redact_urls(url) and "s3" not in redact_urls(url)
+        assert "cret" not in strip_logins(url) and "s3" not in strip_logins(url)
+        assert "ann" not in strip_logins(url)
 
 
 @pytest.mark.parametrize("secret", SECRETS)

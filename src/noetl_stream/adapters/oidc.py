@@ -16,7 +16,7 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.model.paths import has_valid_segments
 from noetl_stream.model.roles import ROLES, Role
-from noetl_stream.model.secrets.urls import sayable
+from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.oidc import OidcSettings
@@ -225,7 +225,7 @@ class ProviderKeys:
         if self._age_s() > KEPT_S:
             hint = "is NOETL_OIDC_ISSUER right? API tokens of this gateway still work"
             raise Unreachable(
-                f"cannot get the keys of the identity provider {sayable(self._issuer)}: {self._failure}", hint=hint
+                f"cannot get the keys of the identity provider {redact_urls(self._issuer)}: {self._failure}", hint=hint
             )
         return self._keys.get(kid)
 
@@ -251,9 +251,9 @@ class ProviderKeys:
         try:
             document = await self._document(self._jwks_url or await self._discover_keys_url())
         except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
-            self._failure = sayable(str(error)) if isinstance(error, aiohttp.InvalidURL) else str(error)
+            self._failure = redact_urls(str(error)) if isinstance(error, aiohttp.InvalidURL) else str(error)
             self._failure = self._failure or type(error).__name__
-            log.warning("cannot get the keys of the identity provider %s: %s", sayable(self._issuer), self._failure)
+            log.warning("cannot get the keys of the identity provider %s: %s", redact_urls(self._issuer), self._failure)
             return
         self._keys = _keys_in(document)
         self._fetched_s = self._clock.monotonic_s()
@@ -272,15 +272,15 @@ class ProviderKeys:
     async def _document(self, url: str) -> dict[str, Any]:
         async with self._session_for(url).get(url, allow_redirects=False) as response:
             if response.status != 200:
-                raise ValueError(f"{sayable(url)} answers {response.status}")
+                raise ValueError(f"{redact_urls(url)} answers {response.status}")
             data = bytearray()
             async for chunk in response.content.iter_any():
                 data += chunk
                 if len(data) > MAX_DOCUMENT_BYTES:
-                    raise ValueError(f"{sayable(url)} answers with more than {MAX_DOCUMENT_BYTES} bytes")
+                    raise ValueError(f"{redact_urls(url)} answers with more than {MAX_DOCUMENT_BYTES} bytes")
         document = json.loads(data)
         if not isinstance(document, dict):
-            raise ValueError(f"{sayable(url)} does not answer with a JSON object")
+            raise ValueError(f"{redact_urls(url)} does not answer with a JSON object")
         return document
 
     def _session_for(self, url: str) -> aiohttp.ClientSession:

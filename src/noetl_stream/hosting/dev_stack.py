@@ -17,7 +17,7 @@ from noetl_stream.hosting.processes import Supervised
 from noetl_stream.hosting.role_processes import local_token, on_termination
 from noetl_stream.local.gateway_address import announce_gateway
 from noetl_stream.local.processes import LOOPBACK, listen
-from noetl_stream.model.secrets.urls import without_login
+from noetl_stream.model.secrets.urls import strip_logins
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
@@ -172,8 +172,8 @@ def _address(stack: StackAccess) -> list[str]:
     lines = ["noetl-stream is running. Press Ctrl-C to stop."]
     if stack.home is not None:
         lines.append(f"  home      {stack.home}")
-    lines.append(f"  NATS      {without_login(stack.endpoint.nats_url)}")
-    lines.append(f"  Postgres  {without_login(stack.endpoint.postgres_dsn or '')}")
+    lines.append(f"  NATS      {strip_logins(stack.endpoint.nats_url)}")
+    lines.append(f"  Postgres  {strip_logins(stack.endpoint.postgres_dsn or '')}")
     home = f" --home {stack.home}" if stack.home is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines

@@ -34,7 +34,7 @@ from noetl_stream.local.home import exclusive_lock, prepare_home, read_settings_
 from noetl_stream.local.secrets import PASSWORD_BYTES, scram_verifier
 from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
-from noetl_stream.model.secrets.urls import sayable
+from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.postgres import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
@@ -92,7 +92,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
         wanted = {**_kept_settings(home), **given}
         made = _missing_keys(wanted, servers.rights, new_keys=new_keys)
         wanted |= made
-        say(f"NATS      {sayable(wanted[NATS_URL_VARIABLE])}, nats-server {servers.nats_version}")
+        say(f"NATS      {redact_urls(wanted[NATS_URL_VARIABLE])}, nats-server {servers.nats_version}")
         say(f"Postgres  {shown_address(wanted[POSTGRES_VARIABLE])}")
         changed = asyncio.run(ensure_all_streams(own_endpoint(_settings(wanted), ADMIN)))
         say(f"streams   {'; '.join(changed) or 'up to date'}")

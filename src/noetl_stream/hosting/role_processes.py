@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.local.processes import LOOPBACK
-from noetl_stream.model.secrets.urls import sayable
+from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.storage.availability import until_reached
@@ -86,7 +86,7 @@ def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object)
 
     about = {
         "version": __version__,
-        "nats": sayable(endpoint.nats_url),
+        "nats": redact_urls(endpoint.nats_url),
         "home": str(settings.home) if settings.nats_url is None else None,
         "status_address": settings.status_address and str(settings.status_address),
         **more,

@@ -31,16 +31,16 @@ def split_address(text: str) -> SplitResult | None:
     return parts
 
 
-def sayable(urls: str) -> str:
-    """A URL, or several with commas between, without passwords and tokens: ``nats://ann:***@host``.
+def redact_urls(urls: str) -> str:
+    """Redacts the passwords and tokens of a URL, or of several with commas between: ``nats://ann:***@host``.
 
     Everything before the last ``@`` counts as user and password: a password that is not encoded may hold any character.
     """
     return ",".join(map(_without_secrets, _BETWEEN_URLS.split(urls)))
 
 
-def without_login(urls: str) -> str:
-    """A URL, or several with commas between, without users, passwords, queries and fragments. Like :func:`sayable`."""
+def strip_logins(urls: str) -> str:
+    """Strips users, passwords, queries and fragments from a URL, or from several with commas between."""
     return ",".join(f"{scheme}{place}" for scheme, _, place in map(_login_of, _BETWEEN_URLS.split(urls)))
 
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from noetl_stream import __version__
 from noetl_stream.model.json import pieces
 from noetl_stream.model.json.texts import header_text
-from noetl_stream.model.secrets.urls import without_login
+from noetl_stream.model.secrets.urls import strip_logins
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
@@ -247,7 +247,7 @@ def _redirect_request(request: HttpRequest, status: int, location: bytes) -> Htt
         target = redirect_url(request.url, location)
         is_same = parse_url(target).origin() == parse_url(request.url).origin()
     except ValueError:
-        reason = f"redirected to {without_login(header_text(location)):.100}, which is not an http URL"
+        reason = f"redirected to {strip_logins(header_text(location)):.100}, which is not an http URL"
         raise _failure("connection", request, reason, retryable=False) from None
     headers, secret, tls = request.headers, request.secret_headers, request.tls
     if not is_same:

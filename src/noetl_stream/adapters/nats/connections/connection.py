@@ -24,7 +24,7 @@ from noetl_stream.adapters.nats.connections.wire import PlainWire
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, WITHOUT_LEADER, ApiError
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
-from noetl_stream.model.secrets.urls import sayable, split_address
+from noetl_stream.model.secrets.urls import redact_urls, split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.protocol.nats_permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix
 
@@ -80,7 +80,7 @@ class NatsConnection:
         self._restored: list[Hook] = []
         self._ended: list[Hook] = []
         self.client = PatientClient()
-        self.shown_url = sayable(url)
+        self.shown_url = redact_urls(url)
         self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
     @classmethod
@@ -111,9 +111,9 @@ class NatsConnection:
             UsageError: the url is invalid.
         """
         if any(split_address(one.strip()) is None for one in url.split(",")):
-            raise UsageError(f"{sayable(url)!r} is not a NATS url", hint=_URL_HINT)
+            raise UsageError(f"{redact_urls(url)!r} is not a NATS url", hint=_URL_HINT)
         if any(one.strip().startswith(("ws:", "wss:")) for one in url.split(",")):
-            raise UsageError(f"{sayable(url)!r} is a WebSocket url, which is not supported", hint=_URL_HINT)
+            raise UsageError(f"{redact_urls(url)!r} is a WebSocket url, which is not supported", hint=_URL_HINT)
         connection = cls(url, name, nkey, identity if nkey is not None else "")
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)
