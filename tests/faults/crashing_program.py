@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,10 +40,9 @@ class Crash:
 
     def wrap(self, call: Call) -> None:
         """Lets the method pass its two points."""
-        module, _, method = call.method.partition(":")
-        owner, _, name = method.partition(".")
-        adapter = getattr(import_module(f"noetl_stream.adapters.{module}"), owner)
-        setattr(adapter, name, self._passing(getattr(adapter, name), call.name))
+        owner, _, name = call.method.__qualname__.partition(".")
+        adapter = getattr(sys.modules[call.method.__module__], owner)
+        setattr(adapter, name, self._passing(call.method, call.name))
 
     def _passing(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
         async def ended(work: Any) -> Any:

@@ -8,6 +8,9 @@ import pytest
 
 from effort import SIMULATIONS, times
 from noetl_stream.engine.aggregates import triggers
+from noetl_stream.engine.aggregates.contract import Given
+from noetl_stream.engine.aggregates.starters import StarterState
+from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_testkit.simulation.simulation import simulate
@@ -56,12 +59,10 @@ def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
 
 
 def _drawn_by_number(patch: pytest.MonkeyPatch) -> None:
-    def drawn(state: triggers.TriggerState, given: triggers.Given, at_ms: int, *event: str) -> str:
-        return triggers.uuid7(
-            given.at_ms, bytes.fromhex(triggers.derive(given.aggregate_id, state.created_ms, state.number))
-        )
+    def drawn(state: StarterState, given: Given, at_ms: int, *event: str) -> str:
+        return uuid7(given.at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, state.number)))
 
-    patch.setattr(triggers, "_execution_of", drawn)
+    patch.setattr(StarterState, "execution_of", drawn)
 
 
 def _never_told_again(patch: pytest.MonkeyPatch) -> None:
