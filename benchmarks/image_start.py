@@ -24,6 +24,7 @@ from typing import Final
 from urllib.request import urlopen
 
 from noetl_stream.local.processes import choose_port
+from noetl_stream.sealing.keys import new_key
 
 ROUNDS: Final = 9
 GIVE_UP_S: Final = 60.0
@@ -34,7 +35,8 @@ def settings() -> tuple[dict[str, str], int]:
     """Those of a server that finds no NATS, and the port of its status address."""
     port = choose_port()
     servers = {"NOETL_NATS_URL": f"nats://{NOWHERE}", "NOETL_POSTGRES_DSN": f"postgresql://{NOWHERE}/noetl"}
-    return {**servers, "NOETL_STATUS_ADDRESS": f"127.0.0.1:{port}"}, port
+    keys = {name: new_key() for name in ("NOETL_SERVER_KEY", "NOETL_ACCESS_KEY")}
+    return {**servers, **keys, "NOETL_STATUS_ADDRESS": f"127.0.0.1:{port}"}, port
 
 
 def until_alive(port: int) -> None:

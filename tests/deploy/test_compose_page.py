@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 
 PAGE = ROOT / "docs" / "how-to" / "run-in-containers.md"
 FILES = (".dockerignore", "LICENSE", "README.md", "nats.conf", "pyproject.toml")
-FOLDERS = ("deploy", "docs", "packages", "playbooks", "src")
+FOLDERS = ("clients", "deploy", "docs", "playbooks", "src")
 """What of the repository the commands use."""
 
 DOCKER = """#!/bin/sh
