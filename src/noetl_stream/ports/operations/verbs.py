@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
@@ -140,7 +141,7 @@ def is_verb(asked: object) -> bool:
     return hasattr(asked, _RECORD)
 
 
-class Verbs:
+class Verbs(ABC):
     """Base of what answers all verbs of a port in one way. A subclass defines the verbs that it answers in another."""
 
     def __init__(self, port: type) -> None:
@@ -152,5 +153,6 @@ class Verbs:
             raise AttributeError(f"{self._port.__name__}.{name} is not a verb")
         return partial(self._ask, verb_of(asked))
 
+    @abstractmethod
     async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
+        """Answers a verb that the subclass does not define."""
