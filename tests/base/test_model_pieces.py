@@ -163,3 +163,12 @@ def test_what_is_no_json_at_the_end_is_refused_too(member: str, end: str) -> Non
         if end:
             with pytest.raises(PayloadRefused):
                 pieces.decode(f"{before}{members}{end}{after}".encode())
+
+
+@pytest.mark.parametrize("value", [[{"id": n} for n in range(50_000)], {f"k{n}": [n] for n in range(50_000)}])
+def test_a_value_of_many_members_is_encoded_in_few_calls(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To go through the members one by one takes many times as long as to encode them."""
+    encode, calls = codec.encode, []
+    monkeypatch.setattr(codec, "encode", lambda part: calls.append(part) or encode(part))
+    assert pieces.encode(value) == encode(value)
+    assert 1 < len(calls) < 100
