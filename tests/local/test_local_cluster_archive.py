@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from errno import ENOSPC
@@ -19,6 +20,7 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local import EmbeddedStack, cluster_archive
 from noetl_stream.local.binaries import find_postgres_programs, postgres_version
 from noetl_stream.local.cluster_archive import ClusterArchive, archive_path
+from noetl_stream.local.system_identifier import crc32c
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
 
@@ -114,6 +116,28 @@ def test_a_new_home_unpacks_it(packed: ClusterArchive, place: Path, monkeypatch:
     assert made == []
 
 
+def test_each_home_is_a_cluster_with_a_system_identifier_of_its_own(packed: ClusterArchive, place: Path) -> None:
+    programs = find_postgres_programs()
+    folders = [place / "one", place / "two"]
+    for folder in folders:
+        folder.mkdir(mode=0o700)
+        packed.unpack(folder, None)
+    said = [
+        subprocess.run([programs / "pg_controldata", folder], capture_output=True, text=True, check=True).stdout
+        for folder in folders
+    ]
+    identifiers = [line.split()[-1] for text in said for line in text.splitlines() if "system identifier" in line]
+    assert len(set(identifiers)) == 2
+    assert "WARNING" not in "".join(said)  # of a wrong checksum
+    for folder, identifier in zip(folders, identifiers, strict=True):
+        (log,) = (folder / "pg_wal").glob("0*")
+        assert str(int.from_bytes(log.read_bytes()[24:32], sys.byteorder)) == identifier
+
+
+def test_the_checksum_of_the_control_file_is_the_published_crc32c() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+
+
 def test_an_archive_holds_no_password_and_no_log(packed: ClusterArchive) -> None:
     contents = zlib.decompress(packed.packed)
     assert b"SCRAM-SHA-256$" not in contents
@@ -157,7 +181,7 @@ def test_a_cluster_that_this_postgres_refuses_is_made_from_scratch(
     without = {name: number for name, number in packed.index.files.items() if name != "global/pg_control"}
     archives(text_of(ClusterArchive(msgspec.structs.replace(packed.index, files=without), packed.packed)))
     EmbeddedStack.join(place / "home").leave()
-    assert "making the cluster from scratch: setting the passwords failed" in caplog.text
+    assert "making the cluster from scratch: a file of this installation is damaged" in caplog.text
 
 
 def test_a_full_disk_is_named_while_an_archive_is_unpacked(

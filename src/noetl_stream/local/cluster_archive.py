@@ -22,6 +22,7 @@ import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE
+from noetl_stream.local.system_identifier import draw_system_identifier
 from noetl_stream.local.system_user import SystemUser
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -71,7 +72,7 @@ class ClusterArchive(msgspec.Struct, frozen=True):
         return cls(index, packed) if index.made_from == _digests(index.made_from) else None
 
     def unpack(self, folder: Path, user: SystemUser | None) -> None:
-        """Unpacks the archive into an empty folder, with everything owned by ``user``.
+        """Unpacks the archive into an empty folder, with everything owned by ``user``, as a cluster of its own.
 
         Raises:
             LocalStackError: The archive is damaged.
@@ -98,6 +99,7 @@ class ClusterArchive(msgspec.Struct, frozen=True):
                 _write(descriptor, contents[start : start + content.stored])
             finally:
                 os.close(descriptor)
+        draw_system_identifier(folder)
 
 
 def archive_path(version: str) -> Path:
