@@ -161,3 +161,11 @@ def test_systemd_takes_a_unit_and_finds_it_confined(unit_root: Path, unit: str) 
     threshold = f"--threshold={int(EXPOSURE[unit] * 10)}"
     shown = analyze(unit_root, "security", "--offline=true", "--no-pager", threshold, f"{unit}.service")
     assert "Overall exposure level" in shown
+
+
+def test_the_monitor_of_nats_answers_inside_its_container_alone() -> None:
+    """It lists accounts, subscriptions and connections, and ``-a`` and ``-m`` together would open it to workers."""
+    command = SERVICES["nats"]["command"]
+    configuration = (DEPLOY / "compose" / "nats.conf").read_text()
+    assert not {"-m", "-ms", "--http_port", "--https_port"} & set(command)
+    assert re.findall(r"(?m)^(?:http|https|monitor)\w*: *(.*)$", configuration) == ['"127.0.0.1:8222"']

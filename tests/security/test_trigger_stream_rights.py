@@ -5,6 +5,7 @@ nothing else (ADR 28).
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from typing import Final
@@ -190,6 +191,19 @@ async def test_a_publisher_cannot_have_a_server_publish_where_it_likes(accounts:
     state = (await stream_info(server, EVENTS)).state
     assert batch == [] and state.messages == state.last_seq > 0
     assert asked.is_set(), "NATS hands the question to whoever listens there"
+
+
+async def test_a_publisher_cannot_fill_the_disk_that_it_shares_with_the_engine(accounts: Accounts) -> None:
+    publisher = await accounts.connection(PUBLISHER)
+    tier = json.loads(await publisher.api("INFO"))
+    assert 0 < tier["limits"]["max_storage"] <= 1 << 30
+    with pytest.raises(ApiRefused, match="insufficient storage"):
+        await publisher.api("STREAM.CREATE.LARGE", {"name": "LARGE", "subjects": ["large.>"], "max_bytes": 1 << 30})
+    with pytest.raises(ApiRefused, match="insufficient memory"):
+        await publisher.api(
+            "STREAM.CREATE.LARGE",
+            {"name": "LARGE", "subjects": ["large.>"], "storage": "memory", "max_bytes": 1 << 30},
+        )
 
 
 @pytest.mark.parametrize("stream", [EVENTS, "COMMANDS", "LOGS", "OBJ_noetl-results", "A.B", "*", ">", ""])

@@ -39,6 +39,9 @@ UNNAMED_ACCOUNT: Final = "$G"
 
 _ANSWERS_WAIT: Final = "2m"
 
+PUBLISHER_LIMITS: Final = "{ max_store: 512MB, max_mem: 64MB, max_streams: 64, max_consumers: 1024 }"
+"""What a publisher's streams may take of JetStream's disk and memory, which they share with the engine's."""
+
 
 class _Share(msgspec.Struct, frozen=True, gc=False):
     """A subject that one account exports and another imports. ``service``: messages go to the exporting account."""
@@ -77,7 +80,8 @@ def nats_accounts(public_keys: Mapping[str, str], streams: Collection[str] = ())
     lines = ["accounts {"]
     for account in dict.fromkeys(account_of(identity) for identity in identities):
         lines += [f'  "{account}" {{']
-        lines += ["    jetstream: enabled"] if account in (CORE_ACCOUNT, account_of(PUBLISHER)) else []
+        limits = {CORE_ACCOUNT: "enabled", account_of(PUBLISHER): PUBLISHER_LIMITS}.get(account)
+        lines += [f"    jetstream: {limits}"] if limits else []
         users = [_user(one, public_keys[one], streams) for one in identities if account_of(one) == account]
         lines += _block("users", users)
         lines += _block("exports", list(dict.fromkeys(_export(share) for share in shares if share.exporter == account)))
