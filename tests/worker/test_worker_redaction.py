@@ -32,6 +32,10 @@ def hiding(*credentials: Any) -> ToolRedactor:
     return redactor
 
 
+def textwrap_at(width: int, text: str, end: str = "\n") -> str:
+    return end.join(text[at : at + width] for at in range(0, len(text), width))
+
+
 WAYS = {
     "as it is": SECRET,
     "in a URL": quote(SECRET, safe=""),
@@ -64,6 +68,34 @@ def test_a_secret_is_found_in_base64_with_any_surroundings(before: str, after: s
     assert HIDDEN in hidden
     left = max(len(piece) for piece in hidden.removeprefix("Basic ").split(HIDDEN))
     assert left <= len(base64.b64encode(before.encode() + b"..."))
+
+
+ENCODED = {
+    "hexadecimal": SECRET.encode().hex(),
+    "capital hexadecimal": SECRET.encode().hex().upper(),
+    "base32": base64.b32encode(SECRET.encode()).decode(),
+    "base32 after other bytes": base64.b32encode(f"ab{SECRET}cd".encode()).decode(),
+    "reversed": SECRET[::-1],
+    "wrapped after 7 characters": textwrap_at(7, SECRET),
+    "wrapped base64": textwrap_at(12, base64.b64encode(SECRET.encode()).decode()),
+    "base64 wrapped as mail has it": textwrap_at(10, base64.b64encode(SECRET.encode()).decode(), "\r\n"),
+    "coloured in the middle": f"{SECRET[:4]}\x1b[1;31m{SECRET[4:9]}\x1b[0m{SECRET[9:]}",
+    "with a NUL after each character": "\0".join(SECRET),
+}
+
+
+@pytest.mark.parametrize("written", ENCODED.values(), ids=list(ENCODED))
+def test_a_secret_is_found_in_encodings_and_with_interruptions(written: str) -> None:
+    hidden = hiding(SECRET).text(f"<{written}>")
+    assert HIDDEN in hidden
+    assert max(len(piece) for piece in re.split(r"\*\*\*|\W", hidden)) <= 5, "only the bytes beside it are left"
+    redactor = hiding(SECRET)
+    assert HIDDEN in str(redactor.value({"a": [written]}))
+
+
+def test_a_text_of_many_lines_without_a_secret_is_not_touched() -> None:
+    text = "one\r\ntwo\x1b[0m\n\0three" * 100
+    assert hiding(SECRET, "two-three-four").text(text) == text
 
 
 @given(st.text(min_size=4, max_size=40), st.text(max_size=20), st.text(max_size=20))
