@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from noetl_stream.operations.executions.submit import ask_aggregate
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.webhooks import Webhooks
+from noetl_stream.settings.grants import GrantsFile
 
 PATH, SECRET = "tests/hook", "It's a Secret to Everybody"
 BODY = b'{"after": "6113728f"}'
@@ -41,8 +43,13 @@ class HookStage:
         self.asked: list[str] = []
         self.credentials = MemoryCredentials(stage.clock)
         self.direct = DirectCredentials(self.credentials, keys)
-        secrets = SecretsResponder(Recorded(self.credentials, self.asked), MemoryAudit(), stage.clock, keys)
-        self.webhooks = Webhooks(Recorded(stage.store.real, self.asked), secrets, stage.clock)
+        self._secrets = SecretsResponder(Recorded(self.credentials, self.asked), MemoryAudit(), stage.clock, keys)
+        self._stage = stage
+        self.limit_to(None)
+
+    def limit_to(self, grants: GrantsFile | None) -> None:
+        store = Recorded(self._stage.store.real, self.asked)
+        self.webhooks = Webhooks(store, self._secrets, self._stage.clock, grants)
 
     async def answer(self, path: str, **headers: str) -> tuple[WebhookAnswer, list[str]]:
         """The answer, and what was looked up for it."""
@@ -83,6 +90,18 @@ async def test_without_its_credential_nobody_is_believed(hooks: HookStage) -> No
     await hooks.direct.delete("hook", "test")
     for signature in (SIGNED, "sha256=" + hmac.new(b"", BODY, hashlib.sha256).hexdigest()):
         assert (await hooks.answer(PATH, x_hub_signature_256=signature))[0] == WebhookAnswer()
+
+
+@pytest.mark.parametrize(("granted", "believed"), [("hook", True), ("another", False)])
+async def test_a_webhook_verifies_with_a_credential_that_its_path_was_granted(
+    hooks: HookStage, tmp_path: Path, granted: str, believed: bool
+) -> None:
+    file = tmp_path / "grants.yaml"
+    file.write_text(f"grants: [ {{ paths: [tests], credentials: [{granted}] }} ]")
+    hooks.limit_to(GrantsFile(file))
+    found, asked = await hooks.answer(PATH, x_hub_signature_256=SIGNED)
+    assert found.is_verified is believed
+    assert asked == ["aggregates", "get"], "the same work for both"
 
 
 async def test_a_new_secret_counts_at_once(hooks: HookStage) -> None:

@@ -91,7 +91,7 @@ class RequestResponder:
         self._ports = parts.ports
         self._owner = parts.owner
         self._questions = CommandQuestions(parts)
-        self._webhooks = Webhooks(parts.ports.store, parts.ports.secrets, parts.ports.clock)
+        self._webhooks = Webhooks(parts.ports.store, parts.ports.secrets, parts.ports.clock, parts.ports.grants)
         self._subscriptions: list[Subscription] = []
         self._begun = AnswersUnderWay()
 
