@@ -247,6 +247,8 @@ async def outcomes(stage: AccessStage, headers: dict[str, str]) -> dict[str, str
         stage.answered[route] = answer.status
         found[route] = {401: "no token", 403: "no right"}.get(answer.status, "in")
         assert ("WWW-Authenticate" in answer.headers) == (answer.status == 401)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff", route
+        assert answer.headers["Cache-Control"] == "no-store", route
         answer.close()
     return found
 

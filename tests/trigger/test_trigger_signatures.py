@@ -174,6 +174,26 @@ def test_without_a_signature_the_sender_names_what_it_repeats() -> None:
     assert (identity(delivery(), open_to_all), identity(delivery(idempotency_key="7"), open_to_all)) == ("", "7")
 
 
+@pytest.mark.parametrize(
+    ("headers", "accepted"),
+    [
+        ({"sec_fetch_site": "cross-site"}, False),
+        ({"sec_fetch_site": "same-site", "origin": "https://other.example:1"}, False),
+        ({"origin": "https://other.example"}, False),
+        ({"origin": "null"}, False),
+        ({"origin": "http://["}, False),
+        ({"sec_fetch_site": "none"}, True),
+        ({"sec_fetch_site": "same-origin", "origin": "https://flows.example"}, True),
+        ({}, True),
+    ],
+)
+def test_what_is_not_signed_is_refused_from_a_browser_on_a_page_of_another_site(
+    headers: dict[str, str], accepted: bool
+) -> None:
+    sent = delivery(host="flows.example", **headers)
+    assert isinstance(verify(sent, Verification(form="none"), (), NOW_MS), Accepted) is accepted
+
+
 def test_slack_gets_its_challenge_back() -> None:
     asked = delivery(b'{"type": "url_verification", "challenge": "3eZbrw1a"}')
     assert (challenge_in(asked, SLACK), challenge_in(asked, GITHUB)) == ("3eZbrw1a", None)

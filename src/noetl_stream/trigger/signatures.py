@@ -70,10 +70,18 @@ def secrets_in(value: Any) -> tuple[str, ...]:
 def verify(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str], now_ms: int) -> Accepted | Refused:
     """Verifies that one of ``secrets`` signed the delivery, in time."""
     if how.form == "none":
-        return Accepted(delivery.headers.get("idempotency-key", ""))
+        return _none(delivery)
     if not secrets:
         return Refused("the credential holds no secret")
     return _CHECKS[how.form](delivery, how, secrets, now_ms)
+
+
+def _none(delivery: WebhookDelivery) -> Accepted | Refused:
+    # Whoever reaches the address may send, but nobody's browser for a page of another site.
+    site, origin = delivery.headers.get("sec-fetch-site", ""), delivery.headers.get("origin", "")
+    if site in ("cross-site", "same-site") or (origin and origin.partition("://")[2] != delivery.headers.get("host")):
+        return Refused("a browser sent it for a page of another site, and nothing is signed")
+    return Accepted(delivery.headers.get("idempotency-key", ""))
 
 
 def _github(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str], now_ms: int) -> Accepted | Refused:

@@ -294,6 +294,7 @@ def _raw_answer(error: TooBusy) -> bytes:
     problem = problem_of(error, "")
     body = codec.encode(problem.document)
     fields = {**problem.headers, "Content-Type": problems.MEDIA, "Content-Length": len(body), "Connection": "close"}
+    fields |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {problem.status} Too Many Requests\r\n{head}\r\n".encode() + body
 
