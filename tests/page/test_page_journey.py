@@ -215,3 +215,25 @@ async def test_a_link_works_once_and_signing_out_ends_the_session(home: Path) ->
         await page.get_by_role("link", name="Pools").wait_for()
         visit.forgive("401")
         assert visit.complaints == []
+
+
+async def test_what_proves_a_change_is_shared_by_open_tabs_and_kept_by_none(home: Path) -> None:
+    """On a disk, programs of the machine could read it, and any script of the origin long afterwards."""
+    link = link_of(home)
+    system = f"http://{urlsplit(link).netloc}/system"
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(link)
+        await page.get_by_role("button", name="Sign out").wait_for()
+        assert await page.evaluate("JSON.stringify(localStorage)") == await page.evaluate("JSON.stringify({})")
+        second = await page.context.new_page()
+        await second.goto(system)
+        await second.get_by_role("link", name="Pools").wait_for()
+        await page.close()
+        third = await page.context.new_page()
+        await third.goto(system)
+        await third.get_by_role("link", name="Pools").wait_for()
+        await second.get_by_role("button", name="Sign out").click()
+        await second.get_by_role("heading", name="Sign in").wait_for()
+        await third.reload()
+        await third.get_by_role("heading", name="Sign in").wait_for()

@@ -1,9 +1,37 @@
 const KEPT = 'noetl_csrf_token'
+const ANSWERS_MS = 500
 
-/** What proves that a change comes from this page. Shared by the tabs of this origin, kept until sign-out. */
-export const csrfToken = (): string => localStorage.getItem(KEPT) ?? ''
+/** The other tabs of this origin: what they know is on no disk, and ends with the last of them. */
+const tabs = new BroadcastChannel(KEPT)
+const QUESTION = 'question'
 
-export function keepCsrfToken(token: string | null): void {
-  if (token === null) localStorage.removeItem(KEPT)
-  else localStorage.setItem(KEPT, token)
+/** What proves that a change comes from this page; empty when nobody has signed in. */
+export const csrfToken = (): string => sessionStorage.getItem(KEPT) ?? ''
+
+export function keepCsrfToken(token: string): void {
+  sessionStorage.setItem(KEPT, token)
 }
+
+/** Forgets it in every tab. */
+export function forgetCsrfToken(): void {
+  sessionStorage.removeItem(KEPT)
+  tabs.postMessage('')
+}
+
+/** Whether this tab has it, or an open tab that has it answers. */
+export async function findCsrfToken(): Promise<boolean> {
+  if (csrfToken() === '') {
+    await new Promise<void>((resolve) => {
+      tabs.addEventListener('message', () => csrfToken() !== '' && resolve())
+      tabs.postMessage(QUESTION)
+      setTimeout(resolve, ANSWERS_MS)
+    })
+  }
+  return csrfToken() !== ''
+}
+
+tabs.addEventListener('message', ({ data }: MessageEvent<string>) => {
+  if (data === '') sessionStorage.removeItem(KEPT)
+  else if (data !== QUESTION) keepCsrfToken(data)
+  else if (csrfToken() !== '') tabs.postMessage(csrfToken())
+})

@@ -1,5 +1,5 @@
 import { call } from './client'
-import { keepCsrfToken } from './csrf'
+import { findCsrfToken, forgetCsrfToken, keepCsrfToken } from './csrf'
 import type { Caller, Session } from './types'
 
 /** Exchanges the code in the fragment, if there is one, for a session; the address loses it at once. */
@@ -19,7 +19,8 @@ export async function signIn(given: string): Promise<void> {
 
 export async function signOut(): Promise<void> {
   await call<null>('DELETE', '/session')
-  keepCsrfToken(null)
+  forgetCsrfToken()
 }
 
-export const me = (): Promise<Caller> => call<Caller>('GET', '/me')
+/** Who has signed in, in this tab or another; null: nobody. */
+export const me = async (): Promise<Caller | null> => ((await findCsrfToken()) ? call<Caller>('GET', '/me') : null)

@@ -31,7 +31,7 @@ export interface ApiTokenRequest {
   name: string
   role: "viewer" | "operator" | "author" | "admin"
   paths?: string[]
-  expires?: string | null
+  expires?: string | "never" | null
 }
 
 export interface ApiTokens {
