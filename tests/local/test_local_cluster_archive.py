@@ -19,8 +19,7 @@ import pytest
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import EmbeddedStack, cluster_archive
 from noetl_stream.local.binaries import find_postgres_programs, postgres_version
-from noetl_stream.local.cluster_archive import ClusterArchive, archive_path
-from noetl_stream.local.system_identifier import crc32c
+from noetl_stream.local.cluster_archive import ClusterArchive, archive_path, crc32c
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 
@@ -22,6 +22,11 @@ from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.operations.access import AuditEntryDocument, NewApiTokenDocument, NewToken
 
 
+def seconds_or_never(context: click.Context, option: click.Parameter, given: str) -> float | Literal["never"] | None:
+    """The callback of an option that takes a duration or ``never``."""
+    return "never" if given == "never" else seconds(context, option, given)
+
+
 @click.group()
 def token() -> None:
     """Create, list and revoke API tokens of the gateway.
@@ -35,13 +40,18 @@ def token() -> None:
 @click.option("--role", required=True, type=click.Choice(ROLES), help="Role; each includes those before it.")
 @click.option("--paths", default="", metavar="PATH,…", help="Allow only playbooks at or below these paths.")
 @click.option(
-    "--expires", "expires_s", callback=seconds, metavar="TIME", help="Time until it expires, e.g. 30d. [default: never]"
+    "--expires",
+    "expires_s",
+    default="90d",
+    callback=seconds_or_never,
+    metavar="TIME",
+    help="Time until it expires, e.g. 30d, or never. [default: 90d]",
 )
 @form_option("text")
 @target_options
-def create(name: str, role: Role, paths: str, expires_s: float | None, output: str, target: Target) -> None:
+def create(name: str, role: Role, paths: str, expires_s: float | Literal["never"], output: str, target: Target) -> None:
     """Create a token called NAME and print it to stdout. It cannot be shown again."""
-    expires_ms = None if expires_s is None else int((time.time() + expires_s) * 1000)
+    expires_ms = expires_s if expires_s == "never" else int((time.time() + expires_s) * 1000)
     new = NewToken(name, role, tuple(filter(None, map(str.strip, paths.split(",")))), expires_ms)
     made = with_session(target, lambda session: session.operations.access.create_token(new, session.by))
 

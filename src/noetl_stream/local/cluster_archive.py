@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import sys
 import zlib
 from collections.abc import Iterable
@@ -22,7 +23,6 @@ import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE
-from noetl_stream.local.system_identifier import draw_system_identifier
 from noetl_stream.local.system_user import SystemUser
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -31,6 +31,14 @@ NOT_PACKED: Final = ("postmaster.opts", "pg_internal.init", "_fsm", "_vm")
 """The ends of names that are not packed: the last start's options and caches, and the maps of free space and of
 visibility, a third of all files. Postgres makes them again.
 """
+
+_CONTROL_FILE: Final = "global/pg_control"
+_LOG_FOLDER: Final = "pg_wal"
+_LOG_HEADER: Final = 24
+"""The bytes of a log page before the system identifier, which the first page of each segment has."""
+_CASTAGNOLI: Final = 0x82F63B78
+_MAX_CONTROL_BYTES: Final = 512
+"""Postgres keeps the control file below a sector, so that it is written whole."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -144,3 +152,52 @@ def _reserve(descriptor: int, size: int) -> None:
 def _write(descriptor: int, content: memoryview) -> None:
     while content:
         content = content[os.write(descriptor, content) :]
+
+
+def draw_system_identifier(data: Path) -> None:
+    """Gives a cluster that was shut down a new random system identifier, by which replication tells clusters apart.
+
+    The control file has it, and the first page of each log segment.
+
+    Raises:
+        LocalStackError: The control file is not one, or is damaged.
+        OSError: A file cannot be written.
+    """
+    control = data / _CONTROL_FILE
+    content = control.read_bytes() if control.exists() else b""
+    before, end = content[:8], _checksum_offset(content)
+    identifier = os.urandom(8)
+    changed = identifier + content[8:end]
+    for segment in sorted((data / _LOG_FOLDER).glob("[0-9A-F]" * 24)):
+        with segment.open("r+b") as log:
+            log.seek(_LOG_HEADER)
+            if log.read(8) == before:
+                log.seek(_LOG_HEADER)
+                log.write(identifier)
+    with control.open("r+b") as file:
+        file.write(changed + struct.pack("=I", crc32c(changed)))
+
+
+def _checksum_offset(content: bytes) -> int:
+    """Returns where the control file has the checksum of all before it; the offset depends on Postgres' version."""
+    value = ~0
+    for offset, byte in enumerate(content[:_MAX_CONTROL_BYTES]):
+        if offset >= 8 and offset % 4 == 0 and content[offset : offset + 4] == struct.pack("=I", ~value & 0xFFFFFFFF):
+            return offset
+        value = _next(value, byte)
+    raise LocalStackError(f"a file of this installation is damaged: {_CONTROL_FILE} has no valid checksum")
+
+
+def crc32c(content: bytes) -> int:
+    """Returns the CRC-32C (Castagnoli) of ``content``, which Postgres uses for its control file."""
+    value = ~0
+    for byte in content:
+        value = _next(value, byte)
+    return ~value & 0xFFFFFFFF
+
+
+def _next(value: int, byte: int) -> int:
+    value = (value & 0xFFFFFFFF) ^ byte
+    for _ in range(8):
+        value = (value >> 1) ^ (_CASTAGNOLI if value & 1 else 0)
+    return value

@@ -18,6 +18,7 @@ from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_c
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
     MOST_SEARCHED,
+    TOKEN_LIFETIME_MS,
     ApiTokenDocument,
     AuditEntryDocument,
     AuditPage,
@@ -66,6 +67,7 @@ class DirectAccess:
 
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         now_ms = self._clock.now_ms()
+        expires_ms = now_ms + TOKEN_LIFETIME_MS if new.expires_ms is None else new.expires_ms
         _check(new, now_ms)
         token_id, secret = _id_and_secret(seed or self._clock.random_bytes(SEED_BYTES))
         paths = tuple(path.strip("/") for path in new.paths)
@@ -77,7 +79,7 @@ class DirectAccess:
             secret_hash=hash_of(secret),
             created_ms=now_ms,
             created_by=by,
-            expires_ms=new.expires_ms,
+            expires_ms=None if expires_ms == "never" else expires_ms,
         )
         if not await self._tokens.add(token):
             made = await self._tokens.get(token_id)
@@ -142,7 +144,7 @@ def _check(new: NewToken, now_ms: int) -> None:
         raise UsageError("an admin token cannot be limited to paths", hint="it could create a token without paths")
     if len(new.paths) > MAX_PATHS or not all(is_path(path.strip("/")) for path in new.paths):
         raise UsageError("the paths of a token must be paths of playbooks or folders", hint="e.g. `team/reports`")
-    if new.expires_ms is not None and not now_ms < new.expires_ms <= LATEST_MS:
+    if isinstance(new.expires_ms, int) and not now_ms < new.expires_ms <= LATEST_MS:
         raise UsageError("the token would expire in the past, or after the year 9999", hint="choose a future time")
 
 

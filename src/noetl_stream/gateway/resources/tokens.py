@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from datetime import datetime
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -21,19 +22,19 @@ routes = Routes()
 
 
 class ApiTokenRequest(RequestModel):
-    """Without `paths`, all playbooks; without `expires`, until it is revoked."""
+    """Without `paths`, all playbooks; without `expires`, for 90 days; `never`: until it is revoked."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     role: Role
     paths: Annotated[list[str], Field(default_factory=list, max_length=100)]
-    expires: Moment | None = None
+    expires: Moment | Literal["never"] | None = None
 
 
 @routes("POST", TOKENS, "createToken", "admin", MADE, refuses=("conflict",), unkept=("secret",))
 async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
     """Create an API token."""
     given = call.body
-    expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
+    expires_ms = int(given.expires.timestamp() * 1000) if isinstance(given.expires, datetime) else given.expires
     new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
     made = await call.operations.access.create_token(new, call.caller.principal, call.ids.seed)
     return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -17,17 +17,21 @@ MOST_SEARCHED: Final = 10_000
 """How many entries of the audit are looked at for one page."""
 
 
+TOKEN_LIFETIME_MS: Final = 90 * 24 * 3600 * 1000
+"""How long a token is valid whose maker does not say."""
+
+
 class NewToken(msgspec.Struct, frozen=True, gc=False):
     """Attributes:
     name: Shown in events and audit as ``token:<name>``; unique among tokens that are not revoked.
     paths: Playbook paths that the token may see and touch, with all below them; empty: all. An admin's has none.
-    expires_ms: ms since the epoch; ``None`` for never.
+    expires_ms: ms since the epoch, or ``never``; ``None``: after :data:`TOKEN_LIFETIME_MS`.
     """
 
     name: str
     role: Role
     paths: tuple[str, ...] = ()
-    expires_ms: int | None = None
+    expires_ms: int | Literal["never"] | None = None
 
 
 class ApiTokenDocument(Document, frozen=True):

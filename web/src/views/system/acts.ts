@@ -48,7 +48,7 @@ const DAY_MS = 86_400_000
 
 export function createsToken({ name, role, paths, days }: NewToken, nowMs: number): Act {
   const body: ApiTokenRequest = { name, role, paths }
-  if (days > 0) body.expires = new Date(nowMs + days * DAY_MS).toISOString()
+  body.expires = days > 0 ? new Date(nowMs + days * DAY_MS).toISOString() : 'never'
   return {
     method: 'POST',
     path: '/tokens',
@@ -56,7 +56,7 @@ export function createsToken({ name, role, paths, days }: NewToken, nowMs: numbe
     cli: [
       ...['noetl-stream', 'token', 'create', name, '--role', role],
       ...(paths.length > 0 ? ['--paths', paths.join(',')] : []),
-      ...(days > 0 ? ['--expires', `${days}d`] : []),
+      ...['--expires', days > 0 ? `${days}d` : 'never'],
     ],
   }
 }
