@@ -355,14 +355,23 @@ def test_a_path_is_granted_what_any_entry_for_it_gives(tmp_path: Path) -> None:
     assert not found.allows("shared", "calls", "shared/x")
 
 
+def test_a_namespace_is_the_longest_that_the_operator_declares_else_the_first_part_of_the_path(tmp_path: Path) -> None:
+    declared = grants(tmp_path, "namespaces: [team, team/a/**]\ngrants: []")
+    paths = ("team/b/x", "team/a", "team/a/x", "team/ab", "other/x/y", "lonely")
+    assert [declared.namespace_of(path) for path in paths] == ["team", "team/a", "team/a", "team", "other", "lonely"]
+    assert grants(tmp_path, "grants: []").namespace_of("team/a/x") == "team"
+
+
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
+        ("namespaces: team\ngrants: []", "namespaces must be a list"),
+        ("namespaces: [../b]\ngrants: []", "'../b' is not a path"),
         ("grants: 5", "must have `grants`"),
         ("grants: []\nmore: 1", "must have `grants`"),
         ("grants: [5]", "grant 1 must be a mapping with `paths`"),
         ("grants: [{kinds: [http]}]", "grant 1 must be a mapping with `paths`"),
-        ("grants: [{paths: [a], kind: [http]}]", "and any of credentials, calls, pools, kinds"),
+        ("grants: [{paths: [a], kind: [http]}]", "and any of credentials, calls, pools, kinds, limits"),
         ("grants: [{paths: []}]", "grant 1: paths is empty"),
         ("grants: [{paths: a}]", "grant 1: paths must be a list"),
         ("grants: [{paths: [a], pools: [7]}]", "grant 1: pools must be a list of at most 1000 texts"),

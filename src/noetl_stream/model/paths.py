@@ -17,6 +17,12 @@ def covers(paths: Sequence[str], path: str) -> bool:
     return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
 
 
+def namespace_of(path: str, namespaces: Sequence[str] = ()) -> str:
+    """Returns the namespace of a playbook's path: the longest of ``namespaces`` that covers it, else its first part."""
+    covering = [namespace for namespace in namespaces if covers((namespace,), path)]
+    return max(covering, key=len) if covering else path.partition("/")[0]
+
+
 def has_valid_segments(path: str) -> bool:
     """Whether all segments of a path are names: none is empty, ``.`` or ``..``."""
     return all(name not in ("", ".", "..") for name in path.split("/"))

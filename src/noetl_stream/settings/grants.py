@@ -2,12 +2,14 @@
 
 ::
 
+    namespaces: [team/a, team/b]
     grants:
       - paths: [team/a]
         credentials: [warehouse_a, "shared_*"]
         calls: [team/a, shared]
         pools: [default]
         kinds: [http, postgres]
+        limits: [payment-api]
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.paths import covers, has_valid_segments
+from noetl_stream.model.paths import covers, has_valid_segments, namespace_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import read_source
 
 log = logging.getLogger(__name__)
 
-Sort = Literal["credentials", "calls", "pools", "kinds"]
-"""The sorts of grants: credentials by name, playbooks to call and schemas to use by path, pools and kinds by name.
+Sort = Literal["credentials", "calls", "pools", "kinds", "limits"]
+"""The sorts of grants: credentials by name, playbooks to call and schemas to use by path, pools and kinds by name, and
+the keys of limits that are shared with other namespaces.
 """
 
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
@@ -48,9 +51,18 @@ class PathGrant:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """All grants of a file. A playbook may use what any grant for its path gives, and nothing else."""
+    """All grants of a file. A playbook may use what any grant for its path gives, and nothing else.
+
+    Attributes:
+        namespaces: The paths whose playbooks belong together, where that is not the first part of their path.
+    """
 
     grants: tuple[PathGrant, ...]
+    namespaces: tuple[str, ...] = ()
+
+    def namespace_of(self, path: str) -> str:
+        """Returns the namespace that the playbook at ``path`` belongs to."""
+        return namespace_of(path, self.namespaces)
 
     def names_for(self, path: str, sort: Sort) -> tuple[str, ...]:
         """The names of this sort that the playbook at ``path`` was granted, as written."""
@@ -120,10 +132,16 @@ def _version(file: Path) -> tuple[int, int, int]:
 
 
 def _grants(found: Any, file: Path) -> Grants:
-    written = found.get("grants") if isinstance(found, dict) and set(found) == {"grants"} else None
+    written = found.get("grants") if isinstance(found, dict) and set(found) - {"namespaces"} == {"grants"} else None
     if not isinstance(written, list) or len(written) > MAX_GRANTS:
-        raise UsageError(f"{file}: must have `grants`, a list of at most {MAX_GRANTS}, and nothing else")
-    return Grants(tuple(_grant(one, f"{file}: grant {number}") for number, one in enumerate(written, start=1)))
+        raise UsageError(
+            f"{file}: must have `grants`, a list of at most {MAX_GRANTS}, perhaps `namespaces`, and nothing else"
+        )
+    namespaces = _names(found.get("namespaces", []), f"{file}: namespaces")
+    return Grants(
+        tuple(_grant(one, f"{file}: grant {number}") for number, one in enumerate(written, start=1)),
+        _paths(namespaces, f"{file}: namespaces"),
+    )
 
 
 def _grant(found: Any, place: str) -> PathGrant:
