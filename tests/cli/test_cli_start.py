@@ -31,7 +31,7 @@ PARTS = {
         "hosting.role_processes",
         "wiring.role_assembly",
     ),
-    *("adapters.postgres.database_report", "adapters.postgres.retention", "operations.views.index"),
+    *("adapters.postgres.upkeep", "adapters.postgres.retention", "operations.views.index"),
     *("playbook.compile", "playbook.model", "playbook.plan", "playbook.yaml", "template.compile"),
 }
 COSTLY = LIBRARIES | {f"noetl_stream.{part}" for part in PARTS}

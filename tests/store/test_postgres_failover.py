@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from nats_process import NatsServer
-from noetl_stream.adapters.postgres.connections import overdue
+from noetl_stream.adapters.postgres.connections import hosts
 from noetl_stream.adapters.postgres.connections.database import Database, open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.hosts import Connection, by_host
-from noetl_stream.adapters.postgres.connections.overdue import OverdueStatements
-from noetl_stream.adapters.postgres.connections.own_connection import OwnConnection
+from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, by_host
+from noetl_stream.adapters.postgres.connections.own_connections import OwnConnection
 from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Unreachable, UsageError
@@ -42,8 +41,8 @@ def pair() -> Iterator[PostgresPair]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "OVERDUE_S", 0.2)
-    monkeypatch.setattr(overdue, "LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(hosts, "OVERDUE_S", 0.2)
+    monkeypatch.setattr(hosts, "LOOK_AGAIN_S", 0.1)
 
 
 def test_an_address_with_several_hosts_is_shown_without_secrets_and_split_by_host() -> None:

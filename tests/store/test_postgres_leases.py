@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.adapters.postgres.connections import leases, writer
+from noetl_stream.adapters.postgres.connections import own_connections
 from noetl_stream.adapters.postgres.connections.database import Connection, Database
 from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS
-from noetl_stream.adapters.postgres.connections.leases import Leases
-from noetl_stream.adapters.postgres.connections.writer import Writer
+from noetl_stream.adapters.postgres.connections.own_connections import Leases, Writer
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.stores.store import PartitionLease
 from noetl_testkit.conformance.store_rows import LEASE_S
@@ -116,7 +115,7 @@ async def test_a_tick_holds_up_the_renewal_of_its_own_partitions_alone(server: T
 async def test_what_a_long_tick_holds_counts_as_kept(
     server: Ticking, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(leases.SESSION, "lock_timeout", "1")
+    monkeypatch.setitem(own_connections.RENEWING, "lock_timeout", "1")
     held = [(lease.id, lease.epoch) for lease in await server.leases.take_over("one", LEASE_S, 2)]
     ticking = asyncio.create_task(server.tick())
     await server.holds.wait()
@@ -192,7 +191,7 @@ async def test_postgres_ends_a_tick_whose_server_sends_nothing_more(
     dsn: str, server: Ticking, postgres_store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await server.setting("idle_in_transaction_session_timeout") == "5s"
-    monkeypatch.setitem(writer.SESSION, "idle_in_transaction_session_timeout", "50")
+    monkeypatch.setitem(own_connections.COMMITTING, "idle_in_transaction_session_timeout", "50")
     async with ticking_on(dsn) as frozen:
         await frozen.leases.take_over("one", -LEASE_S, 1)
         ticking = asyncio.create_task(frozen.tick())

@@ -170,7 +170,7 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
         NotReady, Unreachable: a store is not set up, or away.
     """
     from noetl_stream.adapters.nats.streams import partitions_of, set_partitions
-    from noetl_stream.adapters.postgres.schema.repartition import repartition as move
+    from noetl_stream.adapters.postgres.schema.migrate import repartition as move
 
     connected = await connect(endpoint, name="noetl-repartition", nats_wait_s=COMMAND_WAIT_S)
     try:

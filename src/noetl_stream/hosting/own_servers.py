@@ -21,7 +21,7 @@ from noetl_stream.adapters.postgres.connections.database import shown_address
 from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.schema.roles import GATEWAY as GATEWAY_ROLE
 from noetl_stream.adapters.postgres.schema.roles import SERVER as SERVER_ROLE
-from noetl_stream.adapters.postgres.schema.users import (
+from noetl_stream.adapters.postgres.schema.roles import (
     SetupRights,
     drop_user,
     dsn_of_user,

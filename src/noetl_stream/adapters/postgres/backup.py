@@ -10,8 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error
+from noetl_stream.adapters.postgres.connections.database import separate_connection, shown_address
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.schema.migrate import (
     AppliedMigration,
@@ -41,7 +40,7 @@ class PostgresBackup:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[_Snapshot]:
-        async with self._open_connection("backup create") as connection:
+        async with separate_connection(self._dsn, "noetl-stream backup create", _NO_TIMEOUTS) as connection:
             applied = await _applied_migrations(connection)
             require_schema(applied, self._address)
             require_texts(applied, self._address)
@@ -53,7 +52,7 @@ class PostgresBackup:
     @asynccontextmanager
     async def target(self, shape: DatabaseShape) -> AsyncIterator[_Target]:
         wanted = _known_migrations(shape.migrations)
-        async with self._open_connection("backup restore") as connection:
+        async with separate_connection(self._dsn, "noetl-stream backup restore", _NO_TIMEOUTS) as connection:
             applied = await _applied_migrations(connection)
             if not applied:
                 await migrate(self._dsn, through=wanted)
@@ -82,19 +81,6 @@ class PostgresBackup:
                     hint="restore into a new database",
                 )
         return tables
-
-    @asynccontextmanager
-    async def _open_connection(self, command: str) -> AsyncIterator[Connection]:
-        connection = await open_connection(self._dsn, f"noetl-stream {command}", _NO_TIMEOUTS)
-        try:
-            yield connection
-        except DRIVER_ERRORS as error:
-            raise translate_error(error, self._address) from error
-        finally:
-            try:
-                await connection.close(timeout=CLOSE_TIMEOUT_S)
-            except DRIVER_ERRORS:
-                connection.terminate()
 
 
 class _Snapshot:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import asyncpg
@@ -50,6 +51,8 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "stored_entry": StoredEntry,
     "token": StoredToken,
 }
+
+NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 MAX_COMPILED: Final = 512
 """How many compiled statements are cached; those of execution lists are built from conditions."""
@@ -92,6 +95,17 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 def statement(name: str) -> Statement:
     """Returns ``queries/<name>.sql``, compiled."""
     return compile_statement(query_text(name))
+
+
+async def fetch_on(
+    connection: asyncpg.Connection[asyncpg.Record],
+    query: str,
+    values: Mapping[str, Any] = NO_VALUES,
+    timeout_s: float | None = None,
+) -> list[asyncpg.Record]:
+    """Returns the rows of a named query on a connection. ``values`` are its parameters, by name."""
+    wanted = statement(query)
+    return await connection.fetch(wanted.text, *wanted.arguments(values), timeout=timeout_s)
 
 
 @cache

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.aggregates import PostgresAggregates
+from noetl_stream.adapters.postgres.aggregates import PostgresAggregates, PostgresLimits
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.connections.database import Database
-from noetl_stream.adapters.postgres.connections.leases import Leases
-from noetl_stream.adapters.postgres.connections.writer import COMMIT_TIMEOUT_S, Writer
+from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TIMEOUT_S, Leases, Writer
 from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.identities import (
     PostgresAudit,
@@ -23,7 +22,6 @@ from noetl_stream.adapters.postgres.identities import (
     PostgresSessions,
     PostgresTokens,
 )
-from noetl_stream.adapters.postgres.limit_slots import PostgresLimits
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.schema.migrate import AppliedMigration, require_schema, require_texts
 from noetl_stream.adapters.postgres.statements import row_of
@@ -55,8 +53,7 @@ from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
 from noetl_stream.storage.journal import events_of, last_position, page_of, results_of
 
 if TYPE_CHECKING:  # commands that read start faster without them
-    from noetl_stream.adapters.postgres.database_report import PostgresDiagnosis
-    from noetl_stream.adapters.postgres.retention import PostgresRetention
+    from noetl_stream.adapters.postgres.upkeep import PostgresDiagnosis, PostgresRetention
 
 ENTRIES_AT_ONCE: Final = 500
 """How many entries of a journal are searched at once for events of certain names."""
@@ -89,13 +86,13 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
 
     @cached_property
     def diagnosis(self) -> PostgresDiagnosis:
-        from noetl_stream.adapters.postgres.database_report import PostgresDiagnosis
+        from noetl_stream.adapters.postgres.upkeep import PostgresDiagnosis
 
         return PostgresDiagnosis(self._database)
 
     @cached_property
     def retention(self) -> PostgresRetention:
-        from noetl_stream.adapters.postgres.retention import PostgresRetention
+        from noetl_stream.adapters.postgres.upkeep import PostgresRetention
 
         return PostgresRetention(self._database)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
@@ -11,8 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
-from noetl_stream.adapters.postgres.connections.hosts import Connection, connect, host_names
-from noetl_stream.adapters.postgres.connections.overdue import OverdueStatements
+from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, connect, host_names
 from noetl_stream.adapters.postgres.statements import Statement, statement
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 
@@ -95,6 +95,23 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
     except DRIVER_ERRORS as error:
         raise translate_error(error, address) from error
     return connection
+
+
+@asynccontextmanager
+async def separate_connection(
+    dsn: str, application_name: str, settings: dict[str, str] | None = None
+) -> AsyncIterator[Connection]:
+    """Holds a connection of :func:`open_connection` during the block, whose driver errors it translates."""
+    connection = await open_connection(dsn, application_name, settings)
+    try:
+        yield connection
+    except DRIVER_ERRORS as error:
+        raise translate_error(error, shown_address(dsn)) from error
+    finally:
+        try:
+            await connection.close(timeout=CLOSE_TIMEOUT_S)
+        except DRIVER_ERRORS:
+            connection.terminate()
 
 
 class Database:

@@ -1,4 +1,4 @@
-"""Creates and upgrades the schema ``noetl``: numbered files, each applied once, in its own transaction."""
+"""Creates, upgrades and repartitions the schema ``noetl``: numbered files, each applied once, in a transaction."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, open_connection, shown_address
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, MIGRATE, translate_error
+from noetl_stream.adapters.postgres.connections.database import separate_connection, shown_address
+from noetl_stream.adapters.postgres.connections.failures import MIGRATE
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.schema.roles import GRANTS, create_roles, give_grants
-from noetl_stream.adapters.postgres.statements import statement
-from noetl_stream.errors import NotReady
+from noetl_stream.adapters.postgres.statements import fetch_on, statement
+from noetl_stream.errors import Conflict, NotReady
+from noetl_stream.model.ids import partition_of
 
 _ADVISORY_LOCK: Final = 0x6E6F65746C
 """The lock held while migrating, so that programs migrate one after the other. The number spells "noetl"."""
@@ -28,6 +29,9 @@ LAST_STOP: Final = 24
 """The last migration before which servers of 0.2 have to be stopped."""
 
 _DROPS: Final = "_drop_"
+
+MOVED_AT_ONCE: Final = 10_000
+"""How many executions a repartition moves with one statement."""
 
 
 class Migration(msgspec.Struct, frozen=True, gc=False):
@@ -90,17 +94,8 @@ async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) 
             create roles.
         UsageError: ``dsn`` is not a Postgres URL.
     """
-    address = shown_address(dsn)
-    connection = await open_connection(dsn, "noetl-stream database migrate")
-    try:
-        return await _migrate(connection, address, roles, through)
-    except DRIVER_ERRORS as error:
-        raise translate_error(error, address) from error
-    finally:
-        try:
-            await connection.close(timeout=CLOSE_TIMEOUT_S)
-        except DRIVER_ERRORS:
-            connection.terminate()
+    async with separate_connection(dsn, "noetl-stream database migrate") as connection:
+        return await _migrate(connection, shown_address(dsn), roles, through)
 
 
 def pending_migrations(applied: list[AppliedMigration], address: str) -> list[Migration]:
@@ -149,7 +144,7 @@ async def _migrate(connection: Connection, address: str, roles: bool, through: i
         await create_roles(connection)
     if not await connection.fetchval(statement("migration_table_exists").text):
         await connection.execute(statement("create_migration_table").text)
-    rows = await connection.fetch(statement("applied_migrations").text)
+    rows = await fetch_on(connection, "applied_migrations")
     applied = [AppliedMigration(*row) for row in rows]
     pending = pending_migrations(applied, address)
     require_texts(applied, address)
@@ -174,9 +169,45 @@ def record_migration(migration: Migration) -> str:
 
 
 async def _require_no_server(connection: Connection, address: str) -> None:
-    living = [row[0] for row in await connection.fetch(statement("living_owners").text)]
+    living = [row[0] for row in await fetch_on(connection, "living_owners")]
     if living:
         raise NotReady(
             f"servers of an older version run on the database at {address}: {', '.join(living)}",
             hint="stop all servers, workers and gateways first; a server that was killed counts until its lease ends",
         )
+
+
+async def repartition(dsn: str, count: int, last_seq: int) -> int:
+    """Moves every execution to its partition of ``count``, in one transaction.
+
+    Args:
+        last_seq: The last message of EVENTS. All messages up to it are folded, and will be removed.
+
+    Returns:
+        How many executions the database names.
+
+    Raises:
+        Conflict: a server owns a partition.
+        Unreachable: no answer, or refused.
+    """
+    async with (
+        separate_connection(dsn, "noetl-stream database repartition") as connection,
+        connection.transaction(),
+    ):
+        await connection.execute("lock table noetl.partition, noetl.meta in access exclusive mode")
+        living = [row[0] for row in await fetch_on(connection, "living_owners")]
+        if living:
+            raise Conflict(f"servers own partitions: {', '.join(living)}", hint="stop the servers and repeat")
+        moved = await _move_executions(connection, count)
+        former = (await fetch_on(connection, "drop_partitions"))[0]
+        await fetch_on(connection, "make_partitions", {"count": count, "last_seq": last_seq, **former})
+        return moved
+
+
+async def _move_executions(connection: Connection, count: int) -> int:
+    moved, page = 0, {"after": "", "limit": MOVED_AT_ONCE}
+    while ids := [row[0] for row in await fetch_on(connection, "executions_after", page)]:
+        partitions = [partition_of(one, count) for one in ids]
+        await fetch_on(connection, "move_executions", {"execution_ids": ids, "partitions": partitions})
+        moved, page["after"] = moved + len(ids), ids[-1]
+    return moved
