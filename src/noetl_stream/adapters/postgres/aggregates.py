@@ -1,41 +1,37 @@
-"""Aggregates, their histories and the slots of limits, in ``noetl.aggregate…`` and ``noetl.limit_slot``."""
+"""Aggregates, their histories, and slots of limits by key."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.connections.database import DatabasePort
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
 from noetl_stream.ports.stores.limit_slots import LimitSlotRow, PlacedSlot, WantedSlots
 
 
-class PostgresAggregates:
+class PostgresAggregates(DatabasePort):
     """:class:`~noetl_stream.ports.stores.aggregates.AggregateStore`; the port documents each method."""
-
-    _database: Database
 
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
         rows = await self._database.fetch("aggregates", ids=list(ids))
         return {row["id"]: row_of(AggregateRow, row) for row in rows}
 
     async def list_aggregates(self, kind: str, prefix: str, limit: int, after: str | None) -> list[AggregateRow]:
-        rows = await self._database.fetch("list_aggregates", kind=kind, prefix=prefix, limit=limit, after=after)
-        return [row_of(AggregateRow, row) for row in rows]
+        return await self._rows_by_name(
+            AggregateRow, "list_aggregates", kind=kind, prefix=prefix, limit=limit, after=after
+        )
 
     async def aggregate_history(
         self, id: str, limit: int, before: int | None, statuses: Collection[str] = ()
     ) -> list[HistoryRow]:
-        rows = await self._database.fetch(
-            "aggregate_history", id=id, limit=limit, before=before, statuses=list(statuses)
+        return await self._rows_by_name(
+            HistoryRow, "aggregate_history", id=id, limit=limit, before=before, statuses=list(statuses)
         )
-        return [row_of(HistoryRow, row) for row in rows]
 
 
-class PostgresLimits:
+class PostgresLimits(DatabasePort):
     """:class:`~noetl_stream.ports.stores.limit_slots.LimitStore`; the port documents each method."""
-
-    _database: Database
 
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
         named = [(one.limit_id, holder) for one in wanted for holder in one.holders]
@@ -56,13 +52,11 @@ class PostgresLimits:
         return slots
 
     async def limit_slots_page(self, limit_id: str, held: bool, limit: int) -> list[LimitSlotRow]:
-        rows = await self._database.fetch("limit_slots_page", id=limit_id, held=held, limit=limit)
-        return [row_of(LimitSlotRow, row) for row in rows]
+        return await self._rows_by_name(LimitSlotRow, "limit_slots_page", id=limit_id, held=held, limit=limit)
 
     async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
         rows = await self._database.fetch("limit_slots_of", execution_id=execution_id, limit=limit)
         return [PlacedSlot(row_of(LimitSlotRow, row), row["place"]) for row in rows]
 
     async def limit_slots_left(self, before_ms: int, limit: int) -> list[LimitSlotRow]:
-        rows = await self._database.fetch("limit_slots_left", before_ms=before_ms, limit=limit)
-        return [row_of(LimitSlotRow, row) for row in rows]
+        return await self._rows_by_name(LimitSlotRow, "limit_slots_left", before_ms=before_ms, limit=limit)

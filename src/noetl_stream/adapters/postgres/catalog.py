@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.connections.database import DatabasePort
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.catalog import (
     SEARCHED_CHARACTERS,
@@ -18,11 +18,8 @@ from noetl_stream.ports.stores.catalog import (
 )
 
 
-class PostgresCatalog:
+class PostgresCatalog(DatabasePort):
     """:class:`~noetl_stream.ports.stores.catalog.Catalog`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
         """Registers a playbook or schema. See :meth:`noetl_stream.ports.stores.catalog.Catalog.register`.
@@ -44,7 +41,7 @@ class PostgresCatalog:
         return next(iter(entries), None) if version is None else entry_named(version, entries)
 
     async def delete(self, path: str, revision: int | None) -> int:
-        return int((await self._database.fetch("catalog_delete", path=path, revision=revision))[0][0])
+        return int(await self._value("catalog_delete", path=path, revision=revision))
 
     async def versions(self, path: str) -> list[CatalogEntry]:
         return await self._entries("catalog_versions", path=path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.connections.database import DatabasePort
 from noetl_stream.model.json import codec
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.stores.credentials import (
@@ -34,11 +34,8 @@ from noetl_stream.ports.stores.identities import (
 )
 
 
-class PostgresTokens:
+class PostgresTokens(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Tokens`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add(self, token: StoredToken) -> bool:
         return bool(await self._database.fetch("add_token", token=token))
@@ -57,22 +54,16 @@ class PostgresTokens:
         await self._database.fetch("use_token", id=token_id, at_ms=at_ms, unless_since_ms=unless_since_ms)
 
 
-class PostgresRights:
+class PostgresRights(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Rights`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
         rows = await self._database.fetch("token_rights", names=list(names), now_ms=now_ms)
         return {row["name"]: TokenRights(row["role"], tuple(row["paths"])) for row in rows}
 
 
-class PostgresSessions:
+class PostgresSessions(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Sessions`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add_code(self, code: StoredCode) -> None:
         await self._database.fetch("add_code", code=code, most=MAX_CODES)
@@ -90,14 +81,11 @@ class PostgresSessions:
         await self._database.fetch("end_session", session_hash=session_hash)
 
 
-class PostgresAudit:
+class PostgresAudit(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Audit`; the port documents each method."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
     async def begin(self, attempt: AuditedCall) -> int:
-        return int((await self._database.fetch("begin_audit", attempt=attempt))[0][0])
+        return int(await self._value("begin_audit", attempt=attempt))
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None:
         await self._database.fetch("answer_audit", number=number, answer=answer)
@@ -125,11 +113,8 @@ def _entry(row: Any) -> AuditEntry:
     return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer(*answer))
 
 
-class PostgresCredentials:
+class PostgresCredentials(DatabasePort):
     """:class:`~noetl_stream.ports.stores.credentials.Credentials`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def put(self, new: NewCredential) -> bool:
         return bool(await self._database.fetch("put_credential", new=new))
@@ -151,7 +136,7 @@ class PostgresCredentials:
 
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
         values = {"execution_id": execution_id, "name": read.info.name, "sealed": read.sealed}
-        return bool((await self._database.fetch("record_credential_use", **values))[0][0])
+        return bool(await self._value("record_credential_use", **values))
 
     async def record_given(self, execution_id: str, given: SealedValue) -> None:
         bounds = {"most": MAX_VALUES_GIVEN, "most_bytes": MAX_GIVEN_BYTES}
@@ -186,11 +171,8 @@ def _info(row: Any) -> CredentialInfo:
     return replace(info, tags=tuple(info.tags))
 
 
-class PostgresIdempotency:
+class PostgresIdempotency(DatabasePort):
     """:class:`~noetl_stream.ports.stores.idempotency.Idempotency`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
         values = {"key": key, "caller": caller, "content_hash": content_hash, **asdict(ids)}
@@ -207,7 +189,7 @@ class PostgresIdempotency:
         return _answer(*rows[0]) if rows else answer  # without a row, the claim is so old that it was deleted
 
     async def forget(self, older_than_s: float) -> int:
-        return int((await self._database.fetch("forget_keys", older_than_s=older_than_s))[0][0])
+        return int(await self._value("forget_keys", older_than_s=older_than_s))
 
 
 def _answer(status: int, headers: bytes, body: bytes) -> KeptAnswer:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.connections.database import DatabasePort
 from noetl_stream.adapters.postgres.statements import compile_statement, query_text
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.stores.store import ListedExecution, ListingFilter
@@ -64,10 +64,8 @@ class _Range(msgspec.Struct, frozen=True, gc=False):
     lowest: str
 
 
-class Listing:
+class Listing(DatabasePort):
     """The part of :class:`~noetl_stream.ports.stores.store.Store` that lists executions."""
-
-    _database: Database
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         ids = _range(wanted, before)
@@ -107,8 +105,7 @@ class Listing:
 
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
         values = {"path": path, "from_ms": from_ms, "lowest": _id_from(from_ms - SKEW_MS), "limit": limit}
-        rows = await self._database.fetch("recent_executions", statuses=STATUSES, **values)
-        return [RecentExecution(*row) for row in rows]
+        return await self._rows(RecentExecution, "recent_executions", statuses=STATUSES, **values)
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """Returns the term to look up; ``None`` to look up by status and path, or to read all executions in order."""
@@ -116,7 +113,7 @@ class Listing:
         if len(wanted.terms) + by_row < 2:
             return next(iter(wanted.terms), None)
         values = _values(wanted, ids, COUNTED)
-        counts = [row[0] for row in await self._database.fetch("count_terms", terms=list(wanted.terms), **values)]
+        counts = await self._column("count_terms", terms=list(wanted.terms), **values)
         fewest = min(counts)
         if by_row and fewest:
             count = compile_statement(_query("count", wanted, None))

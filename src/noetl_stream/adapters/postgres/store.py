@@ -1,4 +1,4 @@
-"""The fold's store on Postgres: the rows of ticks, with its dead letters and its feed."""
+"""The fold's store on Postgres: the rows of ticks, with its dead letters, its feed and the cursors of partitions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.aggregates import PostgresAggregates, PostgresLimits
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
-from noetl_stream.adapters.postgres.connections.database import Database
+from noetl_stream.adapters.postgres.connections.database import Database, DatabasePort
 from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TIMEOUT_S, Leases, Writer
-from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.identities import (
     PostgresAudit,
     PostgresCredentials,
@@ -31,6 +30,7 @@ from noetl_stream.model.ids import partition_count
 from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
 from noetl_stream.ports.stores.store import (
     ExecutionRow,
@@ -62,7 +62,7 @@ EVENTS_AT_ONCE: Final = 5_000
 """How many journal entries one transaction deletes, to keep it short."""
 
 
-class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
+class PostgresStore(PostgresAggregates, PostgresLimits, Listing, Leases):
     """:class:`~noetl_stream.ports.stores.store.Store` in the schema ``noetl`` of one database; the port documents each
     method.
 
@@ -70,7 +70,8 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
-        self._database = database
+        self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
+        super().__init__(database, self._writer.connection)
         self.catalog = PostgresCatalog(database)
         self.credentials = PostgresCredentials(database)
         self.tokens = PostgresTokens(database)
@@ -81,8 +82,6 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         self.cursors = PostgresCursors(database)
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
-        self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
-        self._leases = Leases(database, self._writer.connection)
 
     @cached_property
     def diagnosis(self) -> PostgresDiagnosis:
@@ -125,7 +124,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         try:
             rows = await self._database.fetch("schema_version")
         except NotReady:
-            if (await self._database.fetch("migration_table_exists"))[0][0]:
+            if await self._value("migration_table_exists"):
                 raise
             rows = []
         applied = [AppliedMigration(row["number"], row["name"], row["checksum"]) for row in rows]
@@ -143,7 +142,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         return [_durability_warning(name, value) for name, value in rows]
 
     async def close(self) -> None:
-        await self._leases.close()
+        await super().close()
         await self._writer.close()
         await self._database.close()
 
@@ -162,14 +161,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         await self._writer.commit(tick)
 
     async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
-        rows = await self._database.fetch("appear", name=name, version=version, reads=reads, live_s=live_s)
-        return [KnownServer(*row) for row in rows]
-
-    async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
-    ) -> list[PartitionLease]:
-        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
-        return await self._leases.take_over(owner, lease_s, limit, alive, left)
+        return await self._rows(KnownServer, "appear", name=name, version=version, reads=reads, live_s=live_s)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """Returns an owner's leases, once earlier commits end. See
@@ -186,27 +178,14 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         if not rows:
             raise Fenced("another server has the partition")
 
-    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        return await self._leases.renew(owner, epochs, lease_s)
-
-    async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
-        await self._leases.give_back(owner, epochs, published)
-
-    async def end_frozen(self, alive: Collection[str]) -> list[str]:
-        return await self._leases.end_frozen(alive)
-
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
-        rows = await self._database.fetch("read_partitions", ids=None if ids is None else list(ids))
-        return [PartitionView(*row) for row in rows]
+        return await self._rows(PartitionView, "read_partitions", ids=None if ids is None else list(ids))
 
     async def owner_count(self) -> int:
-        return int((await self._database.fetch("owner_count"))[0][0])
+        return int(await self._value("owner_count"))
 
     async def now_ms(self) -> int:
-        return int((await self._database.fetch("now_ms"))[0][0])
-
-    async def lease_clock_ms(self) -> int:
-        return await self._leases.clock_ms()
+        return int(await self._value("now_ms"))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -241,12 +220,10 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         return journals
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
-        rows = await self._database.fetch("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
-        return {row[0]: row[1] for row in rows}
+        return await self._pairs("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
 
     async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
-        rows = await self._database.fetch("ticks_before", partition_ids=list(partitions), before_ms=before_ms)
-        return {row[0]: row[1] for row in rows}
+        return await self._pairs("ticks_before", partition_ids=list(partitions), before_ms=before_ms)
 
     async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
         rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
@@ -260,44 +237,38 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         return results_of(execution_id, starmap(StoredEntry, rows), step_run_id)
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
-        rows = await self._database.fetch("inbox", partition_ids=list(partitions), limit=limit)
-        return [InboxItem(*row) for row in rows]
+        return await self._rows(InboxItem, "inbox", partition_ids=list(partitions), limit=limit)
 
     async def inbox_end(self) -> int:
         ((end,),) = await self._database.fetch("inbox_end")
         return int(end)
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
-        return [row_of(TimerRow, row) for row in await self._database.fetch("timers", execution_id=execution_id)]
+        return await self._rows_by_name(TimerRow, "timers", execution_id=execution_id)
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
-        rows = await self._database.fetch("objects_used_elsewhere", execution_id=execution_id)
-        return [row_of(ObjectUseRow, row) for row in rows]
+        return await self._rows_by_name(ObjectUseRow, "objects_used_elsewhere", execution_id=execution_id)
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
-        rows = await self._database.fetch("objects_kept_for", execution_id=execution_id)
-        return [row_of(ObjectUseRow, row) for row in rows]
+        return await self._rows_by_name(ObjectUseRow, "objects_kept_for", execution_id=execution_id)
 
     async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
-        rows = await self._database.fetch("timers_in", partition_ids=list(partitions))
-        return [row_of(TimerRow, row) for row in rows]
+        return await self._rows_by_name(TimerRow, "timers_in", partition_ids=list(partitions))
 
     async def living_by_status(self) -> dict[ExecutionStatus, int]:
-        return {row[0]: row[1] for row in await self._database.fetch("living_by_status")}
+        return await self._pairs("living_by_status")
 
     async def stuck(self, limit: int) -> list[str]:
-        return [row[0] for row in await self._database.fetch("stuck", limit=limit)]
+        return await self._column("stuck", limit=limit)
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
-        rows = await self._database.fetch("live_executions", partition_ids=list(partitions))
-        return {row[0]: row[1] for row in rows}
+        return await self._pairs("live_executions", partition_ids=list(partitions))
 
     async def resting_executions(self, partitions: Collection[int]) -> set[str]:
-        rows = await self._database.fetch("resting_executions", partition_ids=list(partitions))
-        return {row[0] for row in rows}
+        return set(await self._column("resting_executions", partition_ids=list(partitions)))
 
     async def newest_execution(self) -> str:
-        return (await self._database.fetch("newest_execution"))[0][0] or ""
+        return await self._value("newest_execution") or ""
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         return (await self.executions([execution_id])).get(execution_id)
@@ -322,7 +293,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
-        return [row[0] for row in await self._database.fetch("looked_into_by", execution_id=execution_id)]
+        return await self._column("looked_into_by", execution_id=execution_id)
 
     async def begin_deleting(self, execution_id: str) -> None:
         await self._database.fetch("begin_deleting", execution_id=execution_id)
@@ -341,16 +312,13 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing):
         return bool(await self._database.fetch("delete_execution", execution_id=execution_id, terms=sorted(terms)))
 
 
-class PostgresFeed:
+class PostgresFeed(DatabasePort):
     """:class:`~noetl_stream.ports.stores.store.FeedStore` over the table ``noetl.feed``; the port documents each
     method.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
     async def now(self) -> dict[int, int]:
-        return {row[0]: row[1] for row in await self._database.fetch("feed_now")}
+        return await self._pairs("feed_now")
 
     async def floor(self) -> FeedFloor:
         (first, *rows) = sorted(await self._database.fetch("feed_floor"), key=lambda row: row[0] is not None)
@@ -361,14 +329,11 @@ class PostgresFeed:
         return [event for row in rows for event in _fed_events(row)]
 
     async def trim(self, keep_ms: int, limit: int) -> int:
-        return int((await self._database.fetch("feed_trim", keep_ms=keep_ms, limit=limit))[0][0])
+        return int(await self._value("feed_trim", keep_ms=keep_ms, limit=limit))
 
 
-class PostgresDeadLetters:
+class PostgresDeadLetters(DatabasePort):
     """:class:`~noetl_stream.ports.stores.dead_letters.DeadLetters`; the port documents each method."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         return [_letter(row) for row in await self._database.fetch("dead_letters", limit=limit, before=before)]
@@ -395,6 +360,38 @@ class PostgresDeadLetters:
             at_once=limit,
         )
         return int(rows[0][0])
+
+
+class PostgresCursors(DatabasePort):
+    """:class:`~noetl_stream.ports.stores.cursors.Cursors` in ``noetl.partition``; the port documents each method."""
+
+    async def all(self) -> list[Cursor]:
+        return await self._rows(Cursor, "cursors")
+
+    async def partition_count(self) -> int:
+        """Returns P of the database."""
+        return int(await self._value("partition_count"))
+
+    async def floor(self) -> int:
+        return int(await self._value("events_floor"))
+
+    async def move_floor(self, before: int, after: int) -> bool:
+        return bool(await self._database.fetch("move_events_floor", before=before, after=after))
+
+    async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
+        return set(
+            await self._column(
+                "repair_partitions",
+                partition_ids=[one.partition for one in repairs],
+                folded=[one.folded for one in repairs],
+                last_seqs=[one.last_seq for one in repairs],
+                last_times=[one.last_ms for one in repairs],
+                ticks=[one.tick for one in repairs],
+                published_ticks=[one.published_tick for one in repairs],
+                epochs=[one.epoch for one in repairs],
+                owner=owner,
+            )
+        )
 
 
 def _durability_warning(setting: str, value: str) -> str:

@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
 from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, connect, host_names
-from noetl_stream.adapters.postgres.statements import Statement, statement
+from noetl_stream.adapters.postgres.statements import Statement, row_of, statement
 from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.protocol.rows import Row
+
+_Kind = TypeVar("_Kind")
+_Row = TypeVar("_Row", bound=Row)
 
 OLDEST_POSTGRES: Final = 14
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -193,6 +197,33 @@ class Database:
             await asyncio.wait_for(self._pool.close(), CLOSE_TIMEOUT_S)
         except TimeoutError:
             self._pool.terminate()
+
+
+class DatabasePort:
+    """Base of the ports over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def _value(self, query: str, /, **values: Any) -> Any:
+        """Returns the one value of a named query's first row."""
+        return (await self._database.fetch(query, **values))[0][0]
+
+    async def _column(self, query: str, /, **values: Any) -> list[Any]:
+        """Returns the first values of a named query's rows."""
+        return [row[0] for row in await self._database.fetch(query, **values)]
+
+    async def _pairs(self, query: str, /, **values: Any) -> dict[Any, Any]:
+        """Returns the second values of a named query's rows, by their first."""
+        return {row[0]: row[1] for row in await self._database.fetch(query, **values)}
+
+    async def _rows(self, kind: type[_Kind], query: str, /, **values: Any) -> list[_Kind]:
+        """Returns the rows of a named query, whose columns are the fields of ``kind``, in order."""
+        return [kind(*row) for row in await self._database.fetch(query, **values)]
+
+    async def _rows_by_name(self, kind: type[_Row], query: str, /, **values: Any) -> list[_Row]:
+        """Returns the rows of a named query, which may have other columns, too."""
+        return [row_of(kind, row) for row in await self._database.fetch(query, **values)]
 
 
 def _session(application_name: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 from msgspec.structs import asdict, astuple, replace
 
-from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, Database
+from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, Database, DatabasePort
 from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.statements import commit_statement, fetch_on
@@ -196,7 +196,7 @@ async def _copy(connection: Connection, table: str, rows: Sequence[Row]) -> None
         )
 
 
-class Leases:
+class Leases(DatabasePort):
     """The methods of :class:`~noetl_stream.ports.stores.store.Store` that keep leases; the port documents each.
 
     Args:
@@ -205,14 +205,14 @@ class Leases:
     """
 
     def __init__(self, database: Database, ticks: OwnConnection) -> None:
-        self._database = database
+        super().__init__(database)
         self._ticks = ticks
         self._own = OwnConnection(database, RENEWING)
 
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
-        """Takes over free partitions, sorted by id."""
+        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
         values = {
             "owner": owner,
             "backend": await self._ticks.backend(),
@@ -241,7 +241,7 @@ class Leases:
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
         return [row[0] for row in await self._fetch_on(self._ticks, "end_frozen", {"alive": list(alive)})]
 
-    async def clock_ms(self) -> int:
+    async def lease_clock_ms(self) -> int:
         return int((await self._fetch("now_ms"))[0][0])
 
     async def close(self) -> None:
