@@ -19,7 +19,6 @@ import uvloop
 
 from adapter_nats import nats_server
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.stores.retention import MemoryRetention
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
@@ -31,6 +30,7 @@ from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.server.upkeep.trimming import Trimmer
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_testkit.conformance.store_rows import entry_row, execution_row
+from noetl_testkit.memory.journals import MemoryRetention
 
 RECORD = b'{"entries":"' + b"x" * 400 + b'"}'
 REPORT = b'{"events":"' + b"x" * 290 + b'"}'

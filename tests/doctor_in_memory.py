@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.self_reports import MemoryDatabaseDiagnosis, MemoryNatsDiagnosis
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials, MemoryTokens
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.clock import Clock
+from noetl_testkit.memory.access import MemoryTokens
+from noetl_testkit.memory.observation import MemoryDatabaseDiagnosis, MemoryNatsDiagnosis
 
 
 def doctor_ports(broker: MemoryBroker, store: MemoryStore, clock: Clock, tokens: MemoryTokens) -> DoctorPorts:

@@ -11,16 +11,8 @@ from aiohttp import ClientSession
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.identities import (
-    MemoryAudit,
-    MemoryCredentials,
-    MemoryIdempotency,
-    MemorySessions,
-    MemoryTokens,
-)
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -49,6 +41,9 @@ from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 from noetl_testkit.keys import SIGNER
+from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemorySessions, MemoryTokens
+from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.trigger_streams import StreamBroker
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -71,7 +66,7 @@ class Stack:
         self.tokens, self.sessions, self.audit = MemoryTokens(), MemorySessions(), MemoryAudit()
         self.keeper = DirectAccess(self.tokens, self.audit, clock)
         self._store = MemoryStore(clock)
-        broker = MemoryBroker(clock)
+        broker = StreamBroker(clock)
         catalog = MemoryCatalog(self._store)
         checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)
         letters = self._store.dead_letters

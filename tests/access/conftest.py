@@ -6,8 +6,8 @@ import pytest
 from access_issuer import Issuer, running_issuer
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryTokens
 from noetl_stream.operations.access import DirectAccess
+from noetl_testkit.memory.access import MemoryAudit, MemoryTokens
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import astuple
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
 from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
 from noetl_stream.gateway.access.audit import Auditor
@@ -25,6 +24,7 @@ from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.stores.identities import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE
+from noetl_testkit.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 
 Client = TestClient[web.Request, web.Application]
 

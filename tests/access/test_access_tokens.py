@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock, SystemClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.authentication import (
     CACHED_S,
@@ -26,6 +25,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.stores.identities import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
 from noetl_stream.settings.oidc import OidcSettings
 from noetl_testkit.conformance.access import attempted
+from noetl_testkit.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 
 OPERATOR = NewToken("ci", "operator", ("team/a",))
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryTokens
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.guard import WAY_IN_AGAIN_S, require_way_in, until_way_in
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
 from noetl_stream.settings.sources.environment import Settings
+from noetl_testkit.memory.access import MemoryTokens
 from noetl_testkit.waiting import TIMEOUT_S, until
 
 

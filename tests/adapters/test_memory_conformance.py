@@ -5,52 +5,51 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.broker import MemoryBlobs, MemoryBroker
+from noetl_stream.adapters.memory.broker import MemoryBlobs, MemoryTaskLogs
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
-from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
-from noetl_stream.adapters.memory.trigger_streams import MemoryTriggerStreams
 from noetl_testkit.conformance.blobs import BlobsConformance
 from noetl_testkit.conformance.bus import BusConformance
 from noetl_testkit.conformance.command_queue import CommandQueueConformance
 from noetl_testkit.conformance.event_log import EventLogConformance
 from noetl_testkit.conformance.task_logs import TaskLogsConformance
 from noetl_testkit.conformance.trigger_streams import STREAM, TriggerStreamsConformance
+from noetl_testkit.memory.trigger_streams import MemoryTriggerStreams, StreamBroker
 
 
 @pytest.fixture
-def broker() -> MemoryBroker:
-    return MemoryBroker(SystemClock())
+def broker() -> StreamBroker:
+    return StreamBroker(SystemClock())
 
 
 @pytest.fixture
-def event_log(broker: MemoryBroker) -> MemoryEventLog:
+def event_log(broker: StreamBroker) -> MemoryEventLog:
     return broker.event_log
 
 
 @pytest.fixture
-def queue(broker: MemoryBroker) -> MemoryCommandQueue:
+def queue(broker: StreamBroker) -> MemoryCommandQueue:
     return broker.command_queue
 
 
 @pytest.fixture
-def bus(broker: MemoryBroker) -> MemoryBus:
+def bus(broker: StreamBroker) -> MemoryBus:
     return broker.bus
 
 
 @pytest.fixture
-def blobs(broker: MemoryBroker) -> MemoryBlobs:
+def blobs(broker: StreamBroker) -> MemoryBlobs:
     return broker.blobs
 
 
 @pytest.fixture
-def task_logs(broker: MemoryBroker) -> MemoryTaskLogs:
+def task_logs(broker: StreamBroker) -> MemoryTaskLogs:
     return broker.task_logs
 
 
 @pytest.fixture
-def streams(broker: MemoryBroker) -> MemoryTriggerStreams:
+def streams(broker: StreamBroker) -> MemoryTriggerStreams:
     return broker.trigger_streams
 
 

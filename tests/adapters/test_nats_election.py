@@ -13,8 +13,7 @@ import pytest
 
 from nats_process import NatsCluster
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.nats.blobs import NatsBlobs
@@ -30,6 +29,7 @@ from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.work import WorkTool, playbook, work
 
 pytestmark = pytest.mark.verify
@@ -69,7 +69,7 @@ async def serving(ports: Ports) -> AsyncIterator[None]:
         queue=ports.queue,
         store=store,
         blobs=ports.objects,
-        task_logs=MemoryBroker(CLOCK).task_logs,
+        task_logs=StreamBroker(CLOCK).task_logs,
         bus=NatsBus(ports.nats),
         clock=CLOCK,
         catalog=MemoryCatalog(store),

@@ -13,18 +13,9 @@ from aiohttp import ClientSession
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.identities import (
-    MemoryAudit,
-    MemoryCredentials,
-    MemoryIdempotency,
-    MemoryRights,
-    MemorySessions,
-    MemoryTokens,
-)
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
@@ -69,6 +60,9 @@ from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.entries import events_in
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemoryRights, MemorySessions, MemoryTokens
+from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.roles import check_once
 from noetl_testkit.waiting import TIMEOUT_S
 
@@ -107,7 +101,7 @@ class GatewayStage:
         self._tools: dict[str, Tool] = {"noop": NoopTool(), **more_tools}
         self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
         self.clock = SystemClock()
-        self.broker = MemoryBroker(self.clock)
+        self.broker = StreamBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.store = MemoryStore(self.clock)
         self.indexes = ExecutionIndexes(self.store)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.model.json import codec
 from noetl_stream.operations.credentials import MAX_VALUE_BYTES, DirectCredentials

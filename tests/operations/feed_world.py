@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec.structs import replace
 from operations_stage import NO_SECRETS
 
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
@@ -19,6 +17,8 @@ from noetl_stream.ports.stores.store import FedEvent, PartitionLease, StoredEven
 from noetl_stream.protocol import subjects
 from noetl_testkit.conformance.feed import tick_with_events
 from noetl_testkit.conformance.store_rows import FACTS, taken, tick_of
+from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.trigger_streams import StreamBroker
 
 
 class Countable(MemoryStore):
@@ -54,7 +54,7 @@ class World:
     def __init__(self, *, kept_events: int = 4_096) -> None:
         clock = simulated_clock()
         self.store = Countable(clock)
-        self.bus = MemoryBroker(clock).bus
+        self.bus = StreamBroker(clock).bus
         self.ticks = CountableTicks(self.store, clock)
         self.feed = LiveFeed(self.store, self.ticks, self.bus, clock, NO_SECRETS, kept_events=kept_events)
         self._leases: dict[int, PartitionLease] = {}

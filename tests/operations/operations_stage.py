@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials, MemoryRights, MemoryTokens
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.model.events import InterventionFact
@@ -34,6 +33,8 @@ from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.access import MemoryRights, MemoryTokens
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 from noetl_testkit.simulation.work import Effect, WorkTool, playbook
@@ -48,7 +49,7 @@ class OperationsStage:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.clock = simulated_clock()
-        self.broker = MemoryBroker(self.clock)
+        self.broker = StreamBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.requests = Requests(self.broker.event_log, SIGNER)
         self.store = MemoryStore(self.clock)

@@ -6,8 +6,7 @@ from typing import Any
 
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.json import codec
 from noetl_stream.operations.cluster import DirectCluster
 from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
@@ -17,6 +16,7 @@ from noetl_stream.ports.operations.reading.events import EventFilter
 from noetl_stream.ports.operations.reading.timelines import TimeRange
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.simulation.work import playbook, work
 
 SECRET = "hunter2 hunter2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import NotFound, NotReady
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.operations.credentials import RotatedDocument

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from operations_stage import BY, OperationsStage
 
 from doctor_in_memory import doctor_ports
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials, MemoryTokens
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.engine.aggregates.triggers import StreamReading, TriggerFaults, TriggerState
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
@@ -29,6 +29,7 @@ from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.ports.stores.dead_letters import LetterBounds
 from noetl_stream.ports.stores.identities import StoredToken
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key
+from noetl_testkit.memory.access import MemoryTokens
 from noetl_testkit.simulation.work import playbook, work
 
 DAY_MS = 24 * 3_600_000

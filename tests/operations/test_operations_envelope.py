@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from operations_stage import BY, NO_SECRETS, OperationsStage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.model.envelope import EventDocument, envelope
 from noetl_stream.model.events import EvaluatedGuard, StepFailed
 from noetl_stream.model.ids import RunId, digest_of, report_id
@@ -23,6 +22,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 from noetl_testkit.keys import capability_of
+from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.simulation.work import playbook, then, work
 
 WORKERS = ("ann", "bob")

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
 from noetl_stream.errors import (

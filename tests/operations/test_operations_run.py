@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from operations_stage import BY, NO_SECRETS, OperationsStage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.follow import progress_for
@@ -23,6 +22,7 @@ from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
 from noetl_stream.ports.stores.store import StoredEvent
+from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.simulation.work import playbook, then, work
 
 TWO = playbook("two", [{"step": "start", "tool": work(1, 3.0), "next": then("end")}, {"step": "end", "tool": work(2)}])

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.engine.decide.executions import refuse
 from noetl_stream.model.events import ExecutionRequested
@@ -17,13 +16,14 @@ from noetl_stream.model.messages import JournalRecord, RecordEntry, Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests
 from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
+from noetl_testkit.memory.trigger_streams import StreamBroker
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 
 
 async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRefused:
     """What is said of a request whose refusal came over the bus."""
-    broker = MemoryBroker(simulated_clock())
+    broker = StreamBroker(simulated_clock())
     client = Client(Requests(broker.event_log, SIGNER), broker.blobs, broker.bus)
     follower = await client.follow("execution-1").open()
     partition = partition_of("execution-1")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested, SignalReceived
 from noetl_stream.model.json import codec

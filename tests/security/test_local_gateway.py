@@ -17,7 +17,6 @@ from gateway_stage import AS_ADMIN, TOKEN, TOKEN_ID, GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.stores.identities import MemoryTokens
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.sessions import CODE_MS
@@ -26,6 +25,7 @@ from noetl_stream.hosting.dev_stack import GATEWAY_PORT, DevGateway, gateway_soc
 from noetl_stream.local.gateway_address import ensure_token
 from noetl_stream.ports.stores.identities import TOKEN_TEXT, StoredCode, hash_of
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_testkit.memory.access import MemoryTokens
 
 SHELL = """
 apiVersion: noetl.io/v2

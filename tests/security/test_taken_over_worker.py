@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 from server_stage import Stage
 
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model.events import (
@@ -67,6 +67,7 @@ from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE, SAMPLE_S
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, SIGNER
+from noetl_testkit.memory.access import MemoryAudit
 from noetl_testkit.simulation.work import playbook, work
 
 MINE, THEIRS = "execution-mine", "execution-theirs"

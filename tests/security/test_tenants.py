@@ -14,7 +14,7 @@ from server_stage import Stage
 from waiting_stage import error_of
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
@@ -35,6 +35,7 @@ from noetl_stream.tools.pipeline import NoopTool, SecretsTool
 from noetl_stream.worker.child_playbooks import pin_playbook
 from noetl_stream.worker.secrets.keychain import NotStored, find_stored
 from noetl_testkit.keys import CAPABILITIES
+from noetl_testkit.memory.access import MemoryAudit
 from noetl_testkit.simulation.work import WorkTool, work
 
 GRANTS = """

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from measured import samples_of
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
@@ -52,6 +51,7 @@ from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.rebuilding import rebuilt, rebuilt_differences
 from noetl_testkit.simulation.clients import asked_of
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -69,7 +69,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = simulated_clock()
-        self.broker = MemoryBroker(self.clock)
+        self.broker = StreamBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.requests = Requests(self.broker.event_log, SIGNER)
         self.store = Interrupted(MemoryStore(self.clock))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.json import codec
@@ -23,6 +23,7 @@ from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder, missing_credentials, with_credentials
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_testkit.memory.access import MemoryAudit
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretQuestion, ShownCommand, hidden_as
@@ -20,6 +20,7 @@ from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES, MINUTE_S
+from noetl_testkit.memory.access import MemoryAudit
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"

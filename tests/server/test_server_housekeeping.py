@@ -9,9 +9,7 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from measured import samples_of
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
-from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.stores.dead_letters import LetterBounds
@@ -24,6 +22,8 @@ from noetl_stream.server.upkeep.sweeping import QueueSweeper
 from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.trigger_streams import StreamBroker
 
 
 class Trimmed(MemoryFeed):
@@ -109,7 +109,7 @@ async def test_commands_of_executions_that_have_ended_leave_the_queue_and_others
     stage.start_worker()
     await stage.server()
     ended = await stage.ended(await stage.submit(ONE_STEP))
-    queue = MemoryBroker(stage.clock).command_queue
+    queue = StreamBroker(stage.clock).command_queue
     left = [QueuedCommand("default", one, f"of-{one}", 1, b"{}") for one in (ended.execution_id, "01-unknown")]
     await queue.issue(left, {})
     await QueueSweeper(queue, stage.store).sweep()

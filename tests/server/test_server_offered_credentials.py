@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
+from noetl_testkit.memory.access import MemoryAudit
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 DSN = "postgresql://playbooks:very-secret@127.0.0.1:5432/playbooks"

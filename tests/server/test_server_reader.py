@@ -7,9 +7,9 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import JOBS, Job
 
@@ -93,7 +93,7 @@ async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stag
 
 async def test_all_waits_for_messages_share_one_alarm() -> None:
     clock = ManualClock()
-    log = MemoryBroker(clock).event_log
+    log = StreamBroker(clock).event_log
     reader = PartitionReader(log, clock)
     await reader.add(range(PARTITIONS), after=0)
     for number in range(5):

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 from waiting_stage import before_and_after, hear, is_waiting
 
-from noetl_stream.adapters.memory.stores.retention import MemoryRetention
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model.ids import first_uuid7, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -19,6 +18,7 @@ from noetl_stream.server.upkeep.deleting import delete_kept
 from noetl_stream.server.upkeep.expiry import Retention
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.retention_periods import RetentionRule
+from noetl_testkit.memory.journals import MemoryRetention
 from noetl_testkit.simulation.work import playbook, work
 
 DAY_S = 86_400.0

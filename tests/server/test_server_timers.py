@@ -19,7 +19,7 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested

@@ -8,7 +8,6 @@ import pytest
 from server_stage import Stage
 from waiting_stage import EXECUTION, before_and_after, hear, signal
 
-from noetl_stream.adapters.memory.tracing import MemoryTracing
 from noetl_stream.model.events import CancelRequested, ExecutionRequested, Rerun
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
@@ -16,6 +15,7 @@ from noetl_stream.model.traces import execution_span
 from noetl_stream.ports.traces import Span, SpanLink
 from noetl_stream.server.tracing import traces
 from noetl_testkit.keys import SIGNER
+from noetl_testkit.memory.observation import MemoryTracing
 from noetl_testkit.simulation.work import playbook, work
 
 RETRY = {"policy": {"rules": [{"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3}}]}}

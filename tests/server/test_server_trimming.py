@@ -8,8 +8,6 @@ import pytest
 from server_stage import ONE_STEP, Stage
 from waiting_stage import before_and_after, hear, is_waiting, signal
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.stores.retention import MemoryRetention
 from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import partition_of
@@ -25,6 +23,7 @@ from noetl_stream.server.ownership.recorded import RecordedPartition, read_parti
 from noetl_stream.server.upkeep.trimming import KEPT_MS, Trimmer
 from noetl_stream.server.upkeep.upkeep import TRIM_EVENTS_S, Upkeep
 from noetl_stream.settings.retention_periods import RetentionSettings
+from noetl_testkit.memory.journals import MemoryFeed, MemoryRetention
 
 LIVING = "execution-living"
 LATE = "execution-late"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.aggregates import TriggerRegistered, TriggerTerms, Verification
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookAnswer, WebhookQuestion
@@ -20,6 +20,7 @@ from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.webhooks import Webhooks
 from noetl_stream.settings.grants import GrantsFile
+from noetl_testkit.memory.access import MemoryAudit
 
 PATH, SECRET = "tests/hook", "It's a Secret to Everybody"
 BODY = b'{"after": "6113728f"}'

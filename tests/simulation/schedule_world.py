@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
@@ -25,6 +24,7 @@ from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import SIGNER
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.clocks import WrongClocks
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
@@ -74,7 +74,7 @@ class ScheduleWorld:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"schedules {seed}")
         self.clock = simulated_clock()
-        self.broker = MemoryBroker(self.clock)
+        self.broker = StreamBroker(self.clock)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.faults = ScheduleFaults(self.random)

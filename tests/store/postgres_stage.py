@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
@@ -19,6 +18,7 @@ from noetl_stream.protocol.subjects import playbook_key
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 from noetl_testkit.simulation.work import WorkTool
@@ -27,7 +27,7 @@ from noetl_testkit.simulation.work import WorkTool
 class PostgresStage:
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
-        self.broker = MemoryBroker(SystemClock())
+        self.broker = StreamBroker(SystemClock())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:

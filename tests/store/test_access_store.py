@@ -7,7 +7,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.adapters.postgres.identities import PostgresAudit, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.stores.identities import AuditedAnswer
@@ -18,6 +17,7 @@ from noetl_testkit.conformance.access import (
     attempted,
     stored_token,
 )
+from noetl_testkit.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 
 
 class TestMemoryTokens(TokensConformance):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresFeed, PostgresStore
 from noetl_testkit.conformance.feed import FeedConformance
+from noetl_testkit.memory.journals import MemoryFeed
 
 
 class TestMemoryFeed(FeedConformance):

@@ -6,7 +6,7 @@ from typing import Any
 
 from worker_stage import EXECUTION, POOL, Stage, inputs_of
 
-from noetl_stream.adapters.memory.stores.identities import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.json.codec import decode_hide_question, decode_json, decode_secret_question
 from noetl_stream.model.messages import HideAnswer, SecretAnswer
@@ -22,6 +22,7 @@ from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.worker.secrets.keychain import find_stored
+from noetl_testkit.memory.access import MemoryAudit
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}

@@ -6,11 +6,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from worker_stage import EXECUTION, Endless, Stage
 
 from measured import samples_of
-from noetl_stream.adapters.memory.tracing import MemoryTracing
 from noetl_stream.model.traces import task_span, trace_of
 from noetl_stream.telemetry.exposition import exposition
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.status_report import WorkerStatus
+from noetl_testkit.memory.observation import MemoryTracing
 
 TRACE_ID, CALLER = "1" * 32, "2" * 16
 ONE_TASK = "- step: start\n  tool: {name: first, kind: puppet}\n"

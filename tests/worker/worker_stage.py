@@ -11,7 +11,6 @@ import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.engine.pipeline import advance_progress
 from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.model.events import (
@@ -38,6 +37,7 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.waiting import TIMEOUT_S
 
 POOL = "default"
@@ -122,7 +122,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.broker = MemoryBroker(self.clock)
+        self.broker = StreamBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.puppet = Puppet()
         self.tools: dict[str, Tool] = {"noop": NoopTool(), "puppet": self.puppet}

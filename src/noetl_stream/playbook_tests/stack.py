@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.identities import MemoryCredentials
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_loop
 from noetl_stream.engine.state import Execution

@@ -1,4 +1,4 @@
-"""A message broker in memory: log, queue, bus and blobs with one state, for fast and repeatable tests of roles.
+"""A message broker in memory, with one state, for fast and repeatable tests of roles.
 
 Its adapters do what their ports document. Tests cause the failures described in PROTOCOL: :meth:`MemoryBroker.stop` and
 :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log`` and
@@ -8,15 +8,19 @@ process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.memory.line import Line
-from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
-from noetl_stream.adapters.memory.trigger_streams import MemoryTriggerStreams
-from noetl_stream.errors import BlobMissing
+from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, StoredBatch
+
+READ_BATCHES: Final = 64
 
 
 class MemoryBroker:
@@ -35,7 +39,6 @@ class MemoryBroker:
         self.event_log = MemoryEventLog(self._line, self.bus)
         self.command_queue = MemoryCommandQueue(self._line, self.bus, ack_wait_s)
         self.blobs = MemoryBlobs(self._line)
-        self.trigger_streams = MemoryTriggerStreams(self._line)
         self.task_logs = MemoryTaskLogs(self._line)
         if isinstance(self.clock, ManualClock):
             self.clock.on_advance(self._time_passed)
@@ -90,3 +93,37 @@ class MemoryBlobs:
     def lose(self, key: str) -> None:
         """Loses an object, as a damaged disk would."""
         self._values.pop(key, None)
+
+
+class MemoryTaskLogs:
+    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` in memory. Lines published to a stopped broker are
+    lost.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._stored: list[tuple[str, StoredBatch]] = []
+        self._last = 0
+
+    def publish(self, subject: str, message_id: str, body: bytes, done: Callable[[str], None]) -> None:
+        try:
+            self._line.check()
+        except Unreachable as error:
+            done(error.message)
+            return
+        if len(body) > MAX_LOG_MESSAGE_BYTES:
+            done("message size exceeds maximum allowed")
+            return
+        _, _, pool, execution_id, _ = subject.split(".")
+        self._last += 1
+        self._stored.append((execution_id, StoredBatch(self._last, pool, body)))
+        done("")
+
+    async def read(self, execution_id: str, first: int) -> list[StoredBatch]:
+        self._line.check()
+        found = [batch for owner, batch in self._stored if owner == execution_id and batch.sequence >= first]
+        return found[:READ_BATCHES]
+
+    async def delete(self, execution_id: str) -> None:
+        self._line.check()
+        self._stored = [one for one in self._stored if one[0] != execution_id]

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
@@ -18,6 +17,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.poison import Poison
 from noetl_testkit.simulation.story import Ask, Planned
 from noetl_testkit.simulation.work import SIGNAL, Job
@@ -35,7 +35,7 @@ class SimulatedClients:
         problems: Answers that are wrong.
     """
 
-    def __init__(self, clock: ManualClock, broker: MemoryBroker, store: MemoryStore) -> None:
+    def __init__(self, clock: ManualClock, broker: StreamBroker, store: MemoryStore) -> None:
         self.accepted: dict[str, tuple[Submission, Job]] = {}
         self.refused: dict[str, tuple[Submission, Job]] = {}
         self.asked: list[tuple[str, str]] = []

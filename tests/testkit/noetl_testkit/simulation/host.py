@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import Store
@@ -22,6 +21,7 @@ from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource
 from noetl_stream.ports.streams.event_log import EventLog, EventReader, ReportedMessage
 from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.ports.streams.trigger_streams import StreamConsumer, StreamWanted, TriggerStreams
+from noetl_testkit.memory.trigger_streams import StreamBroker
 
 Value = TypeVar("Value")
 
@@ -60,7 +60,7 @@ class SimulatedHost:
     def __init__(
         self,
         name: str,
-        broker: MemoryBroker,
+        broker: StreamBroker,
         store: Store,
         injector: FaultInjector,
         queue: CommandQueue | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec

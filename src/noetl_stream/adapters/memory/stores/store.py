@@ -15,11 +15,15 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.memory.stores.aggregates import AggregateTables, MemoryAggregates
-from noetl_stream.adapters.memory.stores.cursors import MemoryCursors
-from noetl_stream.adapters.memory.stores.dead_letters import MemoryDeadLetters
-from noetl_stream.adapters.memory.stores.limit_slots import LimitTables, MemoryLimits
-from noetl_stream.adapters.memory.stores.tables import NEVER_S, MemoryTables, PartitionRow
+from noetl_stream.adapters.memory.stores.tables import (
+    NEVER_S,
+    MemoryAggregates,
+    MemoryCursors,
+    MemoryDeadLetters,
+    MemoryLimits,
+    MemoryTables,
+    PartitionRow,
+)
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
@@ -75,14 +79,6 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         self.fed_floor: dict[int, int] = {}
         self.cursors = MemoryCursors(self.tables, clock)
         self.dead_letters = MemoryDeadLetters(self._send)
-
-    @property
-    def aggregate_tables(self) -> AggregateTables:
-        return self.tables.aggregates
-
-    @property
-    def limit_tables(self) -> tuple[LimitTables, dict[str, ExecutionRow]]:
-        return self.tables.limits, self.tables.executions
 
     async def verify(self) -> None:
         """Checks nothing: a store in memory is always ready."""

@@ -1,0 +1,1 @@
+"""Adapters in memory of ports that only gateways, operators and telemetry use."""
