@@ -11,7 +11,7 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.executions import GatewayExecutions
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds, Start
 
 AT_ONCE = 6
 PATIENCE_S = 240.0
@@ -47,7 +47,7 @@ class GatewayLoad:
     def __init__(self, url: str, token: str) -> None:
         self.ended: dict[str, str] = {}
         self._connection = GatewayConnection(url, token, SystemClock())
-        self._executions = GatewayExecutions(self._connection)
+        self._executions = GatewayExecutions(Executions, self._connection)
         self._finishing = False
         self._progress = asyncio.Event()
 

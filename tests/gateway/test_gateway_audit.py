@@ -10,7 +10,7 @@ from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import TOKEN, GatewayStage
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
-from noetl_stream.adapters.gateway_client.operations import gateway_operations
+from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.operations.access import AuditRecord
 from noetl_stream.operations.recording import RecordedOperations

@@ -14,7 +14,7 @@ from gateway_stage import TOKEN, GatewayStage
 from msgspec.structs import replace
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
-from noetl_stream.adapters.gateway_client.operations import gateway_operations
+from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.events import (
     CancelRequested,

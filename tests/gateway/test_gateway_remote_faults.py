@@ -17,7 +17,7 @@ from gateway_stage import GatewayStage
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, error_of
 from noetl_stream.adapters.gateway_client.feed import Frames
-from noetl_stream.adapters.gateway_client.operations import gateway_operations
+from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.errors import (
     Conflict,
     Forbidden,

@@ -14,7 +14,7 @@ from aiohttp import web
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.executions import MAX_WAIT_S, GatewayExecutions
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.executions import Executions, Start
 
 STEPS = ("first", "second", "third")
 AT_ONCE = 6
@@ -71,7 +71,7 @@ class Load:
         self.ended: dict[str, str] = {}
         self._source = source
         self._connection = GatewayConnection(url, token, SystemClock())
-        self._executions = GatewayExecutions(self._connection)
+        self._executions = GatewayExecutions(Executions, self._connection)
         self._finishing = False
         self._progress = asyncio.Event()
 

@@ -97,7 +97,7 @@ def sign_in(target: Target) -> None:
     is for the gateway of the embedded stack, which must run.
     """
     from noetl_stream.adapters.clock import SystemClock
-    from noetl_stream.adapters.gateway_client.sign_in import sign_in_link
+    from noetl_stream.adapters.gateway_client.own_verbs import sign_in_link
 
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings) or next(iter(gateways_of(settings.home)), None)

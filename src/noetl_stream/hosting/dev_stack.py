@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Final, NamedTuple
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.gateway_client.sign_in import sign_in_link
+from noetl_stream.adapters.gateway_client.own_verbs import sign_in_link
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting.processes import Supervised

@@ -334,7 +334,7 @@ async def _invite(
     say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.home is None or token is None:
         return
-    from noetl_stream.adapters.gateway_client.sign_in import sign_in_link  # only gateways need an HTTP client
+    from noetl_stream.adapters.gateway_client.own_verbs import sign_in_link  # only gateways need an HTTP client
     from noetl_stream.local.gateway_address import announce_gateway
 
     with announce_gateway(stack.home, url):

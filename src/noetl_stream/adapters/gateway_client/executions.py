@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from msgspec.structs import asdict
 
-from noetl_stream.adapters.gateway_client.connection import JSON, GatewayConnection, GatewayRequest
+from noetl_stream.adapters.gateway_client.connection import JSON, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
 from noetl_stream.model.events import (
     CancelRequested,
@@ -21,7 +21,6 @@ from noetl_stream.model.events import (
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     ExecutionDocument,
-    Executions,
     RequestIds,
     RerunOptions,
     Start,
@@ -37,9 +36,6 @@ MAX_WAIT_S: Final = 300.0
 
 class GatewayExecutions(GatewayVerbs):
     """:class:`~noetl_stream.ports.operations.executions.Executions`. The ``principal`` of facts is not sent."""
-
-    def __init__(self, connection: GatewayConnection) -> None:
-        super().__init__(Executions, connection)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         given = asdict(wanted)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
+from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
 from noetl_stream.errors import TooBusy, Unreachable
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.json import codec
@@ -62,13 +63,10 @@ class Frames:
                 self.retry_s = int(value) / 1000
 
 
-class GatewayFeed:
+class GatewayFeed(GatewayVerbs):
     """:class:`~noetl_stream.ports.operations.reading.feed.Feed`. A stream does not name the playbook of an event:
     :attr:`~noetl_stream.ports.operations.reading.feed.FeedEvent.path` is empty.
     """
-
-    def __init__(self, connection: GatewayConnection) -> None:
-        self._connection = connection
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
         async def has_more(last: str | None) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from importlib import import_module
+from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 from noetl_stream.adapters.gateway_client.connection import JSON, GatewayConnection, GatewayRequest
 from noetl_stream.model.envelope import iso
+from noetl_stream.ports.operations import Operations, port_of
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.parameters import VerbParameter, parameters_of
 from noetl_stream.ports.operations.verbs import API, Verb, Verbs
@@ -15,6 +17,15 @@ from noetl_stream.ports.operations.verbs import API, Verb, Verbs
 Item = TypeVar("Item")
 
 YAML: Final = "application/yaml"
+
+OWN: Final[Mapping[str, str]] = {
+    "access": "own_verbs:GatewayAccess",
+    "executions": "executions:GatewayExecutions",
+    "feed": "feed:GatewayFeed",
+    "selections": "own_verbs:GatewaySelections",
+    "triggers": "own_verbs:GatewayTriggers",
+}
+"""The ports that have verbs of their own, by noun: a module of this package, and its class."""
 
 
 class _Items(Document, Generic[Item], frozen=True):
@@ -43,13 +54,13 @@ class GatewayVerbs(Verbs):
         template = verb.path.removeprefix(API + "/").split("/")
         parts = tuple(str(given[part[1:-1]]) if part.startswith("{") else part for part in template)
         values, ids = list(values_of(asked, given)), given.get("ids")
-        sent = {one.name: _json(one, value) for one, value in values if one.place == "body"}
+        sent = {one.name: iso(value) if one.kind == "moment" else value for one, value in values if one.place == "body"}
         body, media = (given["source"], YAML) if "source" in given else (sent or None, JSON)
         key = None
         if verb.method in ("POST", "PATCH"):
             key = self._connection.new_key() if ids is None else ids.request_id
         query = [(one.name, text) for one, value in values if one.place == "query" for text in texts_of(one, value)]
-        headers = reason_headers(given.get("reason", ""))
+        headers = {"X-Reason": quote(given["reason"])} if given.get("reason") else {}
         return GatewayRequest(verb.method, parts, query, body=body, media=media, headers=headers, key=key)
 
 
@@ -61,10 +72,6 @@ def values_of(asked: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[t
             value = getattr(value, one.field)
         if value is not None and (value or value != one.default):
             yield one, value
-
-
-def _json(parameter: VerbParameter, value: Any) -> Any:
-    return iso(value) if parameter.kind == "moment" else value
 
 
 def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
@@ -80,6 +87,21 @@ def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
     return [str(value)] if isinstance(value, str | int) else [str(one) for one in value]
 
 
-def reason_headers(reason: str) -> dict[str, str]:
-    """The header that says why."""
-    return {"X-Reason": quote(reason)} if reason else {}
+class GatewayOperations:
+    """The operations, asked of a gateway. A part is imported when it is first used."""
+
+    def __init__(self, connection: GatewayConnection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, noun: str) -> Any:
+        kind: Any = GatewayVerbs
+        if noun in OWN:
+            module, name = OWN[noun].split(":")
+            kind = getattr(import_module(f"noetl_stream.adapters.gateway_client.{module}"), name)
+        found = kind(port_of(noun), self._connection)
+        setattr(self, noun, found)
+        return found
+
+
+def gateway_operations(connection: GatewayConnection) -> Operations:
+    return cast(Operations, GatewayOperations(connection))

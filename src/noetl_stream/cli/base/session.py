@@ -133,7 +133,7 @@ async def _own_role() -> Role:
 async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> Value:
     from noetl_stream.adapters.clock import SystemClock
     from noetl_stream.adapters.gateway_client.connection import GatewayConnection
-    from noetl_stream.adapters.gateway_client.operations import gateway_operations
+    from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 
     async def ensure_server() -> None:
         """The gateway has servers of its own."""
