@@ -10,8 +10,7 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.commands.command_source import MAX_HELD_BYTES
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
-from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.event_reader import BATCH_BYTES, MAX_READ_AHEAD_BYTES
+from noetl_stream.adapters.nats.event_log import BATCH_BYTES, MAX_READ_AHEAD_BYTES, NatsEventLog
 from noetl_stream.adapters.nats.pull import ENVELOPE_BYTES
 from noetl_stream.ports.streams.command_queue import Delivery
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS

@@ -14,9 +14,9 @@ from measured import samples_of
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
+from noetl_stream.adapters.nats.cluster_report import nats_readings
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
-from noetl_stream.adapters.nats.connections.readings import nats_readings
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError

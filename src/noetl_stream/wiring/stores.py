@@ -77,7 +77,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
     def readings(self) -> Sequence[Reading]:
         """Returns the metrics of the connection to NATS."""
-        from noetl_stream.adapters.nats.connections.readings import nats_readings
+        from noetl_stream.adapters.nats.cluster_report import nats_readings
 
         return nats_readings(self.nats, self.log, self.queue, self.blobs)
 

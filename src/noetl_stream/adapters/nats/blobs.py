@@ -16,7 +16,7 @@ from hashlib import sha256
 import msgspec
 
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, publish_once
+from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, OutboxPort, publish_once
 from noetl_stream.adapters.nats.protocol import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.streams import stored_message, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
@@ -49,7 +49,7 @@ class _Meta(msgspec.Struct):
     options: _Options = msgspec.field(default_factory=_Options)
 
 
-class NatsBlobs:
+class NatsBlobs(OutboxPort):
     """:class:`~noetl_stream.ports.streams.blobs.Blobs` over the bucket ``noetl-results``; the port documents each
     method.
 
@@ -58,9 +58,8 @@ class NatsBlobs:
     """
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, timeout_s: float) -> None:
-        self._connection = connection
+        super().__init__(connection, outbox)
         self._clock = clock
-        self._outbox = outbox
         self._timeout_s = timeout_s
         self.written_bytes = self.read_bytes = 0
 
@@ -81,11 +80,6 @@ class NatsBlobs:
         """
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, clock, outbox, timeout_s)
-
-    @property
-    def retries(self) -> int:
-        """How many chunks and meta messages were sent again."""
-        return self._outbox.retries
 
     async def put(self, key: str, data: bytes) -> None:
         """Stores the object completely or not at all.
@@ -122,10 +116,6 @@ class NatsBlobs:
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the bucket exists."""
         await verify_stream(self._connection, RESULTS)
-
-    async def close(self) -> None:
-        """Closes the publishing side; the NATS connection stays open."""
-        await self._outbox.close()
 
     async def _put_new(self, key: str, data: bytes) -> None:
         # Each attempt names its chunks anew, so that they never mix with those of an interrupted attempt.

@@ -1,18 +1,23 @@
-"""NATS's diagnosis of itself and of the streams."""
+"""NATS's diagnosis of itself and of the streams, and the metrics of a process's connection to it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.adapters.certificates import certificate_ends_ms
+from noetl_stream.adapters.nats.blobs import NatsBlobs
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.protocol import NANOSECONDS
 from noetl_stream.adapters.nats.streams import differing_settings, stream_api
 from noetl_stream.errors import StoreMissing
 from noetl_stream.ports.self_reports import NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.telemetry.measures import Metric, Reading
 
 FAR_BEHIND: Final = 1_000
 """How many of the leader's last writes a copy may lack before it counts as behind."""
@@ -22,6 +27,17 @@ SILENT_S: Final = 5.0
 
 A new leader that has not heard from a copy yet says 0, for ever if the copy died as the leader.
 """
+
+CONNECTED: Final = Metric("gauge", "noetl_nats_connected", "1 while the process is connected to NATS, else 0.")
+RECONNECTS: Final = Metric("counter", "noetl_nats_reconnects", "How often the connection to NATS was restored.")
+RETRIES: Final = Metric(
+    "counter",
+    "noetl_nats_publish_retries",
+    "Messages sent again, because JetStream has not acknowledged them, by stream.",
+    ("stream",),
+)
+WRITTEN: Final = Metric("counter", "noetl_objects_written_bytes", "Bytes of large values put into the object store.")
+READ: Final = Metric("counter", "noetl_objects_read_bytes", "Bytes of large values read from the object store.")
 
 
 class _Copy(msgspec.Struct):
@@ -102,3 +118,16 @@ class NatsOwnDiagnosis:
         account = msgspec.json.decode(await self._connection.api("INFO"), type=_Account)
         bound = account.limits.max_storage
         return NatsStorage(account.storage, bound if bound >= 0 else None)
+
+
+def nats_readings(
+    connection: NatsConnection, log: NatsEventLog, queue: NatsCommandQueue, blobs: NatsBlobs
+) -> Sequence[Reading]:
+    retries = {"EVENTS": log.retries, "COMMANDS": queue.retries, "OBJECTS": blobs.retries}
+    return [
+        CONNECTED.read(connection.is_connected),
+        RECONNECTS.read(connection.line - 1),
+        RETRIES.read_each(retries),
+        WRITTEN.read(blobs.written_bytes),
+        READ.read(blobs.read_bytes),
+    ]

@@ -1,40 +1,288 @@
-"""The event log on the JetStream stream EVENTS."""
+"""The event log on the JetStream stream EVENTS. A reader breaks as soon as it may have missed a message."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
-from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
+from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.outbox import (
     LEADER_WAIT_S,
     MESSAGE_ID,
     RESEND_AFTER_S,
     HeldBatch,
     Outbox,
+    OutboxPort,
     PendingPublish,
     publish_once,
 )
-from noetl_stream.adapters.nats.protocol import PublishAck, milliseconds
+from noetl_stream.adapters.nats.protocol import (
+    HEARTBEAT,
+    NANOSECONDS,
+    PublishAck,
+    Status,
+    milliseconds,
+    parse_metadata,
+    parse_status,
+)
+from noetl_stream.adapters.nats.pull import Pull, counted_bytes
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.event_log import DecidedMessage
+from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.protocol import subjects
 from noetl_stream.protocol.subjects import EVENTS
 
+WINDOW = 2048
+"""How many messages are requested ahead of the fold."""
 
-class NatsEventLog:
+MAX_READ_AHEAD_BYTES = 16 * 1024 * 1024
+"""How many bytes are requested ahead of the fold, at least the two largest messages. NATS holds as much for a client
+that does not read in time, and cuts it off above ``max_pending``, by default 64 MiB.
+"""
+
+BATCH_BYTES = 2 * 1024 * 1024
+"""The bytes at which a batch of messages ends."""
+
+HEARTBEAT_S = 2.0
+"""Two missed heartbeats break the reader before its server may no longer renew its leases (PROTOCOL §2 *Reading*)."""
+
+PROBE_HEARTBEAT_S = 0.02
+
+INACTIVE_S = 30.0
+
+FILTERS_LIMIT = 4
+"""Up to how many partitions the server filters; above, it sends all and the reader drops the rest.
+
+On a tail both cost the same. On a backlog a consumer with several filters delivers some 7,000 messages a second, one
+with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py``).
+"""
+
+
+class NatsEventReader:
+    """An :class:`~noetl_stream.ports.streams.event_log.EventReader` on an ephemeral pull consumer without
+    acknowledgements.
+
+    Stream sequences have holes (other partitions, journal records), the consumer's own sequence has none: a hole in it
+    is a gap. Heartbeats move ``high_water`` too: ``Nats-Last-Stream`` is how far the consumer has read the stream, and
+    ``Nats-Last-Consumer`` proves that everything it found has arrived. A count of pending messages would not do: the
+    server updates it shortly after the message is stored.
+    """
+
+    def __init__(
+        self, connection: NatsConnection, clock: Clock, partitions: Collection[int], after: int, heartbeat_s: float
+    ) -> None:
+        self.high_water = after
+        self._heard_s = self._asked_s = clock.monotonic_s()
+        self._connection = connection
+        self._clock = clock
+        self._consumer = f"reader-{clock.random_bytes(8).hex()}"
+        self._partitions = {str(partition): partition for partition in sorted(partitions)}
+        self._heartbeat_s = heartbeat_s
+        self._after = after
+        self._loop = asyncio.get_running_loop()
+        self._inbox = connection.client.new_inbox()
+        self._pull = Pull(connection, EVENTS, self._consumer, self._inbox, heartbeat_s)
+        self._last_consumer_sequence = 0
+        self._ready: deque[ReportedMessage | int] = deque()
+        self._ready_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._broken: str | None = None
+        self._subscription: WireSubscription | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        connection: NatsConnection,
+        clock: Clock,
+        partitions: Collection[int],
+        after: int,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        records: bool = False,
+    ) -> NatsEventReader:
+        reader = cls(connection, clock, partitions, after, heartbeat_s)
+        connection.on_lost(reader._on_lost)
+        try:
+            reader._subscription = await connection.wire.subscribe(f"{reader._inbox}.*", reader._receive)
+            await reader._create_consumer(records)
+        except BaseException:
+            await reader.close()
+            raise
+        reader._request()
+        reader._watch = reader._loop.call_later(heartbeat_s, reader._check_contact)
+        return reader
+
+    @property
+    def contact_s(self) -> float:
+        """When NATS was last heard. A reader that holds enough messages requests none, and so hears nothing."""
+        return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
+
+    @property
+    def held_bytes(self) -> int:
+        return self._ready_bytes
+
+    async def next_batch(self, limit: int) -> list[ReportedMessage]:
+        while True:
+            if self._broken is not None:
+                raise ReaderBroken(self._broken)
+            batch = self._take(limit)
+            if batch:
+                self._request()
+                return batch
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def look(self) -> None:
+        """Updates ``high_water`` within milliseconds instead of at the next heartbeat, if no request is pending."""
+        if not self._ready and self._broken is None:
+            self._pull.probe(PROBE_HEARTBEAT_S)
+
+    async def close(self) -> None:
+        self._break("the reader was closed")
+        self._connection.forget(self._on_lost)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._subscription is not None:
+            await self._subscription.close()
+        # Not awaited: NATS deletes an inactive consumer anyway.
+        self._connection.wire.send(f"{self._connection.jetstream}.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
+
+    async def _create_consumer(self, records: bool) -> None:
+        filtered = self._partitions if len(self._partitions) <= FILTERS_LIMIT else ("*",)
+        patterns = [
+            subjects.partition_patterns(partition)[:1] if records else subjects.inputs(partition)
+            for partition in filtered
+        ]
+        config = {
+            "name": self._consumer,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._after + 1,
+            "ack_policy": "none",
+            "filter_subjects": [pattern for of_one in patterns for pattern in of_one],
+            "inactive_threshold": round(INACTIVE_S * NANOSECONDS),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        request = {"stream_name": EVENTS, "config": config, "action": "create"}
+        await stream_api(self._connection, EVENTS, f"CONSUMER.CREATE.{EVENTS}.{self._consumer}", request)
+
+    def _take(self, limit: int) -> list[ReportedMessage]:
+        ready = self._ready
+        batch: list[ReportedMessage] = []
+        size = 0
+        while ready:
+            item = ready[0]
+            if isinstance(item, int):
+                self.high_water = max(self.high_water, item)
+            elif len(batch) < limit and size < BATCH_BYTES:
+                batch.append(item)
+                size += len(item.body)
+                self.high_water = max(self.high_water, item.sequence)
+            else:
+                break
+            ready.popleft()
+        self._ready_bytes -= size
+        return batch
+
+    def _request(self) -> None:
+        ahead = self._pull.credit + len(self._ready)
+        if ahead > WINDOW // 2:
+            return
+        largest = self._pull.largest_bytes
+        if self._pull.room(max(MAX_READ_AHEAD_BYTES, 2 * largest), self._ready_bytes) >= largest:
+            if self._pull.credit == 0:
+                self._asked_s = self._clock.monotonic_s()
+            self._pull.request(WINDOW - ahead, largest)
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        self._heard_s = self._clock.monotonic_s()
+        if self._broken is not None:
+            return
+        if not reply:
+            status = parse_status(headers)
+            if status is not None:
+                self._receive_status(status)
+            return
+        metadata = parse_metadata(reply)
+        if metadata.consumer_sequence != self._last_consumer_sequence + 1:
+            self._break(
+                f"a gap: message {metadata.consumer_sequence} came after {self._last_consumer_sequence} of this reader"
+            )
+            return
+        self._last_consumer_sequence = metadata.consumer_sequence
+        self._pull.count_message(counted_bytes(subject, reply, headers, body))
+        name = subject.decode()
+        tokens = name.split(".")
+        partition = self._partitions.get(tokens[2])
+        if partition is None:
+            self._pass_over(metadata.stream_sequence)
+            self._request()
+            return
+        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, partition, tokens[3], body, name)
+        self._ready.append(message)
+        self._ready_bytes += len(body)
+        self._wake()
+
+    def _pass_over(self, sequence: int) -> None:
+        """Notes that everything up to ``sequence`` has arrived."""
+        if not self._ready:
+            self.high_water = max(self.high_water, sequence)
+        elif isinstance(self._ready[-1], int):
+            self._ready[-1] = sequence
+        else:
+            self._ready.append(sequence)
+
+    def _receive_status(self, status: Status) -> None:
+        if status.code == HEARTBEAT:
+            found = status.number("Nats-Last-Consumer")
+            looked_through = status.number("Nats-Last-Stream")
+            if found is None or looked_through is None:
+                return
+            if found != self._last_consumer_sequence:
+                self._break(f"a gap: {found} messages were sent to this reader, {self._last_consumer_sequence} arrived")
+            else:
+                self._pass_over(looked_through)
+        elif self._pull.ends_request(status):
+            self._request()
+        else:
+            self._break(f"the consumer is gone: {status.code} {status.text}".rstrip())
+
+    def _check_contact(self) -> None:
+        silent_s = self._clock.monotonic_s() - self.contact_s
+        if silent_s > 2.5 * self._heartbeat_s:
+            self._break(f"two heartbeats missed: no message for {silent_s:.1f} s")
+        if self._broken is None:
+            self._watch = self._loop.call_later(self._heartbeat_s / 2, self._check_contact)
+
+    def _on_lost(self) -> None:
+        self._break("the connection was lost")
+
+    def _break(self, reason: str) -> None:
+        if self._broken is None:
+            self._broken = reason
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class NatsEventLog(OutboxPort):
     """:class:`~noetl_stream.ports.streams.event_log.EventLog` over the stream EVENTS; the port documents each
     method.
     """
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, heartbeat_s: float) -> None:
-        self._connection = connection
+        super().__init__(connection, outbox)
         self._clock = clock
-        self._outbox = outbox
         self._heartbeat_s = heartbeat_s
         self._readers: weakref.WeakSet[NatsEventReader] = weakref.WeakSet()
 
@@ -58,11 +306,6 @@ class NatsEventLog:
         """
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s, leader_wait_s=leader_wait_s)
         return cls(connection, clock, outbox, heartbeat_s)
-
-    @property
-    def retries(self) -> int:
-        """How many messages were sent again."""
-        return self._outbox.retries
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Publishes a request. Also raises Unreachable if the stream is full or missing, with that reason."""
@@ -167,10 +410,6 @@ class NatsEventLog:
 
     async def verify(self) -> None:
         await verify_stream(self._connection, EVENTS)
-
-    async def close(self) -> None:
-        """Closes the publishing side; the NATS connection stays open."""
-        await self._outbox.close()
 
 
 class _Records(HeldBatch[int]):

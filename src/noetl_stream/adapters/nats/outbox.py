@@ -26,6 +26,10 @@ from noetl_stream.adapters.nats.protocol import (
 )
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
 RESEND_AFTER_S = 2.0
 """How long an acknowledgement may take before the message's owner decides whether to send it again."""
 
@@ -154,15 +158,9 @@ class Outbox:
         sent = self._waiting.get(number)
         if sent is None:
             return
-        if headers:
-            status = parse_status(headers)
-            ack = (
-                PublishAck(error=_NO_STREAM)
-                if status is not None and status.code == NO_RESPONDERS
-                else decode_publish_ack(body)
-            )
-        else:
-            ack = decode_publish_ack(body)
+        status = parse_status(headers) if headers else None
+        has_no_stream = status is not None and status.code == NO_RESPONDERS
+        ack = PublishAck(error=_NO_STREAM) if has_no_stream else decode_publish_ack(body)
         if ack.error is None:
             del self._waiting[number]
             sent.owner.on_acknowledged(sent, ack)
@@ -207,7 +205,21 @@ class Outbox:
             sent.owner.on_abandoned(error)
 
 
-log = logging.getLogger(__name__)
+class OutboxPort:
+    """Base of the adapters that publish through an outbox of their own."""
+
+    def __init__(self, connection: NatsConnection, outbox: Outbox) -> None:
+        self._connection = connection
+        self._outbox = outbox
+
+    @property
+    def retries(self) -> int:
+        """How many messages were sent again."""
+        return self._outbox.retries
+
+    async def close(self) -> None:
+        """Closes the publishing side; the NATS connection stays open."""
+        await self._outbox.close()
 
 
 class SinglePublish:
@@ -264,9 +276,6 @@ def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str
     once = SinglePublish(outbox)
     outbox.put(subject, body, headers, once)
     return once.answer
-
-
-Result = TypeVar("Result")
 
 
 class HeldBatch(Generic[Result]):

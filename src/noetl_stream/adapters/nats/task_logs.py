@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, NatsConnection
-from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, Outbox, PendingPublish, hint_for
+from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, Outbox, OutboxPort, PendingPublish, hint_for
 from noetl_stream.adapters.nats.protocol import (
     END_OF_BATCH,
     NO_MESSAGES,
@@ -30,12 +30,8 @@ READ_BYTES: Final = 1024 * 1024
 """The bytes that one read of logs requests."""
 
 
-class NatsTaskLogs:
+class NatsTaskLogs(OutboxPort):
     """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` over the stream LOGS; the port documents each method."""
-
-    def __init__(self, connection: NatsConnection, outbox: Outbox) -> None:
-        self._connection = connection
-        self._outbox = outbox
 
     @classmethod
     async def open(cls, connection: NatsConnection) -> NatsTaskLogs:
@@ -73,10 +69,6 @@ class NatsTaskLogs:
 
     async def delete(self, execution_id: str) -> None:
         await stream_api(self._connection, LOGS, f"STREAM.PURGE.{LOGS}", {"filter": task_logs_of(execution_id)})
-
-    async def close(self) -> None:
-        """Closes the publishing side; the NATS connection stays open."""
-        await self._outbox.close()
 
 
 class _Answer:

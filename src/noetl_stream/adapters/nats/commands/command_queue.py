@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.commands.pool_consumer import (
 )
 from noetl_stream.adapters.nats.commands.priority_requests import LOOK_AGAIN_S
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, OutboxPort, PendingPublish
 from noetl_stream.adapters.nats.protocol import (
     CHECK_UNDER_WAY,
     STORE_REFUSED,
@@ -71,12 +71,11 @@ class _Consumers(msgspec.Struct):
     total: int = 0
 
 
-class NatsCommandQueue:
+class NatsCommandQueue(OutboxPort):
     """:class:`~noetl_stream.ports.streams.command_queue.CommandQueue` over COMMANDS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float, look_again_s: float) -> None:
-        self._connection = connection
-        self._outbox = outbox
+        super().__init__(connection, outbox)
         self._turns = Turns(outbox)
         self._ack_wait_s = ack_wait_s
         self._look_again_s = look_again_s
@@ -100,11 +99,6 @@ class NatsCommandQueue:
         """
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, outbox, ack_wait_s, look_again_s)
-
-    @property
-    def retries(self) -> int:
-        """How many commands were sent again."""
-        return self._outbox.retries
 
     def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
         """Publishes commands. A copy already in the queue, of any issue, counts as acknowledged.
@@ -290,10 +284,6 @@ class NatsCommandQueue:
 
     async def verify(self) -> None:
         await verify_stream(self._connection, COMMANDS)
-
-    async def close(self) -> None:
-        """Closes the publishing side; the NATS connection stays open."""
-        await self._outbox.close()
 
 
 def _highest_first(waiting: Mapping[int, int]) -> dict[int, int]:
