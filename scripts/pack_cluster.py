@@ -18,7 +18,7 @@ from noetl_stream.local import cluster_archive, postgres_server
 from noetl_stream.local.binaries import find_postgres_programs, postgres_version
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.postgres_server import DataFolder, PostgresServer
-from noetl_stream.local.system_user import postgres_user
+from noetl_stream.local.processes import postgres_user
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
 

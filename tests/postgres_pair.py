@@ -16,7 +16,7 @@ import psutil
 
 from nats_process import free_port
 from noetl_stream.local.binaries import find_postgres_programs
-from noetl_stream.local.system_user import allow_access, allow_traversal, postgres_user
+from noetl_stream.local.processes import allow_access, allow_traversal, postgres_user
 
 SETTINGS = {"fsync": "off", "jit": "off", "max_connections": "100", "shared_buffers": "32MB", "wal_keep_size": "256MB"}
 

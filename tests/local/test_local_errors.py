@@ -17,9 +17,16 @@ import pytest
 
 from noetl_stream.errors import LocalStackError, NoetlError, UsageError
 from noetl_stream.local import EmbeddedStack, processes
-from noetl_stream.local.processes import FIRST_PORT, PORT_COUNT, choose_port, is_free
+from noetl_stream.local.processes import (
+    FIRST_PORT,
+    PORT_COUNT,
+    SystemUser,
+    allow_access,
+    allow_traversal,
+    choose_port,
+    is_free,
+)
 from noetl_stream.local.startup_errors import explain_output, explain_system_error, is_address_in_use
-from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal
 
 AsNobody = Callable[[Callable[[], str]], str]
 ServersUnder = Callable[[Path], list[int]]

@@ -12,7 +12,7 @@ import pytest
 
 from cli_program import PATIENCE_S
 from noetl_stream.local import EmbeddedStack
-from noetl_stream.local.groundwork import Groundwork
+from noetl_stream.local.background import Groundwork
 from noetl_stream.local.home import prepare_home
 from noetl_stream.settings.sources.environment import DEFAULT_POOL
 

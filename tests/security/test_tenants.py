@@ -27,7 +27,7 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.sealing.sealed_cursors import CursorSealer
+from noetl_stream.sealing.signing import CursorSealer
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
 from noetl_stream.tools.contract import ToolFailure

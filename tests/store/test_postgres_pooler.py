@@ -15,7 +15,7 @@ import pytest
 from nats_process import free_port
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NoetlError, NotReady
-from noetl_stream.local.system_user import postgres_user
+from noetl_stream.local.processes import postgres_user
 from noetl_testkit.conformance.store_rows import taken
 from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 

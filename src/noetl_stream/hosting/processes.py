@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.local.background import command_line
-from noetl_stream.local.forks import Main, fork_command
+from noetl_stream.local.background import Main, command_line, fork_command
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.sources.process_environment import (
     holds_engine_variables,

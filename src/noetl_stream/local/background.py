@@ -1,35 +1,43 @@
-"""The process that ``run`` starts when no server answers, as ``run`` sees it; its work is in ``hosting``."""
+"""What ``run`` starts when no server answers: a process, whose work is in ``hosting``, and the folder of a new home."""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol, Self
 
 import msgspec
 
 from noetl_stream.errors import LocalStackError
-from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
+from noetl_stream.local.home import PRIVATE_FILE_MODE, FileLock, Home, prepare_home
+from noetl_stream.local.postgres_server import PostgresServer
+from noetl_stream.local.secrets import load_or_create_secrets
+from noetl_stream.local.server_process import guard_path, guarded_data
 from noetl_stream.local.stack import is_running
 from noetl_stream.local.startup_errors import system_errors_explained
+from noetl_stream.settings.initial_memory import show_arguments
 from noetl_stream.settings.sources.environment import SERVER_KEY_VARIABLE, Settings
-
-if TYPE_CHECKING:  # most commands start nothing
-    from noetl_stream.local.forks import Main
-    from noetl_stream.local.groundwork import Groundwork
 
 log = logging.getLogger(__name__)
 
 COMMAND: Final = "background"
+PROGRAM: Final = "noetl-stream"
+UNDO_POLL_S: Final = 0.02
 
 NO_SERVER: Final = (
     f"no server answers: waiting until one is started with `noetl-stream server`. With {SERVER_KEY_VARIABLE}, which"
     " `noetl-stream setup` makes, this command would start one"
 )
+
+Main = Callable[[list[str]], object]
+"""A function that runs a command, given its words, and exits."""
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -65,8 +73,6 @@ class Background:
         with system_errors_explained(self._settings.home):
             if is_running(self._settings.home):
                 return
-            from noetl_stream.local.groundwork import Groundwork
-
             self._groundwork = Groundwork.begin(self._settings.home, self._settings.pool)
         self.is_stack_down = True
 
@@ -114,8 +120,6 @@ class Background:
 
     def _fork(self, words: list[str], output: int) -> _Process:
         """Starts a command in a copy of this process, where there can be one: before it has an event loop."""
-        from noetl_stream.local.forks import fork_command
-
         pid = None if self._main is None else fork_command(self._main, words, output)
         return _spawn(words, output) if pid is None else _Forked(pid)
 
@@ -162,3 +166,110 @@ def _open_output(output: Path) -> int:
         return os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE)
     except OSError as error:
         raise LocalStackError(f"cannot start the background server: {output}: {error.strerror}") from None
+
+
+class Groundwork:
+    """Holds the start lock of a new home, until its data folder is kept or undone.
+
+    A child of this process makes the folder: a thread would wait for what the check imports.
+    """
+
+    def __init__(self, home: Home, lock: FileLock, pool: str) -> None:
+        self._home = home
+        self._lock = lock
+        self._postgres = PostgresServer(home)
+        self._maker = os.fork()
+        if self._maker == 0:
+            try:
+                os.setsid()  # our Ctrl-C does not reach it
+                self._make(pool)
+            finally:
+                os._exit(0)
+
+    @classmethod
+    def begin(cls, folder: Path, pool: str) -> Self | None:
+        """Begins a new home's data folder; ``None`` if there is a home, or another process makes it.
+
+        Raises:
+            LocalStackError, OSError: The folder cannot be made.
+        """
+        if folder.exists():
+            return None
+        with ExitStack() as closing:
+            home = prepare_home(folder)
+            lock = FileLock(home.start_lock)
+            closing.callback(lock.close)
+            if not lock.try_exclusive() or not lock.is_current() or home.passwords.exists():
+                return None
+            closing.pop_all()
+            return cls(home, lock, pool)
+
+    def keep(self) -> None:
+        """Waits until the folder is made. Joining the stack repeats failed steps, and reports why they fail."""
+        os.waitpid(self._maker, 0)
+        self._lock.close()
+
+    def undo(self) -> None:
+        """Removes the home, with its data folder."""
+        os.kill(self._maker, signal.SIGKILL)
+        os.waitpid(self._maker, 0)
+        guard = FileLock(guard_path(self._postgres))
+        while not guard.try_exclusive_within(UNDO_POLL_S):  # what it has started
+            self._postgres.kill_leftovers()
+        guard.close()
+        from shutil import rmtree  # as in the server's module
+
+        rmtree(self._home.root, ignore_errors=True)
+        self._lock.close()
+
+    def _make(self, pool: str) -> None:
+        with suppress(LocalStackError, OSError):
+            secrets = load_or_create_secrets(self._home, self._postgres.data, pool)
+            with guarded_data(self._postgres) as guard:
+                self._postgres.prepare(secrets, guard.descriptor)
+
+
+def fork_command(main: Main, words: Sequence[str], output: int | None = None, given: int | None = None) -> int | None:
+    """Forks a child that calls ``main(words)`` like a new process of this program, in its own session; returns its pid.
+
+    To be called before this process has an event loop or a connection: the child has all of its memory, but none of its
+    files. ``None`` if there are threads, which a child would not have, if that cannot be known, or if there is no room
+    for a child.
+
+    Args:
+        output: The descriptor that the child writes to, in place of those of this process.
+        given: The descriptor that the child reads; by default there is nothing to read.
+    """
+    sys.stdout.flush()  # or the child would write it once more
+    sys.stderr.flush()
+    try:
+        if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+            return None
+        pid = os.fork()
+    except OSError:
+        return None
+    if pid:
+        return pid
+    code: object = 1
+    try:
+        os.setsid()
+        _keep_only(os.open(os.devnull, os.O_RDONLY) if given is None else given, output)
+        show_arguments([PROGRAM, *words])
+        main(list(words))
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def _keep_only(given: int, output: int | None) -> None:
+    """Makes the descriptors stdin, stdout and stderr, and closes all other files."""
+    standard = {0: given} if output is None else {0: given, 1: output, 2: output}
+    for number, descriptor in standard.items():
+        os.dup2(descriptor, number)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) > 2:
+            with suppress(OSError):  # it was the list itself
+                os.close(int(name))

@@ -23,7 +23,7 @@ import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE
-from noetl_stream.local.system_user import SystemUser
+from noetl_stream.local.processes import SystemUser
 
 PACKAGE: Final = Path(__file__).parents[1]
 FOLDER: Final = Path(__file__).parent

@@ -17,10 +17,10 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_version
 from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
+from noetl_stream.local.processes import SystemUser, allow_access, allow_traversal, postgres_user
 from noetl_stream.local.secrets import OWNER, PLAYBOOKS, POSTGRES_USERS, ROLE_USERS, Passwords, Secrets, scram_verifier
 from noetl_stream.local.server_process import StopSignal
 from noetl_stream.local.startup_errors import explain_output
-from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
 from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
 
 if TYPE_CHECKING:

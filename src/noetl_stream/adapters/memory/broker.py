@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.bus import MemoryBus
+from noetl_stream.adapters.memory.bus import Line, MemoryBus
 from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
-from noetl_stream.adapters.memory.line import Line
 from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, StoredBatch

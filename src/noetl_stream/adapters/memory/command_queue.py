@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from noetl_stream.adapters.memory.bus import MemoryBus
-from noetl_stream.adapters.memory.line import Line, MessageIds
+from noetl_stream.adapters.memory.bus import Line, MemoryBus, MessageIds
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.priorities import PriorityTurns
 from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool

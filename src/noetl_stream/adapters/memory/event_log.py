@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from noetl_stream.adapters.memory.bus import MemoryBus
-from noetl_stream.adapters.memory.line import Line, MessageIds
+from noetl_stream.adapters.memory.bus import Line, MemoryBus, MessageIds
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage

@@ -50,7 +50,7 @@ from noetl_stream.ports.operations.selections import (
 from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs, verb_of
 from noetl_stream.ports.stores.catalog import NotRegistered
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.sealing.sealed_cursors import CursorSealer
+from noetl_stream.sealing.signing import CursorSealer
 
 Read = TypeVar("Read")
 OfPaths = TypeVar("OfPaths", bound=DocumentPage[Any])

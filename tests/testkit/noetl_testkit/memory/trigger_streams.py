@@ -9,7 +9,7 @@ from itertools import count
 import msgspec
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.line import Line
+from noetl_stream.adapters.memory.bus import Line
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.ports.clock import Clock
