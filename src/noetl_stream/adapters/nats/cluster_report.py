@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,20 +12,10 @@ from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.protocol import NANOSECONDS
-from noetl_stream.adapters.nats.streams import differing_settings, stream_api
+from noetl_stream.adapters.nats.streams import differing_settings, stream_info
 from noetl_stream.errors import StoreMissing
 from noetl_stream.ports.self_reports import NatsFacts, NatsStorage, StreamFacts
 from noetl_stream.telemetry.measures import Metric, Reading
-
-FAR_BEHIND: Final = 1_000
-"""How many of the leader's last writes a copy may lack before it counts as behind."""
-
-SILENT_S: Final = 5.0
-"""How long a copy may be silent to its leader before it counts as away. It reports each second; NATS waits longer.
-
-A new leader that has not heard from a copy yet says 0, for ever if the copy died as the leader.
-"""
 
 CONNECTED: Final = Metric("gauge", "noetl_nats_connected", "1 while the process is connected to NATS, else 0.")
 RECONNECTS: Final = Metric("counter", "noetl_nats_reconnects", "How often the connection to NATS was restored.")
@@ -38,35 +27,6 @@ RETRIES: Final = Metric(
 )
 WRITTEN: Final = Metric("counter", "noetl_objects_written_bytes", "Bytes of large values put into the object store.")
 READ: Final = Metric("counter", "noetl_objects_read_bytes", "Bytes of large values read from the object store.")
-
-
-class _Copy(msgspec.Struct):
-    name: str
-    active: int = 0
-    current: bool = False
-    offline: bool = False
-    lag: int = 0
-
-    @property
-    def is_away(self) -> bool:
-        is_silent = self.active > SILENT_S * NANOSECONDS or (self.active == 0 and not self.current)
-        return self.offline or is_silent or self.lag > FAR_BEHIND
-
-
-class _Cluster(msgspec.Struct):
-    replicas: list[_Copy] = []
-
-
-class _State(msgspec.Struct):
-    bytes: int = 0
-    messages: int = 0
-
-
-class _StreamAnswer(msgspec.Struct):
-    config: dict[str, Any]
-    state: _State
-    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
-    ts: datetime | None = None
 
 
 class _Limits(msgspec.Struct):
@@ -97,10 +57,9 @@ class NatsOwnDiagnosis:
 
     async def stream(self, name: str) -> StreamFacts:
         try:
-            answer = await stream_api(self._connection, name, f"STREAM.INFO.{name}")
+            found = await stream_info(self._connection, name)
         except StoreMissing:
             return StreamFacts(name)
-        found = msgspec.json.decode(answer, type=_StreamAnswer)
         bound = found.config.get("max_bytes", -1)
         return StreamFacts(
             name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,15 @@ OLDEST_NATS: Final = (2, 11)
 MIN_PAYLOAD = 4 * 1024 * 1024
 """The largest message NATS must accept, in bytes: commands and reports hold up to a few ``limits.*``."""
 
+FAR_BEHIND: Final = 1_000
+"""How many of the leader's last writes a copy may lack before it counts as behind."""
+
+SILENT_S: Final = 5.0
+"""How long a copy may be silent to its leader before it counts as away. It reports each second; NATS waits longer.
+
+A new leader that has not heard from a copy yet says 0, for ever if the copy died as the leader.
+"""
+
 
 class _StreamState(msgspec.Struct):
     messages: int = 0
@@ -47,13 +57,23 @@ class _StreamState(msgspec.Struct):
 
 class _Copy(msgspec.Struct):
     name: str
+    active: int = 0
     current: bool = False
     offline: bool = False
+    lag: int = 0
+
+    @property
+    def is_away(self) -> bool:
+        is_silent = self.active > SILENT_S * NANOSECONDS or (self.active == 0 and not self.current)
+        return self.offline or is_silent or self.lag > FAR_BEHIND
 
 
-class _StreamCluster(msgspec.Struct):
+class _StreamCluster(msgspec.Struct, frozen=True):
     leader: str = ""
-    replicas: list[_Copy] | None = None
+    replicas: Sequence[_Copy] = ()
+
+
+_ALONE: Final = _StreamCluster()
 
 
 class StreamInfo(msgspec.Struct):
@@ -64,7 +84,8 @@ class StreamInfo(msgspec.Struct):
     config: dict[str, Any]
     state: _StreamState
     total: int = 0
-    cluster: _StreamCluster | None = None
+    cluster: _StreamCluster = _ALONE
+    ts: datetime | None = None
 
 
 class StreamDocument(msgspec.Struct, frozen=True):
@@ -94,6 +115,40 @@ class StreamMessage(msgspec.Struct):
     seq: int
     time: str
     data: bytes = b""
+
+
+class _Sequences(msgspec.Struct):
+    consumer_seq: int = 0
+    stream_seq: int = 0
+
+
+class ConsumerInfo(msgspec.Struct):
+    """JetStream's answer to ``CONSUMER.INFO``; ``ts`` is RFC 3339."""
+
+    name: str
+    config: dict[str, Any]
+    delivered: _Sequences
+    ack_floor: _Sequences
+    ts: str
+    num_pending: int = 0
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self.config.get("metadata") or {}
+
+    @property
+    def subjects(self) -> list[str]:
+        single = self.config.get("filter_subject")
+        return self.config.get("filter_subjects") or ([single] if single else [])
+
+
+class ConsumerPage(msgspec.Struct):
+    """JetStream's answer to ``CONSUMER.LIST``."""
+
+    total: int = 0
+    consumers: list[ConsumerInfo] | None = None
 
 
 class _MessageAnswer(msgspec.Struct):
@@ -216,14 +271,13 @@ async def list_streams(connection: NatsConnection) -> list[StreamDocument]:
 
 
 def _document(name: str, info: StreamInfo) -> StreamDocument:
-    cluster = info.cluster or _StreamCluster()
-    copies = cluster.replicas or []
+    copies = info.cluster.replicas
     return StreamDocument(
         stream=name,
         messages=info.state.messages,
         bytes=info.state.bytes,
         replicas=info.config.get("num_replicas", 1),
-        leader=cluster.leader,
+        leader=info.cluster.leader,
         current=[copy.name for copy in copies if copy.current and not copy.offline],
         behind=[copy.name for copy in copies if copy.offline or not copy.current],
         tags=info.config.get("placement", {}).get("tags") or [],

@@ -23,6 +23,7 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull, counted_bytes
+from noetl_stream.adapters.nats.streams import ConsumerInfo, ConsumerPage
 from noetl_stream.concurrency import set_within
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.model.envelope import iso
@@ -51,30 +52,6 @@ class _StreamConfig(msgspec.Struct):
 class _StreamFound(msgspec.Struct):
     created: str
     config: _StreamConfig
-
-
-class _Sequences(msgspec.Struct):
-    consumer_seq: int = 0
-    stream_seq: int = 0
-
-
-class _ConsumerFound(msgspec.Struct):
-    name: str
-    config: dict[str, Any]
-    delivered: _Sequences
-    ack_floor: _Sequences
-    num_ack_pending: int = 0
-    num_pending: int = 0
-
-    @property
-    def subjects(self) -> list[str]:
-        single = self.config.get("filter_subject")
-        return self.config.get("filter_subjects") or ([single] if single else [])
-
-
-class _ConsumerPage(msgspec.Struct):
-    total: int
-    consumers: list[_ConsumerFound] | None = None
 
 
 class NatsTriggerStreams:
@@ -121,17 +98,17 @@ class NatsTriggerStreams:
                 answer = await self._api(stream, f"CONSUMER.LIST.{stream}", {"offset": offset})
             except StoreMissing:
                 break
-            page = msgspec.json.decode(answer, type=_ConsumerPage)
+            page = msgspec.json.decode(answer, type=ConsumerPage)
             listed = page.consumers or []
             names += [
                 one.name
                 for one in listed
-                if one.name.startswith(CONSUMER_PREFIX) and (one.config.get("metadata") or {}).get(_EVENTS) == events
+                if one.name.startswith(CONSUMER_PREFIX) and one.metadata.get(_EVENTS) == events
             ]
             total, offset = page.total if listed else 0, offset + len(listed)
         return sorted(names)
 
-    async def info(self, stream: str, consumer: str) -> _ConsumerFound:
+    async def info(self, stream: str, consumer: str) -> ConsumerInfo:
         """Returns the present state of a consumer.
 
         Raises:
@@ -146,24 +123,24 @@ class NatsTriggerStreams:
         found = await self._connection.api(f"STREAM.INFO.{EVENTS}")
         return msgspec.json.decode(found, type=_StreamFound).created
 
-    async def _find(self, stream: str, consumer: str) -> _ConsumerFound | None:
+    async def _find(self, stream: str, consumer: str) -> ConsumerInfo | None:
         try:
             answer = await self._api(stream, f"CONSUMER.INFO.{stream}.{consumer}")
         except ApiRefused as error:
             if error.err_code == CONSUMER_NOT_FOUND:
                 return None
             raise
-        return msgspec.json.decode(answer, type=_ConsumerFound)
+        return msgspec.json.decode(answer, type=ConsumerInfo)
 
     async def _make(
         self, stream: str, consumer: str, settings: Mapping[str, Any], subjects: Sequence[str]
-    ) -> _ConsumerFound:
+    ) -> ConsumerInfo:
         config = {name: value for name, value in settings.items() if name not in ("filter_subject", "filter_subjects")}
         if subjects:
             config["filter_subjects"] = subjects
         request = {"stream_name": stream, "config": config}
         answer = await self._api(stream, f"CONSUMER.CREATE.{stream}.{consumer}", request)
-        return msgspec.json.decode(answer, type=_ConsumerFound)
+        return msgspec.json.decode(answer, type=ConsumerInfo)
 
     async def _api(self, stream: str, subject: str, request: Mapping[str, Any] | None = None) -> bytes:
         try:
@@ -234,7 +211,7 @@ class NatsStreamConsumer:
         streams: NatsTriggerStreams,
         connection: NatsConnection,
         clock: Clock,
-        found: _ConsumerFound,
+        found: ConsumerInfo,
         stream: str,
         made: str,
     ) -> NatsStreamConsumer:

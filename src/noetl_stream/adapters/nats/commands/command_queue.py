@@ -30,7 +30,14 @@ from noetl_stream.adapters.nats.protocol import (
     PublishAck,
     milliseconds,
 )
-from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
+from noetl_stream.adapters.nats.streams import (
+    ConsumerInfo,
+    ConsumerPage,
+    stored_message,
+    stream_api,
+    stream_info,
+    verify_stream,
+)
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import partition_of
@@ -52,23 +59,6 @@ PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
 
 _ALREADY_THERE = "maximum messages per subject exceeded"
-
-
-class _Delivered(msgspec.Struct):
-    stream_seq: int = 0
-
-
-class _Consumer(msgspec.Struct):
-    name: str
-    delivered: _Delivered = msgspec.field(default_factory=_Delivered)
-    num_pending: int = 0
-    num_ack_pending: int = 0
-    num_redelivered: int = 0
-
-
-class _Consumers(msgspec.Struct):
-    consumers: list[_Consumer] | None = None
-    total: int = 0
 
 
 class NatsCommandQueue(OutboxPort):
@@ -239,13 +229,13 @@ class NatsCommandQueue(OutboxPort):
         await for_each([(pool, priority) for pool, known in delivered.items() for priority in known], read)
         return found
 
-    async def _consumers(self) -> AsyncIterator[tuple[str, int, _Consumer]]:
+    async def _consumers(self) -> AsyncIterator[tuple[str, int, ConsumerInfo]]:
         """Lists the pools' consumers, with pool and priority."""
         offset = 0
         while True:
             request = {"offset": offset}
             answer = await stream_api(self._connection, COMMANDS, f"CONSUMER.LIST.{COMMANDS}", request)
-            listing = msgspec.json.decode(answer, type=_Consumers)
+            listing = msgspec.json.decode(answer, type=ConsumerPage)
             consumers = listing.consumers or []
             for one in consumers:
                 place = pool_in(one.name)

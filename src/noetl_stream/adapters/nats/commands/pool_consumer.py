@@ -19,7 +19,7 @@ import msgspec
 
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import CONSUMER_NOT_FOUND, NANOSECONDS, SUBJECTS_OVERLAP, milliseconds
-from noetl_stream.adapters.nats.streams import stream_api, stream_info
+from noetl_stream.adapters.nats.streams import ConsumerInfo, stream_api, stream_info
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.ids import is_valid_id
@@ -46,15 +46,6 @@ _ALL: Final = "all"
 _SUBJECTS: Final = ("filter_subject", "filter_subjects")
 
 OTHER_PRIORITIES: Final = tuple(priority for priority in PRIORITIES if priority != DEFAULT_PRIORITY)
-
-
-class _ConsumerInfo(msgspec.Struct):
-    ts: str
-    config: dict[str, Any]
-
-    @property
-    def reads_priorities(self) -> bool:
-        return _READS_PRIORITIES in (self.config.get("metadata") or {})
 
 
 class PoolConsumers(NamedTuple):
@@ -113,7 +104,7 @@ async def make_consumer_of_priority(connection: NatsConnection, pool: str, prior
     if await _find(connection, consumer_of(pool, priority)) is not None:
         return True
     known = await _find(connection, consumer_of(pool))
-    if known is not None and not known.reads_priorities:
+    if known is not None and _READS_PRIORITIES not in known.metadata:
         return False
     for name, subjects in (
         (consumer_of(pool), await _without_others(connection, pool)),
@@ -139,7 +130,7 @@ async def _config(connection: NatsConnection, name: str, ack_wait_s: float) -> M
     """Returns the settings of a consumer without its subjects; those of a new one, if it does not exist."""
     present = await _find(connection, name)
     if present is not None:
-        metadata = {**(present.config.get("metadata") or {}), _READS_PRIORITIES: _ALL}
+        metadata = {**present.metadata, _READS_PRIORITIES: _ALL}
         return {key: value for key, value in present.config.items() if key not in _SUBJECTS} | {"metadata": metadata}
     return {
         "durable_name": name,
@@ -176,14 +167,14 @@ async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
     return None if found is None else milliseconds(found.ts)
 
 
-async def _find(connection: NatsConnection, name: str) -> _ConsumerInfo | None:
+async def _find(connection: NatsConnection, name: str) -> ConsumerInfo | None:
     try:
         answer = await stream_api(connection, COMMANDS, f"CONSUMER.INFO.{COMMANDS}.{name}")
     except ApiRefused as error:
         if error.err_code == CONSUMER_NOT_FOUND:
             return None
         raise
-    return msgspec.json.decode(answer, type=_ConsumerInfo)
+    return msgspec.json.decode(answer, type=ConsumerInfo)
 
 
 async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsumers:
@@ -194,7 +185,7 @@ async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsume
         Unreachable: also if no server has made it.
     """
     found = await _find(connection, consumer_of(pool))
-    if found is None or not found.reads_priorities:
+    if found is None or _READS_PRIORITIES not in found.metadata:
         with contextlib.suppress(TimeoutError):
             await connection.request(f"{ASK_QUEUE}.{pool}", b"", API_TIMEOUT_S)
         found = await _find(connection, consumer_of(pool))
@@ -209,7 +200,7 @@ async def find_consumers(connection: NatsConnection, pool: str) -> PoolConsumers
     return None if found is None else await _all_of(connection, pool, found)
 
 
-async def _all_of(connection: NatsConnection, pool: str, own: _ConsumerInfo) -> PoolConsumers:
+async def _all_of(connection: NatsConnection, pool: str, own: ConsumerInfo) -> PoolConsumers:
     consumers, server_ms = {DEFAULT_PRIORITY: consumer_of(pool)}, [milliseconds(own.ts)]
     if own.config.get("filter_subject") == _all_commands(pool):
         return PoolConsumers(consumers, *server_ms)
