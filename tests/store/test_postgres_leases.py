@@ -14,7 +14,7 @@ import pytest
 from noetl_stream.adapters.postgres.connections import own_connections
 from noetl_stream.adapters.postgres.connections.database import Connection, Database
 from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS
-from noetl_stream.adapters.postgres.connections.own_connections import Leases, Writer
+from noetl_stream.adapters.postgres.connections.own_connections import ServerConnections
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.stores.store import PartitionLease
 from noetl_testkit.conformance.store_rows import LEASE_S
@@ -34,8 +34,7 @@ class Ticking:
     """
 
     def __init__(self, database: Database) -> None:
-        self._writer = Writer(database)
-        self.leases = Leases(database, self._writer.connection)
+        self.leases = ServerConnections(database)
         self.holds = asyncio.Event()
         self.goes_on = asyncio.Event()
 
@@ -48,7 +47,7 @@ class Ticking:
                 self.holds.set()
                 await self.goes_on.wait()
 
-        await self._writer.connection.use(work)
+        await self.leases.ticks.use(work)
 
     async def copy(self) -> None:
         """Stuck inside COPY, where no time-out of Postgres ends it."""
@@ -65,14 +64,13 @@ class Ticking:
                     "feed", schema_name="noetl", columns=["partition", "entries"], records=rows()
                 )
 
-        await self._writer.connection.use(work)
+        await self.leases.ticks.use(work)
 
     async def setting(self, name: str) -> Any:
-        return await self._writer.connection.use(lambda connection: connection.fetchval(f"show {name}"))
+        return await self.leases.ticks.use(lambda connection: connection.fetchval(f"show {name}"))
 
     async def close(self) -> None:
         await self.leases.close()
-        await self._writer.close()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from noetl_stream.adapters.postgres.aggregates import PostgresAggregates, PostgresLimits
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.connections.database import Database, DatabasePort
-from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TIMEOUT_S, Leases, Writer
+from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TIMEOUT_S, ServerConnections
 from noetl_stream.adapters.postgres.identities import (
     PostgresAudit,
     PostgresCredentials,
@@ -39,14 +39,12 @@ from noetl_stream.ports.stores.store import (
     InboxItem,
     KnownServer,
     ObjectUseRow,
-    PartitionLease,
     PartitionView,
     PlaybookRow,
     RequestRow,
     SnapshotRow,
     StoredEntry,
     StoredEvent,
-    Tick,
     TimerRow,
 )
 from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
@@ -62,7 +60,7 @@ EVENTS_AT_ONCE: Final = 5_000
 """How many journal entries one transaction deletes, to keep it short."""
 
 
-class PostgresStore(PostgresAggregates, PostgresLimits, Listing, Leases):
+class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnections):
     """:class:`~noetl_stream.ports.stores.store.Store` in the schema ``noetl`` of one database; the port documents each
     method.
 
@@ -70,8 +68,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, Leases):
     """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
-        self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
-        super().__init__(database, self._writer.connection)
+        super().__init__(database, commit_timeout_s=commit_timeout_s)
         self.catalog = PostgresCatalog(database)
         self.credentials = PostgresCredentials(database)
         self.tokens = PostgresTokens(database)
@@ -143,31 +140,12 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, Leases):
 
     async def close(self) -> None:
         await super().close()
-        await self._writer.close()
         await self._database.close()
 
     # --- ticks and leases ---------------------------------------------------------------------------------------------
 
-    async def commit(self, tick: Tick) -> None:
-        """Commits a tick. See :meth:`noetl_stream.ports.stores.store.Store.commit`.
-
-        Raises:
-            Fenced: nothing was written.
-            JournalConflict: a position or request exists already; nothing was written.
-            PayloadRefused: Postgres rejects a row; nothing was written.
-            Unreachable: not connected, or refused (disk full); nothing was written.
-            OutcomeUnknown: call :meth:`owned` before the next commit.
-        """
-        await self._writer.commit(tick)
-
     async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
         return await self._rows(KnownServer, "appear", name=name, version=version, reads=reads, live_s=live_s)
-
-    async def owned(self, owner: str) -> list[PartitionLease]:
-        """Returns an owner's leases, once earlier commits end. See
-        :meth:`noetl_stream.ports.stores.store.Store.owned`.
-        """
-        return await self._writer.owned(owner)
 
     async def set_folding(
         self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False

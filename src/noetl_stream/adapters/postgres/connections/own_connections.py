@@ -108,19 +108,30 @@ async def _backend_of(connection: Connection) -> int:
     return connection.get_server_pid()
 
 
-class Writer:
-    """Commits ticks, one at a time. After a failure it discards its connection, and the next call opens another."""
+class ServerConnections(DatabasePort):
+    """The methods of :class:`~noetl_stream.ports.stores.store.Store` that commit ticks and keep leases.
+
+    Ticks, one at a time, and takeovers must not delay renewals, which have a connection apart. Rows name the backend of
+    the first, so that another server can end it. A connection is discarded after a failure, and the next call opens
+    another.
+    """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
-        self._database = database
+        super().__init__(database)
         self._commit_timeout_s = commit_timeout_s
-        self.connection = OwnConnection(database, COMMITTING)
+        self.ticks = OwnConnection(database, COMMITTING)
+        self._renewals = OwnConnection(database, RENEWING)
 
     async def commit(self, tick: Tick) -> None:
         """Commits a tick. See :meth:`noetl_stream.ports.stores.store.Store.commit`.
 
         Raises:
             ValueError: the tick has no partition to fence it.
+            Fenced: nothing was written.
+            JournalConflict: a position or request exists already; nothing was written.
+            PayloadRefused: Postgres rejects a row; nothing was written.
+            Unreachable: not connected, or refused (disk full); nothing was written.
+            OutcomeUnknown: call :meth:`owned` before the next commit.
         """
         if not tick.partitions:
             raise ValueError("a tick must name at least one partition")
@@ -129,7 +140,7 @@ class Writer:
         )
         shape = _commit_small if small else _commit_large
         try:
-            await self.connection.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
+            await self.ticks.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
         except DRIVER_ERRORS as error:
             if was_answered(error):
                 raise translate_error(error, self._database.address) from error
@@ -139,7 +150,7 @@ class Writer:
             ) from error
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """Returns an owner's leases. See :meth:`noetl_stream.ports.stores.store.Store.owned`.
+        """Returns an owner's leases, once earlier commits end. See :meth:`noetl_stream.ports.stores.store.Store.owned`.
 
         Ends discarded connections first: their transactions could still commit, or lock their rows for ever.
         """
@@ -153,18 +164,76 @@ class Writer:
             connection.terminate()
         return [PartitionLease(*row) for row in rows]
 
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
+    ) -> list[PartitionLease]:
+        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
+        values = {
+            "owner": owner,
+            "backend": await self.ticks.backend(),
+            "lease_s": lease_s,
+            "longest_s": LONGEST_LEASE_S,
+            "limit": limit,
+            "alive": list(alive),
+            "left": list(left),
+        }
+        rows = await self._fetch_on(self.ticks, "take_over", values)
+        return sorted((PartitionLease(*row) for row in rows), key=attrgetter("id"))
+
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
+        """Renews leases. A tick of the owner delays only its own partitions, which nobody can take meanwhile."""
+        values = {"owner": owner, "backend": self.ticks.open_backend, "lease_s": lease_s}
+        rows = await self._fetch_on(self._renewals, "renew", values | _arrays(epochs))
+        renewed = {row["id"] for row in rows if row["is_renewed"]}
+        locked = [(row["id"], row["epoch"]) for row in rows if not row["is_renewed"]]
+        if locked:
+            renewed |= await self._renewed_once_free(locked, values)
+        return renewed
+
+    async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
+        values = {"owner": owner, "published_ticks": published, **_arrays(epochs)}
+        await self._fetch_on(self._renewals, "give_back", values)
+
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        return [row[0] for row in await self._fetch_on(self.ticks, "end_frozen", {"alive": list(alive)})]
+
+    async def lease_clock_ms(self) -> int:
+        return int((await self._fetch_on(self._renewals, "now_ms", {}))[0][0])
+
     async def close(self) -> None:
-        await self.connection.close()
+        await self._renewals.close()
+        await self.ticks.close()
+
+    async def _renewed_once_free(self, locked: Sequence[tuple[int, int]], values: dict[str, Any]) -> set[int]:
+        """Returns which of these partitions are still owned; all of them if they are still locked after a while."""
+
+        async def renew(connection: Connection) -> set[int]:
+            try:
+                rows = await fetch_on(connection, "renew_locked", values | _arrays(locked))
+                return {row["id"] for row in rows}
+            except asyncpg.LockNotAvailableError:
+                return {id for id, _ in locked}
+
+        return await self._use(renew, self._renewals)
+
+    async def _fetch_on(self, own: OwnConnection, query: str, values: dict[str, Any]) -> list[asyncpg.Record]:
+        return await self._use(lambda connection: fetch_on(connection, query, values), own)
+
+    async def _use(self, work: Callable[[Connection], Awaitable[_Answer]], own: OwnConnection) -> _Answer:
+        try:
+            return await own.use(work)
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self._database.address) from error
 
     async def _end_discarded(self, connection: Connection) -> None:
-        backends, name = list(self.connection.discarded), self._database.application_name
+        backends, name = list(self.ticks.discarded), self._database.application_name
         if not backends:
             return
         values = {"backends": backends, "application_name": name, "wait_ms": END_BACKEND_TIMEOUT_MS}
         async with asyncio.timeout(self._commit_timeout_s):
             while await fetch_on(connection, "end_backends", values):
                 pass
-        self.connection.discarded.difference_update(backends)
+        self.ticks.discarded.difference_update(backends)
 
 
 async def _commit_small(connection: Connection, tick: Tick, timeout_s: float) -> None:
@@ -194,82 +263,6 @@ async def _copy(connection: Connection, table: str, rows: Sequence[Row]) -> None
         await connection.copy_records_to_table(
             table, schema_name="noetl", columns=columns(type(rows[0])), records=map(astuple, rows)
         )
-
-
-class Leases(DatabasePort):
-    """The methods of :class:`~noetl_stream.ports.stores.store.Store` that keep leases; the port documents each.
-
-    Args:
-        ticks: The connection for commits of ticks and takeovers, which must not delay renewals. Rows name its backend,
-            so that another server can end it.
-    """
-
-    def __init__(self, database: Database, ticks: OwnConnection) -> None:
-        super().__init__(database)
-        self._ticks = ticks
-        self._own = OwnConnection(database, RENEWING)
-
-    async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
-    ) -> list[PartitionLease]:
-        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
-        values = {
-            "owner": owner,
-            "backend": await self._ticks.backend(),
-            "lease_s": lease_s,
-            "longest_s": LONGEST_LEASE_S,
-            "limit": limit,
-            "alive": list(alive),
-            "left": list(left),
-        }
-        rows = await self._fetch_on(self._ticks, "take_over", values)
-        return sorted((PartitionLease(*row) for row in rows), key=attrgetter("id"))
-
-    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        """Renews leases. A tick of the owner delays only its own partitions, which nobody can take meanwhile."""
-        values = {"owner": owner, "backend": self._ticks.open_backend, "lease_s": lease_s}
-        rows = await self._fetch("renew", **values, **_arrays(epochs))
-        renewed = {row["id"] for row in rows if row["is_renewed"]}
-        locked = [(row["id"], row["epoch"]) for row in rows if not row["is_renewed"]]
-        if locked:
-            renewed |= await self._renewed_once_free(locked, values)
-        return renewed
-
-    async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
-        await self._fetch("give_back", owner=owner, published_ticks=published, **_arrays(epochs))
-
-    async def end_frozen(self, alive: Collection[str]) -> list[str]:
-        return [row[0] for row in await self._fetch_on(self._ticks, "end_frozen", {"alive": list(alive)})]
-
-    async def lease_clock_ms(self) -> int:
-        return int((await self._fetch("now_ms"))[0][0])
-
-    async def close(self) -> None:
-        await self._own.close()
-
-    async def _renewed_once_free(self, locked: Sequence[tuple[int, int]], values: dict[str, Any]) -> set[int]:
-        """Returns which of these partitions are still owned; all of them if they are still locked after a while."""
-
-        async def renew(connection: Connection) -> set[int]:
-            try:
-                rows = await fetch_on(connection, "renew_locked", values | _arrays(locked))
-                return {row["id"] for row in rows}
-            except asyncpg.LockNotAvailableError:
-                return {id for id, _ in locked}
-
-        return await self._use(renew, self._own)
-
-    async def _fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
-        return await self._fetch_on(self._own, query, values)
-
-    async def _fetch_on(self, own: OwnConnection, query: str, values: dict[str, Any]) -> list[asyncpg.Record]:
-        return await self._use(lambda connection: fetch_on(connection, query, values), own)
-
-    async def _use(self, work: Callable[[Connection], Awaitable[_Answer]], own: OwnConnection) -> _Answer:
-        try:
-            return await own.use(work)
-        except DRIVER_ERRORS as error:
-            raise translate_error(error, self._database.address) from error
 
 
 def _arrays(epochs: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
