@@ -18,6 +18,7 @@ from noetl_stream.adapters.nats.cluster_report import nats_readings
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.outbox import MAX_UNDER_WAY
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
@@ -142,6 +143,44 @@ async def test_decided_records_are_sent_again_until_acknowledged_and_stored_once
     assert await log.last_sequence() == 3
 
 
+async def test_no_more_records_are_on_their_way_than_jetstream_can_queue(
+    proxy: LossyProxy, through_proxy: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(through_proxy, SystemClock(), acknowledge_within_s=10 * TIMEOUT_S)
+    proxy.loses = lambda frame: b'"stream":"EVENTS"' in frame
+    published = log.publish_decided([decided("run-1", f"0.1.1.a.{n}") for n in range(3 * MAX_UNDER_WAY)])
+    await through_proxy.flush()
+    assert proxy.published == MAX_UNDER_WAY
+    proxy.loses = lambda frame: False
+    assert not published.done()
+
+
+async def test_a_record_that_is_held_is_not_sent_again_when_it_is_published_again(
+    proxy: LossyProxy, through_proxy: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(through_proxy, SystemClock(), acknowledge_within_s=SOON_S)
+    proxy.loses = lambda frame: b'"stream":"EVENTS"' in frame and b"duplicate" not in frame
+    again = [log.publish_decided([decided("run-1", "0.1.1.a.0")]) for _ in range(50)]
+    await through_proxy.flush()
+    assert proxy.published == 1
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await asyncio.gather(*again) == [1] * 50
+    assert await log.last_sequence() == 1
+
+
+async def test_records_that_were_lost_on_the_way_are_all_stored_in_the_end(
+    proxy: LossyProxy, through_proxy: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(through_proxy, SystemClock(), acknowledge_within_s=SOON_S)
+    await through_proxy.api(f"STREAM.DELETE.{EVENTS}")
+    published = log.publish_decided([decided("run-1", f"0.1.1.a.{n}") for n in range(2 * MAX_UNDER_WAY)])
+    await through_proxy.flush()
+    await ensure_streams(through_proxy)
+    async with asyncio.timeout(TIMEOUT_S):
+        await published
+    assert await log.last_sequence() == 2 * MAX_UNDER_WAY
+
+
 async def test_decided_records_published_while_the_server_is_away_are_stored_in_order(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
@@ -177,10 +216,12 @@ async def test_what_a_connection_goes_through_is_measured(own_nats: NatsServer, 
     assert measured()["noetl_objects_written_bytes_total"] == measured()["noetl_objects_read_bytes_total"] == 300_000
     lost = asyncio.Event()
     own_connection.on_lost(lost.set)
+    own_nats.pause()
+    publishing = asyncio.ensure_future(log.publish_decided([decided("run-1", "0.1.1.a.0", b"1")]))
+    await asyncio.sleep(0)
     own_nats.kill()
     await lost.wait()
     assert measured()["noetl_nats_connected"] == 0
-    publishing = asyncio.ensure_future(log.publish_decided([decided("run-1", "0.1.1.a.0", b"1")]))
     own_nats.start()
     async with asyncio.timeout(TIMEOUT_S):
         await publishing

@@ -3,14 +3,20 @@
 Every publish requests its answer at ``<inbox>.<n>``, and a dict maps ``n`` to the message: no message needs a task or
 waits for another. Messages are published once, with an answer in time or an unknown outcome; or in batches that are
 resent until each is acknowledged.
+
+A JetStream that is slow or away must not be given more than it can take: of the messages of batches only so many are on
+their way at a time, an acknowledgement that does not come is waited for twice as long each time, retries have a budget,
+and a message that is still held is not sent as another one again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections import deque
 from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.connections.refusals import RIGHTS_HINT
@@ -25,6 +31,7 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
+from noetl_stream.retries import RetryBudget, backoff_s
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +41,16 @@ RESEND_AFTER_S = 2.0
 """How long an acknowledgement may take before the message's owner decides whether to send it again."""
 
 RETRY_AFTER_S = 0.5
-"""How soon a rejected message is retried: the stream is full, or has no leader."""
+"""How soon a rejected message is first retried: the stream is full, or has no leader."""
+
+MAX_RETRY_S: Final = 4.0
+"""How late a rejected message is retried at most, so that a new leader or room is soon made use of."""
+
+MAX_UNDER_WAY: Final = 2048
+MAX_UNDER_WAY_BYTES: Final = 8 * 1024 * 1024
+"""How much of the messages of batches is on its way at a time: JetStream drops what exceeds its own queue of 10,000,
+and heartbeats and pulls of this connection wait behind it.
+"""
 
 LOOK_EVERY_S = 0.25
 
@@ -48,20 +64,34 @@ _NO_STREAM = ApiError(503, 0, "no stream takes this subject")
 
 
 class PendingPublish:
-    """A message awaiting its acknowledgement. At ``due_s`` (loop time) its owner decides what to do without one."""
+    """A message awaiting its acknowledgement.
 
-    __slots__ = ("body", "due_s", "headers", "owner", "subject")
+    Attributes:
+        owners: Who is told; more than one if it was published again while it was held.
+        is_under_way: Whether it was sent, and its acknowledgement may still come in time.
+        due_s: When it was under way for too long, or may be sent again (loop time).
+        tries: How often it was sent.
+    """
+
+    __slots__ = ("body", "due_s", "headers", "is_under_way", "owners", "subject", "tries")
 
     def __init__(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
         self.subject = subject
         self.body = body
         self.headers = headers
-        self.owner = owner
+        self.owners = [owner]
+        self.is_under_way = False
         self.due_s = 0.0
+        self.tries = 0
 
 
 class PublishOwner(Protocol):
     """The owner of a message, which handles its acknowledgement."""
+
+    @property
+    def waits_its_turn(self) -> bool:
+        """Whether its messages are sent only while few of the kind are under way."""
+        ...
 
     def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         """Called when the message is stored, or was before (``ack.duplicate``)."""
@@ -96,6 +126,12 @@ class Outbox:
         self._inbox = connection.client.new_inbox()
         self._prefix_length = len(self._inbox) + 1
         self._waiting: dict[int, PendingPublish] = {}
+        self._unsent: deque[int] = deque()
+        self._numbers: dict[str, int] = {}
+        """The number of each message that others may join, by its id."""
+        self._under_way = 0
+        self._under_way_bytes = 0
+        self._budget = RetryBudget(self.loop.time, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES)
         self._last_number = 0
         self._look_handle: asyncio.TimerHandle | None = None
         self._subscription: WireSubscription | None = None
@@ -116,8 +152,13 @@ class Outbox:
         connection.refusals.on_publish.append(outbox._on_refused)
         return outbox
 
-    def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
-        """Sends a message in this turn of the loop, or once the connection is restored.
+    def put(
+        self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner, *, joins: bool = False
+    ) -> None:
+        """Sends a message in this turn of the loop, once the connection is restored, or when it is its turn.
+
+        Args:
+            joins: Whether a message that is held under the same id stands for it, which then gets the new body.
 
         Raises:
             PayloadRefused: the message is larger than the server accepts.
@@ -128,12 +169,32 @@ class Outbox:
                 f"a message of {len(body)} bytes to {subject} is larger than the NATS server accepts ({limit})",
                 hint="raise max_payload in the configuration of NATS",
             )
+        if joins and self._has_joined(body, headers[MESSAGE_ID], owner):
+            return
         self._last_number += 1
         sent = PendingPublish(subject, body, headers, owner)
         self._waiting[self._last_number] = sent
-        self._send(self._last_number, sent)
+        if joins:
+            self._numbers[headers[MESSAGE_ID]] = self._last_number
+        if owner.waits_its_turn:
+            sent.due_s = math.inf
+            self._unsent.append(self._last_number)
+            self._send_unsent()
+        else:
+            sent.due_s = self.loop.time() + self._resend_after_s
+            if self._connection.is_connected:
+                self._send(self._last_number, sent)
         if self._look_handle is None:
             self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look)
+
+    def _has_joined(self, body: bytes, message_id: str, owner: PublishOwner) -> bool:
+        held = self._waiting.get(self._numbers.get(message_id, 0))
+        if held is None:
+            return False
+        held.owners.append(owner)
+        if not held.is_under_way:  # else what is counted as under way would not be what is taken off again
+            held.body = body
+        return True
 
     async def close(self) -> None:
         if self._look_handle is not None:
@@ -144,14 +205,46 @@ class Outbox:
             await self._subscription.close()
         self._abandon()
 
-    def _send(self, number: int, sent: PendingPublish) -> None:
-        sent.due_s = self.loop.time() + self._resend_after_s
-        if self._connection.is_connected:
-            self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
+    def _send_unsent(self) -> None:
+        """Sends messages of batches for the first time, in order, as far as there is room."""
+        while self._unsent and self._connection.is_connected and self._has_room(self._waiting[self._unsent[0]]):
+            number = self._unsent.popleft()
+            self._send(number, self._waiting[number])
 
-    def _send_again(self, number: int, sent: PendingPublish) -> None:
-        self.retries += 1
-        self._send(number, sent)
+    def _has_room(self, sent: PendingPublish) -> bool:
+        if not sent.owners[0].waits_its_turn or not self._under_way:
+            return True
+        return self._under_way < MAX_UNDER_WAY and self._under_way_bytes + len(sent.body) <= MAX_UNDER_WAY_BYTES
+
+    def _send(self, number: int, sent: PendingPublish) -> None:
+        now_s = self.loop.time()
+        if sent.tries:
+            self.retries += 1
+            sent.due_s = now_s + backoff_s(self._resend_after_s, sent.tries)
+        else:
+            self._budget.note_first(len(sent.body))
+            sent.due_s = min(sent.due_s, now_s + self._resend_after_s)
+        sent.tries += 1
+        sent.is_under_way = True
+        if sent.owners[0].waits_its_turn:
+            self._under_way += 1
+            self._under_way_bytes += len(sent.body)
+        self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
+
+    def _rest(self, sent: PendingPublish, again_s: float) -> None:
+        """Takes a message off its way, until it may be sent again."""
+        if sent.is_under_way and sent.owners[0].waits_its_turn:
+            self._under_way -= 1
+            self._under_way_bytes -= len(sent.body)
+        sent.is_under_way = False
+        sent.due_s = again_s
+
+    def _drop(self, number: int, sent: PendingPublish) -> None:
+        self._rest(sent, 0.0)
+        del self._waiting[number]
+        message_id = sent.headers.get(MESSAGE_ID, "")
+        if self._numbers.get(message_id) == number:
+            del self._numbers[message_id]
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         number = int(subject[self._prefix_length :])
@@ -162,47 +255,65 @@ class Outbox:
         has_no_stream = status is not None and status.code == NO_RESPONDERS
         ack = PublishAck(error=_NO_STREAM) if has_no_stream else decode_publish_ack(body)
         if ack.error is None:
-            del self._waiting[number]
-            sent.owner.on_acknowledged(sent, ack)
+            self._drop(number, sent)
+            for owner in sent.owners:
+                owner.on_acknowledged(sent, ack)
         else:
             self._handle_refusal(number, sent, ack.error)
+        self._send_unsent()
 
     def _look(self) -> None:
         now_s = self.loop.time()
         for number, sent in list(self._waiting.items()):
             if sent.due_s > now_s:
                 continue
-            if sent.owner.on_overdue(sent, f"no acknowledgement within {self._resend_after_s:g} s"):
-                self._send_again(number, sent)
-            else:
-                del self._waiting[number]
+            if sent.is_under_way or not sent.tries:
+                self._handle_overdue(number, sent, f"no acknowledgement within {self._resend_after_s:g} s")
+            elif self._connection.is_connected and self._has_room(sent) and self._budget.take(len(sent.body)):
+                self._send(number, sent)
+        self._send_unsent()
         self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
+
+    def _handle_overdue(self, number: int, sent: PendingPublish, reason: str) -> None:
+        wanting = [owner for owner in sent.owners if owner.on_overdue(sent, reason)]
+        if wanting:
+            self._rest(sent, self.loop.time())
+        else:
+            self._drop(number, sent)
 
     def _on_refused(self, subject: str) -> None:
         for number, sent in list(self._waiting.items()):
-            if sent.subject.lower() == subject:
+            if sent.is_under_way and sent.subject.lower() == subject:
                 self._handle_refusal(number, sent, _NOT_PERMITTED)
 
     def _handle_refusal(self, number: int, sent: PendingPublish, error: ApiError) -> None:
-        if sent.owner.on_refused(sent, error):
-            sent.due_s = self.loop.time() + RETRY_AFTER_S
+        wanting = [owner for owner in sent.owners if owner.on_refused(sent, error)]
+        if wanting:
+            self._rest(sent, self.loop.time() + backoff_s(RETRY_AFTER_S, sent.tries - 1, MAX_RETRY_S))
         else:
-            del self._waiting[number]
+            self._drop(number, sent)
 
     def _on_lost(self) -> None:
         for number, sent in list(self._waiting.items()):
-            if not sent.owner.on_overdue(sent, "the connection was lost before the acknowledgement"):
-                del self._waiting[number]
+            if sent.is_under_way:
+                self._handle_overdue(number, sent, "the connection was lost before the acknowledgement")
 
     def _on_restored(self) -> None:
         for number, sent in self._waiting.items():
-            self._send_again(number, sent)
+            if not sent.tries and not sent.owners[0].waits_its_turn:
+                self._send(number, sent)
+        if self._look_handle is not None:
+            self._look_handle.cancel()
+            self._look()
 
     def _abandon(self) -> None:
         waiting, self._waiting = self._waiting, {}
         error = self._connection.unreachable("the connection has ended")
+        self._numbers.clear()
+        self._unsent.clear()
         for sent in waiting.values():
-            sent.owner.on_abandoned(error)
+            for owner in sent.owners:
+                owner.on_abandoned(error)
 
 
 class OutboxPort:
@@ -225,13 +336,14 @@ class OutboxPort:
 class SinglePublish:
     """A message published once. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
 
-    __slots__ = ("_is_due_again", "_loop", "_until_s", "answer")
+    __slots__ = ("_loop", "_until_s", "answer")
+
+    waits_its_turn: Final = False
 
     def __init__(self, outbox: Outbox) -> None:
         self._loop = outbox.loop
         self._until_s = self._loop.time() + outbox.leader_wait_s
         self.answer: asyncio.Future[PublishAck] = self._loop.create_future()
-        self._is_due_again = False
 
     def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if not self.answer.done():
@@ -239,16 +351,13 @@ class SinglePublish:
 
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         is_under_way = error.err_code == COPY_UNDER_WAY
-        self._is_due_again = (error is _NO_STREAM or is_under_way) and self._loop.time() < self._until_s
-        if not self._is_due_again:
+        is_due_again = (error is _NO_STREAM or is_under_way) and self._loop.time() < self._until_s
+        if not is_due_again:
             refusal = ApiRefused(sent.subject, error, hint=hint_for(error))
             self._fail(_unknown(sent, error.description) if is_under_way else refusal)
-        return self._is_due_again
+        return is_due_again
 
     def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
-        if self._is_due_again:  # not stored, or under an id that is stored once
-            self._is_due_again = False
-            return True
         self._fail(_unknown(sent, reason))
         return False
 
@@ -281,6 +390,8 @@ def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str
 class HeldBatch(Generic[Result]):
     """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then, with ``result``."""
 
+    waits_its_turn: Final = True
+
     def __init__(self, outbox: Outbox, result: Result) -> None:
         self._outbox = outbox
         self._result = result
@@ -290,7 +401,7 @@ class HeldBatch(Generic[Result]):
 
     def put(self, subject: str, body: bytes, message_id: str) -> None:
         self._missing += 1
-        self._outbox.put(subject, body, {MESSAGE_ID: message_id}, self)
+        self._outbox.put(subject, body, {MESSAGE_ID: message_id}, self, joins=True)
 
     def seal(self) -> asyncio.Future[Result]:
         """Closes the batch; returns the future that completes with the last acknowledgement."""

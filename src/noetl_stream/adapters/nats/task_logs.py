@@ -93,6 +93,8 @@ class _Publish:
 
     __slots__ = ("_done", "_loop", "_until_s")
 
+    waits_its_turn: Final = False
+
     def __init__(self, outbox: Outbox, done: Callable[[str], None]) -> None:
         self._loop = outbox.loop
         self._until_s = outbox.loop.time() + LEADER_WAIT_S

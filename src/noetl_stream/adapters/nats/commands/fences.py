@@ -128,7 +128,7 @@ class Turns:
             return
         sent = line.waiting.popleft()
         line.first = sent.subject
-        self._outbox.put(sent.subject, sent.body, sent.headers, sent.owner)
+        self._outbox.put(sent.subject, sent.body, sent.headers, sent.owners[0])
 
 
 class _Line:

@@ -1,0 +1,61 @@
+"""Backoff and budget of retries: how late, and how many, so that what is overloaded can recover (PROTOCOL §2)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+MAX_BACKOFF_S: Final = 30.0
+JITTER: Final = 0.2
+"""How much earlier or later a retry comes, so that those of many processes do not come together."""
+
+SHARE: Final = 0.1
+"""The retries that each first try allows."""
+FLOOR_MESSAGES_PER_S: Final = 100.0
+FLOOR_BYTES_PER_S: Final = 1024.0 * 1024
+"""The retries that are allowed in any case, so that what is held is sent when nothing new comes."""
+
+
+def backoff_s(first_s: float, tries: int, longest_s: float = MAX_BACKOFF_S) -> float:
+    """Returns how long to wait before a retry: twice as long each time, with jitter.
+
+    Args:
+        tries: How many retries there were.
+    """
+    return min(first_s * 2.0 ** min(tries, 16), longest_s) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+
+
+class RetryBudget:
+    """The retries that a connection may send: a tenth of its first tries, and never less than a floor.
+
+    Args:
+        now_s: Returns the time in seconds.
+        messages: How many retries may be sent at once after a time without any.
+        size: How many bytes they may have.
+    """
+
+    def __init__(self, now_s: Callable[[], float], messages: int, size: int) -> None:
+        self._now_s = now_s
+        self._seen_s = now_s()
+        self._most = (float(messages), float(size))
+        self._messages, self._bytes = self._most
+
+    def note_first(self, size: int) -> None:
+        """Counts a first try of this many bytes."""
+        self._add(SHARE, SHARE * size)
+
+    def take(self, size: int) -> bool:
+        """Returns whether a retry of this many bytes may be sent now, and counts it. One may exceed what is left."""
+        now_s = self._now_s()
+        passed_s, self._seen_s = now_s - self._seen_s, now_s
+        self._add(passed_s * FLOOR_MESSAGES_PER_S, passed_s * FLOOR_BYTES_PER_S)
+        if self._messages < 1.0 or self._bytes <= 0.0:
+            return False
+        self._messages -= 1.0
+        self._bytes -= size
+        return True
+
+    def _add(self, messages: float, size: float) -> None:
+        self._messages = min(self._messages + messages, self._most[0])
+        self._bytes = min(self._bytes + size, self._most[1])
