@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
@@ -129,6 +130,19 @@ async def test_partitions_say_who_folds_them_and_how_far_that_is_behind(stage: O
         await publish(stage, b"{}", f"late-{number}")
     behind = {one.partition: one.behind for one in await stage.cluster.partitions() if one.behind}
     assert behind == {partition_of(EXECUTION): 3}
+
+
+async def test_the_stream_is_not_read_to_say_how_far_a_living_server_is_behind(stage: OperationsStage) -> None:
+    """NATS counts by reading what is counted, at the expense of those that have to read it (PROTOCOL §2)."""
+    await stage.run(SHORT)
+    asked: list[Mapping[int, int]] = []
+    log = stage.broker.event_log
+    count, log.beyond = log.beyond, lambda cursors: (asked.append(cursors), count(cursors))[1]  # type: ignore[method-assign]
+    await stage.cluster.partitions()
+    assert asked == []
+    await stage.close()
+    await stage.cluster.partitions()
+    assert [len(cursors) for cursors in asked] == [PARTITIONS]
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.inputs.reader import Backlog, PartitionReader
 from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import JOBS, Job
@@ -133,3 +133,27 @@ async def test_what_a_tick_publishes_is_written_before_the_server_looks_for_more
     sent = [place for place, what in enumerate(order) if what == "sent"]
     assert sent
     assert {order[place + 1] for place in sent} == {"written"}
+
+
+async def test_a_backlog_is_what_the_reader_heard_and_grows_with_the_stream_while_nothing_is_taken() -> None:
+    stream = Heard()
+    backlog = Backlog(stream, stream)  # type: ignore[arg-type]
+    assert await backlog.messages() == 0
+    stream.received, stream.pending, stream.held_bytes = 5, 100, 50
+    assert await backlog.messages() == 100
+    assert await backlog.messages() == 100, "nothing came, and nothing says that it grew"
+    stream.end += 30
+    assert await backlog.messages() == 130
+    stream.received, stream.pending, stream.held_bytes = 6, 129, 0
+    assert await backlog.messages() == 129
+    stream.end += 1000
+    assert await backlog.messages() == 129, "what was read is folded: what came since is the records of that"
+
+
+class Heard:
+    """What a reader has heard of EVENTS, and where that ends."""
+
+    received = pending = held_bytes = end = 0
+
+    async def last_sequence(self) -> int:
+        return self.end

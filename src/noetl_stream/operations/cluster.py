@@ -94,7 +94,9 @@ class DirectCluster:
 
     async def partitions(self) -> list[PartitionDocument]:
         views = await self._ports.store.read_partitions()
-        behind = await self._ports.log.beyond({view.id: view.last_seq for view in views})
+        # NATS counts by reading: only what no server counts.
+        left = {view.id: view.last_seq for view in views if not view.live}
+        counted = await self._ports.log.beyond(left) if left else {}
         return [
             PartitionDocument(
                 partition=view.id,
@@ -102,7 +104,7 @@ class DirectCluster:
                 epoch=view.epoch,
                 live=view.live,
                 folded=view.last_seq,
-                behind=behind[view.id],
+                behind=counted.get(view.id, view.behind),
             )
             for view in views
         ]

@@ -40,6 +40,16 @@ class MemoryEventReader:
     def held_bytes(self) -> int:
         return 0  # what was not returned is still in the log
 
+    @property
+    def received(self) -> int:
+        return self.high_water
+
+    @property
+    def pending(self) -> int:
+        return sum(
+            one.is_input and one.message.partition in self._partitions for one in self._log.stored[self.high_water :]
+        )
+
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
             if self._broken is not None:

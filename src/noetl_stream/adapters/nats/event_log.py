@@ -26,11 +26,13 @@ from noetl_stream.adapters.nats.protocol import (
     Status,
     milliseconds,
     parse_metadata,
+    parse_pending,
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull, counted_bytes
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import ReaderBroken, UsageError
+from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.protocol import subjects
@@ -81,12 +83,14 @@ class NatsEventReader:
         self._clock = clock
         self._consumer = f"reader-{clock.random_bytes(8).hex()}"
         self._partitions = {str(partition): partition for partition in sorted(partitions)}
+        self._is_filtered = len(self._partitions) <= FILTERS_LIMIT
         self._heartbeat_s = heartbeat_s
         self._after = after
         self._loop = asyncio.get_running_loop()
         self._inbox = connection.client.new_inbox()
         self._pull = Pull(connection, EVENTS, self._consumer, self._inbox, heartbeat_s)
         self._last_consumer_sequence = 0
+        self._last_reply = b""
         self._ready: deque[ReportedMessage | int] = deque()
         self._ready_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -123,6 +127,17 @@ class NatsEventReader:
         return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
 
     @property
+    def received(self) -> int:
+        return self._last_consumer_sequence
+
+    @property
+    def pending(self) -> int:
+        if not self._last_reply:
+            return 0
+        pending = parse_pending(self._last_reply)[1]
+        return pending if self._is_filtered else pending * len(self._partitions) // partition_count()
+
+    @property
     def held_bytes(self) -> int:
         return self._ready_bytes
 
@@ -156,7 +171,7 @@ class NatsEventReader:
         self._connection.wire.send(f"{self._connection.jetstream}.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
     async def _create_consumer(self, records: bool) -> None:
-        filtered = self._partitions if len(self._partitions) <= FILTERS_LIMIT else ("*",)
+        filtered = self._partitions if self._is_filtered else ("*",)
         patterns = [
             subjects.partition_patterns(partition)[:1] if records else subjects.inputs(partition)
             for partition in filtered
@@ -218,6 +233,7 @@ class NatsEventReader:
             )
             return
         self._last_consumer_sequence = metadata.consumer_sequence
+        self._last_reply = reply
         self._pull.count_message(counted_bytes(subject, reply, headers, body))
         name = subject.decode()
         tokens = name.split(".")

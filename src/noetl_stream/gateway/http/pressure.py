@@ -25,6 +25,8 @@ from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX, GatewayLimits
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
+REST: Final = 20.0
+"""How many times as long as a poll takes, the next one waits."""
 RETRY_AFTER_S: Final = 1.0
 BEHIND_RETRY_AFTER_S: Final = 5.0
 
@@ -199,14 +201,19 @@ class Pressure:
         self._events.add(address)
 
     async def watch(self) -> None:
-        """Polls how far behind the servers are; never returns. While that is unknown, the last value counts."""
+        """Polls how far behind the servers are; never returns. While that is unknown, the last value counts.
+
+        Where no server says it, the stream is read for it: for a small part of the time.
+        """
         while True:
+            began_s = self._clock.monotonic_s()
             try:
                 self.partitions = await self._cluster.partitions()
                 self.behind = sum(row.behind for row in self.partitions)
             except NoetlError as error:
                 log.debug("cannot see how far behind the servers are: %s", error)
-            await self._clock.sleep(POLL_S)
+            took_s = self._clock.monotonic_s() - began_s
+            await self._clock.sleep(max(POLL_S, REST * took_s))
 
 
 def _take_one(counter: Counter[str], key: str) -> None:

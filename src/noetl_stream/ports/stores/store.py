@@ -305,6 +305,8 @@ class PartitionView(msgspec.Struct, frozen=True, gc=False):
     tick: int
     published_tick: int
     live: bool
+    behind: int
+    """How many messages it was behind EVENTS when its lease was last renewed, on the average of its owner's."""
 
 
 class KnownServer(msgspec.Struct, frozen=True, gc=False):
@@ -382,8 +384,12 @@ class Store(AggregateStore, LimitStore, Protocol):
         """
         ...
 
-    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned."""
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float, behind: int = 0) -> set[int]:
+        """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned.
+
+        Args:
+            behind: How many messages each of them is behind EVENTS, on average.
+        """
         ...
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:

@@ -47,6 +47,18 @@ class EventReader(Protocol):
         """The size of the messages that were read and not returned."""
         ...
 
+    @property
+    def received(self) -> int:
+        """How many messages have come, returned or not."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """How many messages of its partitions followed the last one that came, when it came. If the messages of others
+        come too, their share of all.
+        """
+        ...
+
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         """The available messages, at least one and at most ``limit``, fewer if they are large; waits for the first.
 

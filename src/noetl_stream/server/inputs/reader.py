@@ -25,6 +25,34 @@ RESTORED_MESSAGES = 64
 """How many restored messages are returned at once: more of them are probably as costly to fold."""
 
 
+class Backlog:
+    """How many messages of EVENTS a server has not read, without reading them for it.
+
+    While nothing comes, because what has come is not folded, it grows as EVENTS does.
+    """
+
+    def __init__(self, reader: PartitionReader, log: EventLog) -> None:
+        self._reader = reader
+        self._log = log
+        self._messages = 0
+        self._received = -1
+        self._last_sequence: int | None = None
+
+    async def messages(self) -> int:
+        """Returns the number of messages, about.
+
+        Raises:
+            Unreachable: EVENTS does not answer.
+        """
+        received = self._reader.received
+        if received != self._received or not self._reader.held_bytes:
+            self._received, self._messages, self._last_sequence = received, self._reader.pending, None
+            return self._messages
+        before, self._last_sequence = self._last_sequence, await self._log.last_sequence()
+        self._messages += 0 if before is None else max(0, self._last_sequence - before)
+        return self._messages
+
+
 @dataclass(slots=True, eq=False)
 class PartitionConsumer:
     """A reader of EVENTS, and how many of its batches are still queued."""
@@ -133,6 +161,16 @@ class PartitionReader:
         """The bytes of the messages that were read and not taken, or restored."""
         queued = sum(consumer.reader.held_bytes + consumer.queued_bytes for consumer in self._consumers)
         return queued + _size_of(self._restored)
+
+    @property
+    def received(self) -> int:
+        """How many messages have come from EVENTS."""
+        return sum(consumer.reader.received for consumer in self._consumers)
+
+    @property
+    def pending(self) -> int:
+        """How many messages followed the last that came, when it came."""
+        return sum(consumer.reader.pending for consumer in self._consumers)
 
     def silent_s(self, now_s: float) -> float:
         """Returns the seconds since the longest silent reader last received anything."""

@@ -16,6 +16,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.ports.stores.store import LONGEST_LEASE_S
 from noetl_stream.protocol import subjects
 from noetl_stream.server.assembly import ServerParts
+from noetl_stream.server.inputs.reader import Backlog
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,9 @@ class PartitionLeaseKeeper:
         self._silences = 0
         self._complaint = ""
         self._lost: list[tuple[int, int]] = []
+        self._backlog = Backlog(parts.reader, parts.ports.log)
+        self._behind = 0
+        """How many messages each partition is behind, on average: gateways admit no more work than is done."""
 
     @property
     def lease_s(self) -> float:
@@ -150,6 +154,7 @@ class PartitionLeaseKeeper:
                 measured_s = now_s
                 with contextlib.suppress(NoetlError):  # then nothing is heard from EVENTS either
                     await self._reach_nats()
+                    self._behind = -(-await self._backlog.messages() // max(1, len(self._parts.ownership)))
                 try:
                     await self._learn_formats()
                 except NoetlError as error:
@@ -194,7 +199,7 @@ class PartitionLeaseKeeper:
         await self._ask_clock()
         self._say_length()
         if held:
-            kept = await self._store.renew(self._parts.owner, held, self.lease_s)
+            kept = await self._store.renew(self._parts.owner, held, self.lease_s, self._behind)
             self._drop([(id, epoch) for id, epoch in held if id not in kept])
         return True
 

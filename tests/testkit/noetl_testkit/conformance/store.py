@@ -84,7 +84,7 @@ class LeaseConformance:
     async def test_a_new_store_has_every_partition_and_no_owner(self, store: Store) -> None:
         views = await store.read_partitions()
         assert [view.id for view in views] == list(range(PARTITIONS))
-        assert {astuple(view)[1:] for view in views} == {(0, None, 0, 0, 0, False)}
+        assert {astuple(view)[1:] for view in views} == {(0, None, 0, 0, 0, False, 0)}
         assert await store.owner_count() == 0
 
     async def test_the_first_takeover_counts_no_crash(self, store: Store) -> None:
@@ -137,6 +137,13 @@ class LeaseConformance:
         await end_leases()
         assert await store.renew("one", [(0, 1), (1, 1)], LEASE_S) == {0, 1}
         assert [lease.id for lease in await taken(store, "two", 1)] == [2]
+
+    async def test_a_renewal_says_how_far_its_partitions_are_behind(self, store: Store) -> None:
+        await taken(store, "one", 2)
+        await store.renew("one", [(1, 1)], LEASE_S, 7)
+        assert [view.behind for view in await store.read_partitions([0, 1])] == [0, 7]
+        await store.renew("one", [(1, 1)], LEASE_S, 0)
+        assert [view.behind for view in await store.read_partitions([0, 1])] == [0, 0]
 
     async def test_only_what_is_still_owned_is_renewed(self, store: Store, end_leases: EndLeases) -> None:
         await taken(store, "one", 2)

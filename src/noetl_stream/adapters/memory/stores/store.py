@@ -243,10 +243,10 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
         return []  # it has no transaction that takes time
 
-    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float, behind: int = 0) -> set[int]:
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
         for row in mine:
-            row.lease_until_s = self._clock.monotonic_s() + lease_s
+            row.lease_until_s, row.behind = self._clock.monotonic_s() + lease_s, behind
         return {row.id for row in mine}
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:

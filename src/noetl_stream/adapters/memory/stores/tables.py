@@ -45,6 +45,7 @@ class PartitionRow:
     lease_until_s: float = NEVER_S
     given_back: bool = True
     crashes: int = 0
+    behind: int = 0
     tick: int = 0
     published_tick: int = 0
     last_seq: int = 0

@@ -180,9 +180,9 @@ class ServerConnections(DatabasePort):
         rows = await self._fetch_on(self.ticks, "take_over", values)
         return sorted((PartitionLease(*row) for row in rows), key=attrgetter("id"))
 
-    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float, behind: int = 0) -> set[int]:
         """Renews leases. A tick of the owner delays only its own partitions, which nobody can take meanwhile."""
-        values = {"owner": owner, "backend": self.ticks.open_backend, "lease_s": lease_s}
+        values = {"owner": owner, "backend": self.ticks.open_backend, "lease_s": lease_s, "behind": behind}
         rows = await self._fetch_on(self._renewals, "renew", values | _arrays(epochs))
         renewed = {row["id"] for row in rows if row["is_renewed"]}
         locked = [(row["id"], row["epoch"]) for row in rows if not row["is_renewed"]]

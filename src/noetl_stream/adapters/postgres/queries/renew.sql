@@ -15,7 +15,8 @@ free as materialized (
 renewed as (
     update noetl.partition p
     set lease_until = now() + make_interval(secs => :lease_s),
-        backend = coalesce(:backend, p.backend)
+        backend = coalesce(:backend, p.backend),
+        behind = :behind
     from free
     where p.id = free.id
     returning p.id

@@ -8,7 +8,8 @@ with mine as materialized (
 )
 update noetl.partition p
 set lease_until = clock_timestamp() + make_interval(secs => :lease_s),
-    backend = coalesce(:backend, p.backend)
+    backend = coalesce(:backend, p.backend),
+    behind = :behind
 from mine
 where p.id = mine.id
 returning p.id

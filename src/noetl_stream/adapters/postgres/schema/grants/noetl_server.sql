@@ -18,7 +18,7 @@ grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential, no
 grant select on noetl.credential_use, noetl.former_credential to noetl_server;
 grant update (events_floor) on noetl.meta to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
-    tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
+    tick, published_tick, last_seq, last_ms, generation, behind) on noetl.partition to noetl_server;
 
 grant select, insert, update (live_until), delete on noetl.server to noetl_server;
 grant select, insert on noetl.event, noetl.playbook to noetl_server;
