@@ -83,9 +83,8 @@ def _refusal(error: asyncpg.PostgresError, state: str, address: str) -> NoetlErr
 
 
 def _reason(error: BaseException) -> str:
-    numbers = set(
-        re.findall(r"\[Errno (\d+)\]", str(error))
-    )  # if a host has several addresses, all fail as one plain OSError
+    # If a host has several addresses, all fail as one plain OSError.
+    numbers = set(re.findall(r"\[Errno (\d+)\]", str(error)))
     match error:
         case TimeoutError():
             return "no answer in time"
