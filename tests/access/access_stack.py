@@ -42,8 +42,8 @@ from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemorySessions, MemoryTokens
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
-from noetl_testkit.memory.trigger_streams import StreamBroker
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -66,7 +66,7 @@ class Stack:
         self.tokens, self.sessions, self.audit = MemoryTokens(), MemorySessions(), MemoryAudit()
         self.keeper = DirectAccess(self.tokens, self.audit, clock)
         self._store = MemoryStore(clock)
-        broker = StreamBroker(clock)
+        broker = StagedBroker(clock)
         catalog = MemoryCatalog(self._store)
         checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)
         letters = self._store.dead_letters

@@ -10,7 +10,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import BlobMissing, ReaderBroken, Unreachable
 from noetl_testkit.conformance.command_queue import command, issue, take
 from noetl_testkit.conformance.event_log import ALL, decided, read
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.waiting import until
 
 
@@ -20,8 +20,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def broker(clock: ManualClock) -> StreamBroker:
-    return StreamBroker(clock)
+def broker(clock: ManualClock) -> StagedBroker:
+    return StagedBroker(clock)
 
 
 async def test_sleepers_wake_in_order_when_time_passes(clock: ManualClock) -> None:
@@ -50,7 +50,7 @@ def test_the_dice_of_one_seed_fall_alike() -> None:
     assert third.random_bytes(70) != draws[0]
 
 
-async def test_a_lease_ends_when_its_time_is_over_and_not_before(broker: StreamBroker, clock: ManualClock) -> None:
+async def test_a_lease_ends_when_its_time_is_over_and_not_before(broker: StagedBroker, clock: ManualClock) -> None:
     queue = broker.command_queue
     await issue(queue, command("c1"))
     source = await queue.open_source("default")
@@ -66,7 +66,7 @@ async def test_a_lease_ends_when_its_time_is_over_and_not_before(broker: StreamB
     assert (await second).num_delivered == 2
 
 
-async def test_a_command_returned_with_a_delay_is_delivered_after_it(broker: StreamBroker, clock: ManualClock) -> None:
+async def test_a_command_returned_with_a_delay_is_delivered_after_it(broker: StagedBroker, clock: ManualClock) -> None:
     queue = broker.command_queue
     await issue(queue, command("c1"))
     source = await queue.open_source("default")
@@ -80,7 +80,7 @@ async def test_a_command_returned_with_a_delay_is_delivered_after_it(broker: Str
     assert (await again).num_delivered == 2
 
 
-async def test_dead_workers_leases_can_be_ended(broker: StreamBroker) -> None:
+async def test_dead_workers_leases_can_be_ended(broker: StagedBroker) -> None:
     queue = broker.command_queue
     await issue(queue, command("c1"), command("c2"))
     source = await queue.open_source("default")
@@ -93,13 +93,13 @@ async def test_dead_workers_leases_can_be_ended(broker: StreamBroker) -> None:
     assert [delivery.num_delivered for delivery in await take(other, 2)] == [1, 1]
 
 
-async def test_a_lost_command_is_gone(broker: StreamBroker) -> None:
+async def test_a_lost_command_is_gone(broker: StagedBroker) -> None:
     await issue(broker.command_queue, command("c1"), command("c2"))
     broker.command_queue.lose("c1")
     assert set(await broker.command_queue.present()) == {"c2"}
 
 
-async def test_message_ids_are_remembered_for_two_minutes(broker: StreamBroker, clock: ManualClock) -> None:
+async def test_message_ids_are_remembered_for_two_minutes(broker: StagedBroker, clock: ManualClock) -> None:
     log = broker.event_log
     await log.publish_request("run-1", "request-1", b"{}")
     clock.advance(120)
@@ -110,7 +110,7 @@ async def test_message_ids_are_remembered_for_two_minutes(broker: StreamBroker, 
     assert await log.last_sequence() == 2
 
 
-async def test_a_restart_forgets_message_ids_and_breaks_readers(broker: StreamBroker) -> None:
+async def test_a_restart_forgets_message_ids_and_breaks_readers(broker: StagedBroker) -> None:
     log = broker.event_log
     reader = await log.open_reader(ALL, 0)
     await log.publish_request("run-1", "request-1", b"{}")
@@ -121,7 +121,7 @@ async def test_a_restart_forgets_message_ids_and_breaks_readers(broker: StreamBr
     assert len(await read(await log.open_reader(ALL, 0), 2)) == 2
 
 
-async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(broker: StreamBroker) -> None:
+async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(broker: StagedBroker) -> None:
     log, queue = broker.event_log, broker.command_queue
     source = await queue.open_source("default")
     connected_ms = source.connected_ms
@@ -150,7 +150,7 @@ async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(bro
     assert source.connected_ms > connected_ms
 
 
-async def test_a_lost_tail_is_gone_and_its_sequences_come_again(broker: StreamBroker) -> None:
+async def test_a_lost_tail_is_gone_and_its_sequences_come_again(broker: StagedBroker) -> None:
     log = broker.event_log
     for number in range(3):
         await log.publish_request("run-1", f"request-{number}", b"%d" % number)
@@ -159,27 +159,27 @@ async def test_a_lost_tail_is_gone_and_its_sequences_come_again(broker: StreamBr
     assert await log.publish_request("run-1", "request-9", b"9") == 2
 
 
-async def test_readers_stay_in_contact_while_time_passes(broker: StreamBroker, clock: ManualClock) -> None:
+async def test_readers_stay_in_contact_while_time_passes(broker: StagedBroker, clock: ManualClock) -> None:
     reader = await broker.event_log.open_reader(ALL, 0)
     clock.advance(100)
     assert reader.contact_s == clock.monotonic_s()
 
 
-async def test_a_lost_blob_is_missing(broker: StreamBroker) -> None:
+async def test_a_lost_blob_is_missing(broker: StagedBroker) -> None:
     await broker.blobs.put("key", b"value")
     broker.blobs.lose("key")
     with pytest.raises(BlobMissing):
         await broker.blobs.get("key")
 
 
-async def test_no_two_things_are_stored_at_the_same_time(broker: StreamBroker) -> None:
+async def test_no_two_things_are_stored_at_the_same_time(broker: StagedBroker) -> None:
     for number in range(5):
         await broker.event_log.publish_request("run-1", f"request-{number}", b"{}")
     times = [stored.message.at_ms for stored in broker.event_log.stored]
     assert times == sorted(set(times))
 
 
-async def test_a_question_waits_by_the_clock(broker: StreamBroker, clock: ManualClock) -> None:
+async def test_a_question_waits_by_the_clock(broker: StagedBroker, clock: ManualClock) -> None:
     async def ignore(subject: str, body: bytes, reply: str) -> None:
         return
 

@@ -15,41 +15,42 @@ from noetl_testkit.conformance.command_queue import CommandQueueConformance
 from noetl_testkit.conformance.event_log import EventLogConformance
 from noetl_testkit.conformance.task_logs import TaskLogsConformance
 from noetl_testkit.conformance.trigger_streams import STREAM, TriggerStreamsConformance
-from noetl_testkit.memory.trigger_streams import MemoryTriggerStreams, StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.trigger_streams import MemoryTriggerStreams
 
 
 @pytest.fixture
-def broker() -> StreamBroker:
-    return StreamBroker(SystemClock())
+def broker() -> StagedBroker:
+    return StagedBroker(SystemClock())
 
 
 @pytest.fixture
-def event_log(broker: StreamBroker) -> MemoryEventLog:
+def event_log(broker: StagedBroker) -> MemoryEventLog:
     return broker.event_log
 
 
 @pytest.fixture
-def queue(broker: StreamBroker) -> MemoryCommandQueue:
+def queue(broker: StagedBroker) -> MemoryCommandQueue:
     return broker.command_queue
 
 
 @pytest.fixture
-def bus(broker: StreamBroker) -> MemoryBus:
+def bus(broker: StagedBroker) -> MemoryBus:
     return broker.bus
 
 
 @pytest.fixture
-def blobs(broker: StreamBroker) -> MemoryBlobs:
+def blobs(broker: StagedBroker) -> MemoryBlobs:
     return broker.blobs
 
 
 @pytest.fixture
-def task_logs(broker: StreamBroker) -> MemoryTaskLogs:
+def task_logs(broker: StagedBroker) -> MemoryTaskLogs:
     return broker.task_logs
 
 
 @pytest.fixture
-def streams(broker: StreamBroker) -> MemoryTriggerStreams:
+def streams(broker: StagedBroker) -> MemoryTriggerStreams:
     return broker.trigger_streams
 
 

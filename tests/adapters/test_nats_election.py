@@ -29,7 +29,7 @@ from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.work import WorkTool, playbook, work
 
 pytestmark = pytest.mark.verify
@@ -69,7 +69,7 @@ async def serving(ports: Ports) -> AsyncIterator[None]:
         queue=ports.queue,
         store=store,
         blobs=ports.objects,
-        task_logs=StreamBroker(CLOCK).task_logs,
+        task_logs=StagedBroker(CLOCK).task_logs,
         bus=NatsBus(ports.nats),
         clock=CLOCK,
         catalog=MemoryCatalog(store),

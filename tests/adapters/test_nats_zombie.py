@@ -20,7 +20,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.conformance.command_queue import expect_present, source_of, take
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
 from noetl_testkit.simulation.work import WorkTool, playbook, work
@@ -45,7 +45,7 @@ class Servers:
     def __init__(self, connection: NatsConnection) -> None:
         self.connection = connection
         self.clock = SystemClock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.store = MemoryStore(self.clock)
         self.running: list[asyncio.Task[None]] = []
 

@@ -61,8 +61,8 @@ from noetl_stream.worker.worker import Worker
 from noetl_testkit.entries import events_in
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemoryRights, MemorySessions, MemoryTokens
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
-from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.roles import check_once
 from noetl_testkit.waiting import TIMEOUT_S
 
@@ -101,7 +101,7 @@ class GatewayStage:
         self._tools: dict[str, Tool] = {"noop": NoopTool(), **more_tools}
         self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
         self.clock = SystemClock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.store = MemoryStore(self.clock)
         self.indexes = ExecutionIndexes(self.store)

@@ -21,7 +21,7 @@ from noetl_stream.sealing.objects import (
 )
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.conformance.blobs import BlobsConformance
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 
 FIRST, SECOND = (read_key(new_key(), "a test") for _ in range(2))
 KEYS = DerivedKeys(KeyRing(FIRST))
@@ -33,7 +33,7 @@ class TestSealedBlobs(BlobsConformance):
 
     @pytest.fixture
     def blobs(self) -> Blobs:
-        return SealedBlobs(StreamBroker(ManualClock()).blobs, KEYS)
+        return SealedBlobs(StagedBroker(ManualClock()).blobs, KEYS)
 
 
 def test_a_value_is_sealed_and_opened_under_its_name_alone() -> None:
@@ -88,13 +88,13 @@ def test_after_a_rotation_old_objects_are_read_with_the_old_key() -> None:
 
 
 async def test_objects_stored_before_they_were_sealed_are_read_as_they_are() -> None:
-    blobs = StreamBroker(ManualClock()).blobs
+    blobs = StagedBroker(ManualClock()).blobs
     await blobs.put(NAME, b'{"rows":[1]}')
     assert await SealedBlobs(blobs, KEYS).get(NAME) == b'{"rows":[1]}'
 
 
 async def test_an_object_that_cannot_be_opened_is_missing() -> None:
-    blobs = StreamBroker(ManualClock()).blobs
+    blobs = StagedBroker(ManualClock()).blobs
     await SealedBlobs(blobs, KEYS).put(NAME, b"a value")
     with pytest.raises(BlobMissing, match="which is not configured") as caught:
         await SealedBlobs(blobs, DerivedKeys(KeyRing(SECOND))).get(NAME)

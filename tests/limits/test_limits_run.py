@@ -33,8 +33,8 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_testkit.keys import ACCESS_KEYS
 from noetl_testkit.memory.access import MemoryAudit
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryRetention
-from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.scenario.scenario import Scenario
 
 KINDS = {"noop": NoopTool.spec}
@@ -98,7 +98,7 @@ def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, m
 
 async def loaded(operator: Limits, source: str) -> Plan | InvalidPlan:
     """Checks a playbook as a server with the operator's limits does."""
-    broker = StreamBroker()
+    broker = StagedBroker()
     await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
     return (await PlanCache(MemoryStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan
 
@@ -119,7 +119,7 @@ async def test_a_server_refuses_a_playbook_that_wants_more_than_its_operator_all
 async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
     source = playbook("max_step_runs: 1000000000", PLAIN)
     assert not check(source, KINDS).ok
-    broker = StreamBroker()
+    broker = StagedBroker()
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         broker.bus.send(reply, codec.encode({"source": source, "path": "tests/limited"}))
@@ -143,7 +143,7 @@ def test_an_operators_variables_reach_the_server_of_a_place() -> None:
 
 
 async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
-    broker = StreamBroker()
+    broker = StagedBroker()
     store: Any = MemoryStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
     store.audit, store.retention, store.rights = MemoryAudit(), MemoryRetention(store), None

@@ -17,8 +17,8 @@ from noetl_stream.ports.stores.store import FedEvent, PartitionLease, StoredEven
 from noetl_stream.protocol import subjects
 from noetl_testkit.conformance.feed import tick_with_events
 from noetl_testkit.conformance.store_rows import FACTS, taken, tick_of
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
-from noetl_testkit.memory.trigger_streams import StreamBroker
 
 
 class Countable(MemoryStore):
@@ -54,7 +54,7 @@ class World:
     def __init__(self, *, kept_events: int = 4_096) -> None:
         clock = simulated_clock()
         self.store = Countable(clock)
-        self.bus = StreamBroker(clock).bus
+        self.bus = StagedBroker(clock).bus
         self.ticks = CountableTicks(self.store, clock)
         self.feed = LiveFeed(self.store, self.ticks, self.bus, clock, NO_SECRETS, kept_events=kept_events)
         self._leases: dict[int, PartitionLease] = {}

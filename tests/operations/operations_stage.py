@@ -34,7 +34,7 @@ from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.access import MemoryRights, MemoryTokens
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 from noetl_testkit.simulation.work import Effect, WorkTool, playbook
@@ -49,7 +49,7 @@ class OperationsStage:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.clock = simulated_clock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.requests = Requests(self.broker.event_log, SIGNER)
         self.store = MemoryStore(self.clock)

@@ -13,7 +13,7 @@ from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.json import codec, nesting
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.operations.executions.reading.documents import loaded
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 
 
 def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(codec, "nests_deeper", looking)
     value = [{"n": n, "text": "some text"} for n in range(20_000)]
     clock = ManualClock()
-    data, blobs = codec.encode(value), StreamBroker(clock).blobs
+    data, blobs = codec.encode(value), StagedBroker(clock).blobs
     payload = Payload(reference=Reference("nats", "some/key", len(data)))
 
     async def reads() -> Any:

@@ -12,7 +12,7 @@ from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.operations.cluster import DirectReadiness
 from noetl_stream.protocol import subjects
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 
 NO_SERVER = "no server answers: start one with `noetl-stream server`"
 
@@ -23,7 +23,7 @@ async def missing(verify_log: Any = None, verify_store: Any = None, *, server: b
 
 async def readiness(verify_log: Any, verify_store: Any, *, server: bool = True) -> DirectReadiness:
     clock = simulated_clock()
-    broker = StreamBroker(clock)
+    broker = StagedBroker(clock)
     log: Any = broker.event_log
     store: Any = MemoryStore(clock)
     for port, verify in ((log, verify_log), (store, verify_store)):

@@ -16,7 +16,7 @@ from noetl_stream.operations.executions.submit import RequestRefused, Requests, 
 from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, *answers: Any) -> None:
         self.clock = simulated_clock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.requests = Requests(self.broker.event_log, SIGNER)
         self.answers = list(answers)
         self.lookups = 0

@@ -16,14 +16,14 @@ from noetl_stream.model.messages import JournalRecord, RecordEntry, Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests
 from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 
 
 async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRefused:
     """What is said of a request whose refusal came over the bus."""
-    broker = StreamBroker(simulated_clock())
+    broker = StagedBroker(simulated_clock())
     client = Client(Requests(broker.event_log, SIGNER), broker.blobs, broker.bus)
     follower = await client.follow("execution-1").open()
     partition = partition_of("execution-1")

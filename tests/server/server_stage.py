@@ -51,7 +51,7 @@ from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.rebuilding import rebuilt, rebuilt_differences
 from noetl_testkit.simulation.clients import asked_of
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -69,7 +69,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = simulated_clock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.requests = Requests(self.broker.event_log, SIGNER)
         self.store = Interrupted(MemoryStore(self.clock))

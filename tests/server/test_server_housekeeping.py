@@ -22,8 +22,8 @@ from noetl_stream.server.upkeep.sweeping import QueueSweeper
 from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
-from noetl_testkit.memory.trigger_streams import StreamBroker
 
 
 class Trimmed(MemoryFeed):
@@ -109,7 +109,7 @@ async def test_commands_of_executions_that_have_ended_leave_the_queue_and_others
     stage.start_worker()
     await stage.server()
     ended = await stage.ended(await stage.submit(ONE_STEP))
-    queue = StreamBroker(stage.clock).command_queue
+    queue = StagedBroker(stage.clock).command_queue
     left = [QueuedCommand("default", one, f"of-{one}", 1, b"{}") for one in (ended.execution_id, "01-unknown")]
     await queue.issue(left, {})
     await QueueSweeper(queue, stage.store).sweep()

@@ -10,6 +10,8 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.inputs.reader import Backlog, PartitionReader
 from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import JOBS, Job
 
@@ -93,7 +95,7 @@ async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stag
 
 async def test_all_waits_for_messages_share_one_alarm() -> None:
     clock = ManualClock()
-    log = StreamBroker(clock).event_log
+    log = StagedBroker(clock).event_log
     reader = PartitionReader(log, clock)
     await reader.add(range(PARTITIONS), after=0)
     for number in range(5):

@@ -24,7 +24,7 @@ from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.clocks import WrongClocks
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
@@ -74,7 +74,7 @@ class ScheduleWorld:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"schedules {seed}")
         self.clock = simulated_clock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.faults = ScheduleFaults(self.random)

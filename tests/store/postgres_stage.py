@@ -18,7 +18,7 @@ from noetl_stream.protocol.subjects import playbook_key
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 from noetl_testkit.simulation.work import WorkTool
@@ -27,7 +27,7 @@ from noetl_testkit.simulation.work import WorkTool
 class PostgresStage:
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
-        self.broker = StreamBroker(SystemClock())
+        self.broker = StagedBroker(SystemClock())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:

@@ -24,7 +24,7 @@ from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import create_tools, load_tools
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 
@@ -43,7 +43,7 @@ class Ended:
 class LocalEngine:
     """Executes playbooks to their end."""
 
-    def __init__(self, broker: StreamBroker, store: MemoryStore) -> None:
+    def __init__(self, broker: StagedBroker, store: MemoryStore) -> None:
         self._broker = broker
         self._store = store
         self._client = Client(Requests(broker.event_log, SIGNER), SealedBlobs(broker.blobs, OBJECT_KEYS), broker.bus)
@@ -77,7 +77,7 @@ def local_tools(folder: Path) -> dict[str, Tool]:
 @asynccontextmanager
 async def local_engine(tools: Mapping[str, Tool], clock: Clock | None = None) -> AsyncIterator[LocalEngine]:
     """A server and a worker with these tools."""
-    broker = StreamBroker(clock or SystemClock())
+    broker = StagedBroker(clock or SystemClock())
     store = MemoryStore(broker.clock)
     hosts = [SimulatedHost(name, broker, store, FaultInjector()) for name in ("server-1", "worker-1")]
     kinds = {kind: tool.spec for kind, tool in tools.items()}

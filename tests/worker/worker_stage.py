@@ -37,7 +37,7 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.waiting import TIMEOUT_S
 
 POOL = "default"
@@ -122,7 +122,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.puppet = Puppet()
         self.tools: dict[str, Tool] = {"noop": NoopTool(), "puppet": self.puppet}

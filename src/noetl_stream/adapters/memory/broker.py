@@ -1,9 +1,7 @@
 """A message broker in memory, with one state, for fast and repeatable tests of roles.
 
-Its adapters do what their ports document. Tests cause the failures described in PROTOCOL: :meth:`MemoryBroker.stop` and
-:meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log`` and
-``command_queue``. While it is stopped, requests raise :class:`~noetl_stream.errors.Unreachable`. No data survives the
-process.
+Its adapters do what their ports document. While it is stopped, requests raise
+:class:`~noetl_stream.errors.Unreachable`. No data survives the process.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Final
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.bus import Line, MemoryBus
-from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
+from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.ports.clock import Clock
@@ -25,18 +23,13 @@ READ_BATCHES: Final = 64
 class MemoryBroker:
     """A broker in memory. Any number of roles in one event loop can share its adapters."""
 
-    def __init__(self, clock: Clock | None = None, *, ack_wait_s: float = ACK_WAIT_S) -> None:
-        """Makes an empty broker.
-
-        Args:
-            clock: The broker's clock; by default a :class:`ManualClock` of its own.
-            ack_wait_s: The lease of a delivery.
-        """
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Makes an empty broker, by default with a :class:`ManualClock` of its own."""
         self.clock: Clock = clock if clock is not None else ManualClock()
         self._line = Line(self.clock)
         self.bus = MemoryBus(self._line)
         self.event_log = MemoryEventLog(self._line, self.bus)
-        self.command_queue = MemoryCommandQueue(self._line, self.bus, ack_wait_s)
+        self.command_queue = MemoryCommandQueue(self._line, self.bus)
         self.blobs = MemoryBlobs(self._line)
         self.task_logs = MemoryTaskLogs(self._line)
         if isinstance(self.clock, ManualClock):
@@ -49,13 +42,6 @@ class MemoryBroker:
     def start(self) -> None:
         """Starts the broker again with all stored messages; sources get a new connection."""
         self._line.start()
-
-    def restart(self) -> None:
-        """Stops and starts the broker, and forgets message ids."""
-        self.stop()
-        self.event_log.forget_message_ids()
-        self.command_queue.forget_message_ids()
-        self.start()
 
     def _time_passed(self) -> None:
         self.command_queue.dispatch()
@@ -82,15 +68,6 @@ class MemoryBlobs:
 
     async def delete(self, key: str) -> None:
         self._line.check()
-        self._values.pop(key, None)
-
-    @property
-    def keys(self) -> list[str]:
-        """Returns the keys of all objects, for tests."""
-        return list(self._values)
-
-    def lose(self, key: str) -> None:
-        """Loses an object, as a damaged disk would."""
         self._values.pop(key, None)
 
 

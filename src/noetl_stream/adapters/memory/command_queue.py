@@ -171,20 +171,6 @@ class MemoryCommandQueue:
         self._line.check()
         return {stored.command.command_id: stored.command.execution_id for stored in self._commands.values()}
 
-    @property
-    def queued(self) -> dict[str, bytes]:
-        """Returns the commands named by :meth:`present`, for tests, even while the broker is stopped."""
-        return {stored.command.command_id: stored.command.body for stored in self._commands.values()}
-
-    @property
-    def fences(self) -> dict[int, int]:
-        """The fence of each partition, for tests."""
-        return {partition: fence.sequence for partition, fence in self._fences.items()}
-
-    def free_at_s(self, command_id: str) -> float:
-        """Returns when the lease of a command ends, by the clock, for tests."""
-        return next(one.free_at_s for one in self._commands.values() if one.command.command_id == command_id)
-
     async def pools(self) -> list[QueuedPool]:
         self._line.check()
         found = {pool: Counter[str]() for pool in sorted(self._pools)}
@@ -246,32 +232,6 @@ class MemoryCommandQueue:
                 self._sources.remove(source)
                 self._sources.append(source)
                 source.put(MemoryDelivery(self, stored))
-
-    def forget_unacked(self) -> None:
-        """Ends the leases of all commands now, as if every worker had died."""
-        for stored in self._commands.values():
-            stored.free_at_s = float("-inf")
-        self.dispatch()
-
-    def forget_deliveries(self) -> None:
-        """Marks all commands as never delivered, as in a queue restored from a copy."""
-        for stored in self._commands.values():
-            stored.num_delivered = 0
-        self.forget_unacked()
-
-    def forget_message_ids(self) -> None:
-        """Forgets message ids: one that was stored before is accepted, as JetStream may after a restart."""
-        self._message_ids.clear()
-
-    def lose_fences(self) -> None:
-        """Loses the fences of all partitions, like a stream that is made anew."""
-        self._fences.clear()
-
-    def lose(self, command_id: str) -> None:
-        """Loses a command without a trace; its message id is remembered."""
-        for stored in list(self._commands.values()):
-            if stored.command.command_id == command_id:
-                del self._commands[stored.subject]
 
     def forget_source(self, source: MemoryCommandSource) -> None:
         if source in self._sources:

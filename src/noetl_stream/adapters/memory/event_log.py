@@ -222,35 +222,6 @@ class MemoryEventLog:
         for reader in self._readers:
             reader.look()
 
-    def store_stray(self, partition: int, execution_id: str, body: bytes) -> int:
-        """Stores a request under the subject of any partition, as a broken client may."""
-        subject = f"noetl.events.{partition}.{execution_id}.requested"
-        return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_input=True)
-
-    def double_last(self, *, is_input: bool = True) -> None:
-        """Stores the last input or record again, like a publisher that missed its acknowledgement."""
-        last = next((one for one in reversed(self._stored) if one.is_input == is_input), None)
-        if last is not None:
-            self.double(last.message_id)
-
-    def double(self, message_id: str) -> None:
-        """Stores the message with this id again, if there is one."""
-        found = next((one for one in self._stored if one.message_id == message_id), None)
-        if found is not None:
-            again, is_input = found.message, found.is_input
-            message_id = f"again-{self.end}"
-            self._store(again.subject, again.partition, again.execution_id, message_id, again.body, is_input=is_input)
-
-    def lose_tail(self, count: int) -> None:
-        """Loses the last messages, as after a power failure (PROTOCOL §5)."""
-        del self._stored[len(self._stored) - count :]
-        self.trimmed = min(self.trimmed, self.end)
-        self.forget_message_ids()
-
-    def forget_message_ids(self) -> None:
-        """Forgets message ids: one that was stored before is accepted, as JetStream may after a restart."""
-        self._message_ids.clear()
-
     def forget_reader(self, reader: MemoryEventReader) -> None:
         if reader in self._readers:
             self._readers.remove(reader)

@@ -8,11 +8,9 @@ from itertools import count
 
 import msgspec
 
-from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.bus import Line
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import ReaderBroken, StoreMissing
-from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.trigger_streams import MAX_UNACKNOWLEDGED, ReadMessage, StreamWanted
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage, subject_matches
 
@@ -171,11 +169,3 @@ class MemoryStreamConsumer:
             raise ReaderBroken("the consumer is gone")
         if self._consumer.reader != self._reader:
             raise ReaderBroken("another reads from it")
-
-
-class StreamBroker(MemoryBroker):
-    """A broker in memory that also has streams which triggers read."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(clock)
-        self.trigger_streams = MemoryTriggerStreams(self._line)

@@ -17,7 +17,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.poison import Poison
 from noetl_testkit.simulation.story import Ask, Planned
 from noetl_testkit.simulation.work import SIGNAL, Job
@@ -35,7 +35,7 @@ class SimulatedClients:
         problems: Answers that are wrong.
     """
 
-    def __init__(self, clock: ManualClock, broker: StreamBroker, store: MemoryStore) -> None:
+    def __init__(self, clock: ManualClock, broker: StagedBroker, store: MemoryStore) -> None:
         self.accepted: dict[str, tuple[Submission, Job]] = {}
         self.refused: dict[str, tuple[Submission, Job]] = {}
         self.asked: list[tuple[str, str]] = []

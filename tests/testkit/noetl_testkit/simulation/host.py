@@ -21,7 +21,7 @@ from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource
 from noetl_stream.ports.streams.event_log import EventLog, EventReader, ReportedMessage
 from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.ports.streams.trigger_streams import StreamConsumer, StreamWanted, TriggerStreams
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 
 Value = TypeVar("Value")
 
@@ -60,7 +60,7 @@ class SimulatedHost:
     def __init__(
         self,
         name: str,
-        broker: StreamBroker,
+        broker: StagedBroker,
         store: Store,
         injector: FaultInjector,
         queue: CommandQueue | None = None,

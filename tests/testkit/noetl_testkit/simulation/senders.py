@@ -26,7 +26,7 @@ from noetl_stream.operations.executions.submit import RequestRefused, Requests, 
 from noetl_stream.ports.stores.identities import TokenRights
 from noetl_stream.ports.stores.store import Store
 from noetl_testkit.keys import SIGNER
-from noetl_testkit.memory.trigger_streams import StreamBroker
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.story import TriggerAct
 
 RETRY_S: Final = 0.5
@@ -54,7 +54,7 @@ class SimulatedSenders:
         problems: Answers that are wrong.
     """
 
-    def __init__(self, clock: ManualClock, broker: StreamBroker, store: Store, rights: SimulatedRights) -> None:
+    def __init__(self, clock: ManualClock, broker: StagedBroker, store: Store, rights: SimulatedRights) -> None:
         self.answers: dict[tuple[str, int], dict[str, Any] | str] = {}
         self.sent_s: dict[tuple[str, int], float] = {}
         self.registered_s: dict[str, float] = {}

@@ -27,8 +27,8 @@ from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryRetention
-from noetl_testkit.memory.trigger_streams import StreamBroker
 from noetl_testkit.simulation.clients import SimulatedClients
 from noetl_testkit.simulation.clocks import WrongClocks
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -74,7 +74,7 @@ class SimulatedWorld:
         clocks: Random | None = None,
     ) -> None:
         self.clock = simulated_clock()
-        self.broker = StreamBroker(self.clock)
+        self.broker = StagedBroker(self.clock)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
