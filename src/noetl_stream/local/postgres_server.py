@@ -58,6 +58,8 @@ host {OWNER} {",".join((OWNER, *ROLE_USERS))} {processes.LOOPBACK}/32 scram-sha-
 host {PLAYBOOKS} {PLAYBOOKS} {processes.LOOPBACK}/32 scram-sha-256
 """
 
+ALLOW_ROLES = f"GRANT CONNECT ON DATABASE {OWNER} TO {', '.join(ROLE_USERS)}"
+
 
 class PostgresServer:
     """The Postgres server of one home. Its ``postmaster.pid`` holds its pid, its port, and whether it is ready."""
@@ -203,7 +205,7 @@ class DataFolder(msgspec.Struct, frozen=True):
             " END $$"
             for user in ROLE_USERS
         ]
-        self._run_alone("adding the roles", [*statements, *_connecting_statements()])
+        self._run_alone("adding the roles", [*statements, ALLOW_ROLES])
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
 
     def strip(self) -> None:
@@ -261,7 +263,7 @@ class DataFolder(msgspec.Struct, frozen=True):
             # Errors of a playbook's statements are in its outcome; in the log they could leak secrets.
             f"ALTER ROLE {PLAYBOOKS} SET log_min_messages = fatal",
             *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in databases),
-            *_connecting_statements(),
+            ALLOW_ROLES,
         ]
         self._run_alone("creating the databases", statements, "-F")  # synced once, when all is there
 
@@ -283,7 +285,3 @@ class DataFolder(msgspec.Struct, frozen=True):
         )
         if ran.returncode != 0:
             raise explain_output(f"{doing} failed", ran.stdout, self.home)
-
-
-def _connecting_statements() -> list[str]:
-    return [f"GRANT CONNECT ON DATABASE {OWNER} TO {', '.join(ROLE_USERS)}"]

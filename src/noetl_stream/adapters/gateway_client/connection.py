@@ -25,7 +25,7 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import document_of
-from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX, ProblemKind
+from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX
 from noetl_stream.ports.operations.verbs import API
 
 JSON: Final = "application/json"
@@ -254,7 +254,8 @@ def error_of(problem: Mapping[str, Any], retry_after_s: float) -> NoetlError:
 
     An unknown type, as from a newer gateway, counts as the first with its status.
     """
-    kind = _KINDS.get(str(problem.get("type", "")).rpartition(TYPE_PREFIX)[2]) or _by_status(problem.get("status"))
+    alike = (kind for kind in PROBLEMS if kind.status == problem.get("status"))
+    kind = _KINDS.get(str(problem.get("type", "")).rpartition(TYPE_PREFIX)[2]) or next(alike, None)
     detail = str(problem.get("detail") or problem.get("title") or "refused")
     message = "; ".join((detail, *_faults(problem, detail)))
     hint = problem.get("hint")
@@ -265,10 +266,6 @@ def error_of(problem: Mapping[str, Any], retry_after_s: float) -> NoetlError:
     if issubclass(kind.error, TooBusy):
         return kind.error(message, retry_after_s, hint=hint)
     return kind.error(message, hint=hint)
-
-
-def _by_status(status: object) -> ProblemKind | None:
-    return next((kind for kind in PROBLEMS if kind.status == status), None)
 
 
 def _faults(problem: Mapping[str, Any], detail: str) -> list[str]:

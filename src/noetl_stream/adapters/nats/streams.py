@@ -248,7 +248,7 @@ async def ensure_streams(
         present = await _config(connection, name)
         if present is None:
             config = {"name": name, **BOUNDS.get(name, {}), **wanted, "num_replicas": replicas, "storage": storage}
-            await _create(connection, name, config)
+            await _write(connection, "CREATE", config)
             changes.append(f"created stream {name}")
             continue
         _check_partitions(name, present, wanted)
@@ -256,7 +256,7 @@ async def ensure_streams(
         if present.get("num_replicas", 1) < replicas:
             differing["num_replicas"] = replicas
         if differing:
-            await _update(connection, name, present, differing)
+            await _write(connection, "UPDATE", {**present, **differing})
             changes.append(f"changed stream {name}: {', '.join(sorted(differing))}")
     return changes
 
@@ -357,7 +357,7 @@ async def set_partitions(connection: NatsConnection, count: int) -> None:
     if present is None:
         raise stream_missing(EVENTS)
     metadata = {**present.get("metadata", {}), _PARTITIONS_KEY: str(count)}
-    await _update(connection, EVENTS, present, {"metadata": metadata})
+    await _write(connection, "UPDATE", {**present, "metadata": metadata})
 
 
 def differing_settings(name: str, present: Mapping[str, Any]) -> list[str]:
@@ -414,24 +414,16 @@ async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | Non
         return None
 
 
-async def _create(connection: NatsConnection, name: str, config: Mapping[str, Any]) -> None:
+async def _write(connection: NatsConnection, verb: str, config: Mapping[str, Any]) -> None:
+    """Creates or updates a stream: ``verb`` is ``CREATE`` or ``UPDATE``."""
+    name = config["name"]
     try:
-        await connection.api(f"STREAM.CREATE.{name}", config)
+        await connection.api(f"STREAM.{verb}.{name}", config)
     except ApiRefused as error:
         if error.err_code in NO_SERVERS:
             raise _too_few_servers(name, config, error) from error
-        raise
-
-
-async def _update(
-    connection: NatsConnection, name: str, present: Mapping[str, Any], differing: Mapping[str, Any]
-) -> None:
-    config = {**present, **differing}
-    try:
-        await connection.api(f"STREAM.UPDATE.{name}", config)
-    except ApiRefused as error:
-        if error.err_code in NO_SERVERS:
-            raise _too_few_servers(name, config, error) from error
+        if verb == "CREATE":
+            raise
         if error.err_code == BEING_MOVED:
             raise NotReady(f"stream {name} is being moved already", hint="run it again when it has ended") from error
         raise NotReady(
@@ -466,10 +458,7 @@ def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
         needed["subjects"] = list(dict.fromkeys([*subjects, *wanted["subjects"]]))
     if "metadata" in wanted:
         found, required = present.get("metadata", {}), wanted["metadata"]
-        newest = max(required[_FORMAT_KEY], found.get(_FORMAT_KEY, ""), key=_number)
+        formats = required[_FORMAT_KEY], found.get(_FORMAT_KEY, "")
+        newest = max(formats, key=lambda text: int(text) if text.isdecimal() else 0)
         needed["metadata"] = {**found, **required, _FORMAT_KEY: newest}
     return {key: value for key, value in needed.items() if present.get(key) != value}
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0

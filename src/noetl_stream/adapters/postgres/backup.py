@@ -89,7 +89,8 @@ class _Snapshot:
         self.shape = shape
 
     async def copy(self, table: TableShape, sink: Sink) -> int:
-        query = f"select {_quote_columns(table.columns)} from {_SCHEMA}.{table.name}"
+        columns = ", ".join(f'"{name}"' for name in table.columns)
+        query = f"select {columns} from {_SCHEMA}.{table.name}"
         return _count(await self._connection.copy_from_query(query, output=sink, format="text"))
 
 
@@ -172,10 +173,6 @@ async def _replace_months(connection: Connection, months: Sequence[Month]) -> No
         await connection.execute(
             f"create table {_SCHEMA}.{name} partition of {_SCHEMA}.event for values from ({lowest}) to ({following})"
         )
-
-
-def _quote_columns(columns: Sequence[str]) -> str:
-    return ", ".join(f'"{name}"' for name in columns)
 
 
 def _count(done: str) -> int:

@@ -31,7 +31,8 @@ class PostgresCatalog(DatabasePort):
             existing = await self._entries("catalog_existing", path=entry.path, version=entry.version)
             deleted = await self._database.fetch("catalog_deleted", path=entry.path)
             found = registered_entry(entry, existing, deleted[0][0] if deleted else 0)
-            if found in existing or await self._database.fetch("catalog_register", entry=_row(found), source=source):
+            row = replace(found, labels=codec.encode(found.labels), tags=codec.encode(found.tags))
+            if found in existing or await self._database.fetch("catalog_register", entry=row, source=source):
                 return found
             # Another call registered this path in between: retry.
 
@@ -60,7 +61,3 @@ class PostgresCatalog(DatabasePort):
 def _entry(row: Any) -> CatalogEntry:
     columns = dict(row)
     return CatalogEntry(**columns | {name: codec.decode_json(columns[name]) for name in ("labels", "tags")})
-
-
-def _row(entry: CatalogEntry) -> CatalogEntry:
-    return replace(entry, labels=codec.encode(entry.labels), tags=codec.encode(entry.tags))

@@ -182,7 +182,7 @@ class _Compilation:
     def _replacement(self, match: re.Match[str]) -> str:
         name, part = match.groups()
         if part is None:
-            return f"${self._first_number(name, 1, _one_value)}"
+            return f"${self._first_number(name, 1, lambda value: (value,))}"
         row_type = SINGLE_ROWS.get(name) or sequences().get(name)
         if row_type is None:
             raise ValueError(f"unknown row type {name}: {match[0]}")
@@ -204,7 +204,7 @@ class _Compilation:
         names = columns(row_type)
         if name not in SINGLE_ROWS:
             is_single = name in self._single
-            spread = _single_row if is_single else partial(_arrays, len(names))
+            spread: Spread = (lambda rows: astuple(rows[0])) if is_single else partial(_arrays, len(names))
             first = self._first_number(name, len(names), spread)
             suffix = "" if is_single else "[]"
             types = [_SQL_TYPES[kind] for kind in column_types(row_type).values()]
@@ -231,14 +231,6 @@ def _updates(row_type: type[Row]) -> str:
     for name in row_type.filled_later:
         values[name] = f"case when excluded.{name}::text = '{{}}' then stored.{name} else excluded.{name} end"
     return ", ".join(f"{name} = {value}" for name, value in values.items())
-
-
-def _one_value(value: Any) -> tuple[Any]:
-    return (value,)
-
-
-def _single_row(rows: Sequence[Row]) -> tuple[Any, ...]:
-    return astuple(rows[0])
 
 
 def _arrays(width: int, rows: Sequence[Row]) -> list[tuple[Any, ...]]:

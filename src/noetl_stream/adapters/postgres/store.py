@@ -168,7 +168,8 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=_rows_for(limit))
+        rows_limit = None if limit is None else limit + 1  # the first row may hold none of the events
+        rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=rows_limit)
         return page_of(execution_id, starmap(StoredEntry, rows), after, limit)
 
     async def events_named(
@@ -377,11 +378,6 @@ def _durability_warning(setting: str, value: str) -> str:
         missing = "no synchronous standby (synchronous_standby_names is empty)"
         return f"Postgres has {missing}: a failover may lose acknowledged work"
     return f"Postgres has {setting} = {value}: a power failure or failover may lose acknowledged work"
-
-
-def _rows_for(limit: int | None) -> int | None:
-    """Returns how many entries to read for this many events: the first may hold none of them."""
-    return None if limit is None else limit + 1
 
 
 def _fed_events(row: Any) -> Iterator[FedEvent]:

@@ -206,7 +206,11 @@ class NatsCommandQueue(OutboxPort):
             found |= {
                 pool: QueuedPool(pool, counts.total(), 0, 0) for pool, counts in waiting.items() if pool not in found
             }
-        return [replace(found[pool], by_priority=_highest_first(waiting[pool])) for pool in sorted(found)]
+        highest_first = {
+            pool: {priority: count for priority, count in sorted(counts.items(), reverse=True) if count}
+            for pool, counts in waiting.items()
+        }
+        return [replace(found[pool], by_priority=highest_first[pool]) for pool in sorted(found)]
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
         """Returns when the oldest undelivered command of each pool was queued, by consumer."""
@@ -274,10 +278,6 @@ class NatsCommandQueue(OutboxPort):
 
     async def verify(self) -> None:
         await verify_stream(self._connection, COMMANDS)
-
-
-def _highest_first(waiting: Mapping[int, int]) -> dict[int, int]:
-    return {priority: waiting[priority] for priority in sorted(waiting, reverse=True) if waiting[priority]}
 
 
 class _Issue(HeldBatch[set[int]]):
