@@ -6,11 +6,10 @@ cannot be opened later.
 
 from __future__ import annotations
 
-import os
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.sealing.keys import NONCE_BYTES
+from noetl_stream.sealing.keys import open_bytes, seal_bytes
 
 PUBLIC_KEY_BYTES: Final = 32
 _KEY_BYTES: Final = 32
@@ -44,17 +43,17 @@ class HandoverKey:
         Raises:
             CannotOpen: The value was sealed to another key or context, or modified.
         """
-        from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        nonce, body = sealed.body[:NONCE_BYTES], sealed.body[NONCE_BYTES:]
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(sealed.public_key))
-            key = _derive_key(shared, self.public_key, sealed.public_key)
-            return AESGCM(key).decrypt(nonce, body, context)
-        except (InvalidTag, ValueError):
-            raise CannotOpen("cannot open the secret: it is sealed to another key") from None
+        except ValueError:
+            value = None
+        else:
+            value = open_bytes(_derive_key(shared, self.public_key, sealed.public_key), sealed.body, context)
+        if value is None:
+            raise CannotOpen("cannot open the secret: it is sealed to another key")
+        return value
 
 
 def seal(value: bytes, receiver: bytes, context: bytes) -> Sealed:
@@ -64,7 +63,6 @@ def seal(value: bytes, receiver: bytes, context: bytes) -> Sealed:
         CannotOpen: ``receiver`` is not a public key.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     private = X25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
@@ -72,8 +70,7 @@ def seal(value: bytes, receiver: bytes, context: bytes) -> Sealed:
         shared = private.exchange(X25519PublicKey.from_public_bytes(receiver))
     except ValueError:
         raise CannotOpen(f"not an X25519 public key of {PUBLIC_KEY_BYTES} bytes") from None
-    nonce = os.urandom(NONCE_BYTES)
-    return Sealed(public, nonce + AESGCM(_derive_key(shared, receiver, public)).encrypt(nonce, value, context))
+    return Sealed(public, seal_bytes(_derive_key(shared, receiver, public), value, context))
 
 
 def _derive_key(shared: bytes, receiver: bytes, sender: bytes) -> bytes:

@@ -87,6 +87,25 @@ def new_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
+def seal_bytes(key: bytes, value: bytes, context: bytes) -> bytes:
+    """Encrypts a value with AES-256-GCM: a random nonce, the encrypted value and its tag."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, value, context)
+
+
+def open_bytes(key: bytes, sealed: bytes | memoryview, context: bytes) -> bytes | None:
+    """Decrypts a result of :func:`seal_bytes`; ``None`` if it has another key or context, or was modified."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        return AESGCM(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
+    except (InvalidTag, ValueError):
+        return None
+
+
 class CannotDecrypt(NoetlError):
     """A stored value cannot be decrypted: its key is missing, or it was modified."""
 
@@ -100,11 +119,7 @@ class SealedEnvelope(NamedTuple):
 
 def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> SealedEnvelope:
     """Encrypts ``value`` with the current key. Decryption needs the same ``name`` and ``version``."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    nonce = os.urandom(NONCE_BYTES)
-    sealed = AESGCM(keys.current.value).encrypt(nonce, value, _bound_to(name, version))
-    return SealedEnvelope(keys.current.id, nonce + sealed)
+    return SealedEnvelope(keys.current.id, seal_bytes(keys.current.value, value, _bound_to(name, version)))
 
 
 def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) -> bytes:
@@ -113,23 +128,19 @@ def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) ->
     Raises:
         CannotDecrypt: The key is missing, or the envelope was modified.
     """
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     key = keys.find(envelope.key_id)
     if key is None:
         raise CannotDecrypt(
             f"credential {name!r} is encrypted with key {envelope.key_id}, which is not configured",
             hint=f"add it to NOETL_CREDENTIAL_OLD_KEYS, then rotate; the current key is {keys.current.id}",
         )
-    nonce, sealed = envelope.sealed[:NONCE_BYTES], envelope.sealed[NONCE_BYTES:]
-    try:
-        return AESGCM(key.value).decrypt(nonce, sealed, _bound_to(name, version))
-    except (InvalidTag, ValueError):
+    value = open_bytes(key.value, envelope.sealed, _bound_to(name, version))
+    if value is None:
         raise CannotDecrypt(
             f"credential {name!r}, version {version}, was modified in the store: key {key.id} cannot decrypt it",
             hint="set the credential again",
-        ) from None
+        )
+    return value
 
 
 def _bound_to(name: str, version: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.sealing.keys import ID_CHARACTERS, NONCE_BYTES, Key, KeyRing
+from noetl_stream.sealing.keys import ID_CHARACTERS, NONCE_BYTES, Key, KeyRing, open_bytes
 
 MARK: Final = b"\0noetl sealed 1\0"
 """The start of a sealed object; then follow the key's id, the nonce, and the encrypted value with its tag.
@@ -109,20 +109,16 @@ def open_object(keys: ObjectKeys, name: str, stored: bytes) -> bytes:
     """
     if not stored.startswith(MARK):
         return stored
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     at = len(MARK) + ID_CHARACTERS
     key_id = stored[len(MARK) : at].decode(errors="replace")
     key = _ring(keys, name).find(key_id)
     if key is None:
         hint = "add it to NOETL_ACCESS_KEY, after the current one"
         raise CannotUnseal(f"the object {name} is sealed with key {key_id}, which is not configured", hint=hint)
-    nonce, sealed = stored[at : at + NONCE_BYTES], stored[at + NONCE_BYTES :]
-    try:
-        return AESGCM(key.value).decrypt(nonce, sealed, name.encode())
-    except (InvalidTag, ValueError):
-        raise CannotUnseal(f"the object {name} was modified in the store, or stored under another name") from None
+    data = open_bytes(key.value, memoryview(stored)[at:], name.encode())
+    if data is None:
+        raise CannotUnseal(f"the object {name} was modified in the store, or stored under another name")
+    return data
 
 
 def _ring(keys: ObjectKeys, name: str) -> KeyRing:

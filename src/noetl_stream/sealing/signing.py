@@ -10,11 +10,10 @@ import base64
 import binascii
 import hashlib
 import hmac
-import secrets
 from typing import Final
 
 from noetl_stream.errors import UsageError
-from noetl_stream.sealing.keys import NONCE_BYTES, KeyRing
+from noetl_stream.sealing.keys import KeyRing, open_bytes, seal_bytes
 
 SEPARATOR: Final = "."
 MAC_BYTES: Final = 16
@@ -75,10 +74,7 @@ class CursorSealer:
 
     def seal(self, cursor: str, reader: str) -> str:
         """Seals the cursor for this ``reader`` alone: a text of its permissions."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        sealed = nonce + AESGCM(self._keys[0]).encrypt(nonce, cursor.encode(), reader.encode())
+        sealed = seal_bytes(self._keys[0], cursor.encode(), reader.encode())
         return MARK + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, cursor: str, reader: str) -> str:
@@ -89,18 +85,12 @@ class CursorSealer:
         """
         if not cursor.startswith(MARK):
             return cursor
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         text = cursor.removeprefix(MARK)
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             sealed = b""
         for key in self._keys:
-            try:
-                opened = AESGCM(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], reader.encode())
+            if (opened := open_bytes(key, sealed, reader.encode())) is not None:
                 return opened.decode()
-            except (InvalidTag, ValueError):
-                continue
         raise UsageError("this is not a cursor of this list", hint="use `next` of the previous page unchanged")
