@@ -13,7 +13,6 @@ from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
@@ -44,6 +43,7 @@ from noetl_testkit.keys import SIGNER
 from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemorySessions, MemoryTokens
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.store import StagedStore
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -65,7 +65,7 @@ class Stack:
         self.clock = clock
         self.tokens, self.sessions, self.audit = MemoryTokens(), MemorySessions(), MemoryAudit()
         self.keeper = DirectAccess(self.tokens, self.audit, clock)
-        self._store = MemoryStore(clock)
+        self._store = StagedStore(clock)
         broker = StagedBroker(clock)
         catalog = MemoryCatalog(self._store)
         checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)

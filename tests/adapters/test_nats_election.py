@@ -15,7 +15,6 @@ from nats_process import NatsCluster
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
@@ -30,6 +29,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.work import WorkTool, playbook, work
 
 pytestmark = pytest.mark.verify
@@ -63,7 +63,7 @@ class Ports:
 @asynccontextmanager
 async def serving(ports: Ports) -> AsyncIterator[None]:
     """A server at work."""
-    store = MemoryStore(CLOCK)
+    store = StagedStore(CLOCK)
     held = ServerPorts(
         log=ports.log,
         queue=ports.queue,

@@ -6,7 +6,6 @@ import asyncio
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.model.events import ExecutionRequested
@@ -21,6 +20,7 @@ from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.conformance.command_queue import expect_present, source_of, take
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
 from noetl_testkit.simulation.work import WorkTool, playbook, work
@@ -46,7 +46,7 @@ class Servers:
         self.connection = connection
         self.clock = SystemClock()
         self.broker = StagedBroker(self.clock)
-        self.store = MemoryStore(self.clock)
+        self.store = StagedStore(self.clock)
         self.running: list[asyncio.Task[None]] = []
 
     async def start(self, name: str, injector: FaultInjector) -> tuple[Server, SimulatedHost]:

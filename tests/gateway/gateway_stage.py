@@ -16,7 +16,6 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.network import Network
@@ -63,6 +62,7 @@ from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemoryRights, MemorySessions, MemoryTokens
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.roles import check_once
 from noetl_testkit.waiting import TIMEOUT_S
 
@@ -103,7 +103,7 @@ class GatewayStage:
         self.clock = SystemClock()
         self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
-        self.store = MemoryStore(self.clock)
+        self.store = StagedStore(self.clock)
         self.indexes = ExecutionIndexes(self.store)
         self.catalog = MemoryCatalog(self.store)
         self.tokens, self.sessions = MemoryTokens(), MemorySessions()

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.cli.playbook.group import playbook as commands
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.model.ids import digest_of
@@ -35,6 +34,7 @@ from noetl_testkit.keys import ACCESS_KEYS
 from noetl_testkit.memory.access import MemoryAudit
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryRetention
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.scenario.scenario import Scenario
 
 KINDS = {"noop": NoopTool.spec}
@@ -100,7 +100,7 @@ async def loaded(operator: Limits, source: str) -> Plan | InvalidPlan:
     """Checks a playbook as a server with the operator's limits does."""
     broker = StagedBroker()
     await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
-    return (await PlanCache(MemoryStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan
+    return (await PlanCache(StagedStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan
 
 
 async def test_an_execution_has_the_operators_limits_unless_the_playbook_lowers_them() -> None:
@@ -144,7 +144,7 @@ def test_an_operators_variables_reach_the_server_of_a_place() -> None:
 
 async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     broker = StagedBroker()
-    store: Any = MemoryStore(broker.clock)
+    store: Any = StagedStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
     store.audit, store.retention, store.rights = MemoryAudit(), MemoryRetention(store), None
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}

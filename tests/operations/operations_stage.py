@@ -11,7 +11,6 @@ from typing import Any
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
@@ -35,6 +34,7 @@ from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.access import MemoryRights, MemoryTokens
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 from noetl_testkit.simulation.work import Effect, WorkTool, playbook
@@ -52,7 +52,7 @@ class OperationsStage:
         self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.requests = Requests(self.broker.event_log, SIGNER)
-        self.store = MemoryStore(self.clock)
+        self.store = StagedStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
         broker, checking = self.broker, PlaybookChecker(lambda: KINDS, limits)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.json import codec, nesting
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.operations.executions.reading.documents import loaded
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 
 
 def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch
 
     async def reads() -> Any:
         await blobs.put("some/key", data)
-        return await loaded(payload, "it", MemoryStore(clock), blobs)
+        return await loaded(payload, "it", StagedStore(clock), blobs)
 
     assert asyncio.run(reads()) == value
     assert threads and threading.get_ident() not in threads

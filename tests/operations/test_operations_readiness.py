@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.operations.cluster import DirectReadiness
 from noetl_stream.protocol import subjects
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 
 NO_SERVER = "no server answers: start one with `noetl-stream server`"
 
@@ -25,7 +25,7 @@ async def readiness(verify_log: Any, verify_store: Any, *, server: bool = True) 
     clock = simulated_clock()
     broker = StagedBroker(clock)
     log: Any = broker.event_log
-    store: Any = MemoryStore(clock)
+    store: Any = StagedStore(clock)
     for port, verify in ((log, verify_log), (store, verify_store)):
         if verify is not None:
             port.verify = verify

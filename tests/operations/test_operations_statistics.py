@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from operations_stage import OperationsStage
 
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
 from noetl_stream.operations import statistics
@@ -16,6 +15,7 @@ from noetl_stream.operations.statistics import PlaybookStatistics, durations
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.ports.operations.reading.statistics import DurationsDocument
 from noetl_testkit.conformance.store_rows import committed, execution_row
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.work import playbook, then, work
 
 FLOW = playbook(
@@ -72,7 +72,7 @@ async def test_more_executions_than_are_counted_are_said_to_be_a_sample(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MAX_COUNTED", 2)
-    store = MemoryStore(stage.clock)
+    store = StagedStore(stage.clock)
     await committed(store, executions=[execution_row(name, path=PATH, started_ms=5) for name in "abc"])
     found = await PlaybookStatistics(store).of(PATH, 0, 9)
     assert (found.executions, found.is_sample) == (2, True)

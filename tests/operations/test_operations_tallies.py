@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import uuid7
 from noetl_stream.operations.executions.reading.tallies import groups_of, histogram_of
 from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.selections import MAX_GROUPS
 from noetl_testkit.conformance.store_rows import committed, execution_row
+from noetl_testkit.memory.store import StagedStore
 
 MINUTE_MS = 60_000
 NOON_MS = 1_767_268_800_000
 """2026-01-01T12:00Z."""
 
 
-async def filled(rows: list[tuple[int, dict[str, Any]]]) -> MemoryStore:
+async def filled(rows: list[tuple[int, dict[str, Any]]]) -> StagedStore:
     """Executions by minutes before noon."""
-    store = MemoryStore(ManualClock())
+    store = StagedStore(ManualClock())
     made = [
         execution_row(uuid7(NOON_MS - ago * MINUTE_MS, number.to_bytes(10, "big")), **changes)
         for number, (ago, changes) in enumerate(rows)

@@ -12,7 +12,6 @@ import msgspec
 from measured import samples_of
 from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
@@ -52,6 +51,7 @@ from noetl_stream.worker.asker import Asker
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.rebuilding import rebuilt, rebuilt_differences
 from noetl_testkit.simulation.clients import asked_of
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -72,7 +72,7 @@ class Stage:
         self.broker = StagedBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.requests = Requests(self.broker.event_log, SIGNER)
-        self.store = Interrupted(MemoryStore(self.clock))
+        self.store = Interrupted(StagedStore(self.clock))
         self.tables = self.store.real.tables
         self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
@@ -253,7 +253,7 @@ class Stage:
         await self.broker.bus.listen(subjects.STOP, hear)
         return self.stops
 
-    async def rebuilt(self) -> MemoryStore:
+    async def rebuilt(self) -> StagedStore:
         """A store with what EVENTS holds."""
         return await rebuilt(self.broker, self.catalog, self.kinds)
 
@@ -322,7 +322,7 @@ class Interrupted:
     called. ``stuck``: executions that ever waited for nothing.
     """
 
-    def __init__(self, real: MemoryStore) -> None:
+    def __init__(self, real: StagedStore) -> None:
         self.real = real
         self.away = False
         self.silent = False

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.stores.store import MemoryDump
 from noetl_stream.errors import Conflict
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
@@ -21,6 +20,7 @@ from noetl_stream.server.journal.lost_stream import MARGIN_MS
 from noetl_stream.server.ownership import recovery
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server
+from noetl_testkit.memory.store import MemoryDump
 from noetl_testkit.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"

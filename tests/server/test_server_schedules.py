@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.engine.aggregates.schedules import ScheduleState
 from noetl_stream.model.aggregates import (
     RequestedFact,
@@ -30,6 +29,7 @@ from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_stream.server.rebuild import rebuild
+from noetl_testkit.memory.store import StagedStore
 
 PATH = "tests/often"
 SCHEDULE = aggregate_id("starter", PATH)
@@ -217,7 +217,7 @@ async def test_a_rebuild_says_which_schedules_and_triggers_are_to_be_registered_
     started = set(stage.tables.executions)
     server.stop()
     await stage.running[0]
-    stage.store.real.restore(MemoryStore(stage.clock).dump())
+    stage.store.real.restore(StagedStore(stage.clock).dump())
     rebuilt = await rebuild(stage.new_server())
     assert list(map(str, rebuilt.starters)) == [
         "trigger tests/hook: starts simulation/one, registered by token:ann, paused",
@@ -238,7 +238,7 @@ async def test_a_rebuild_knows_a_schedule_whose_registration_is_trimmed_by_what_
     await stage.pass_time(MINUTE_S)
     server.stop()
     await stage.running[0]
-    stage.store.real.restore(MemoryStore(stage.clock).dump())
+    stage.store.real.restore(StagedStore(stage.clock).dump())
     rebuilt = await rebuild(stage.new_server())
     assert list(map(str, rebuilt.starters)) == ["schedule tests/often: EVENTS has no more of it"]
 

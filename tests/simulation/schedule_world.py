@@ -11,7 +11,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable, aggregate_id
@@ -25,6 +24,7 @@ from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.clocks import WrongClocks
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
@@ -75,7 +75,7 @@ class ScheduleWorld:
         self.random = Random(f"schedules {seed}")
         self.clock = simulated_clock()
         self.broker = StagedBroker(self.clock)
-        self.store = MemoryStore(self.clock)
+        self.store = StagedStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.faults = ScheduleFaults(self.random)
         self.terms: dict[str, ScheduleTerms] = {}

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.events import ClientFact, ExecutionRequested
 from noetl_stream.model.ids import digest_of
@@ -19,6 +18,7 @@ from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 from noetl_testkit.simulation.work import WorkTool
@@ -34,7 +34,7 @@ class PostgresStage:
         """A server, whose task it gives, and a worker at work; fails if the server has ended by itself."""
         clock = self.broker.clock
         hosts = {role: SimulatedHost(role, self.broker, self.store, FaultInjector()) for role in ("server", "worker")}
-        catalog = MemoryCatalog(MemoryStore(clock))
+        catalog = MemoryCatalog(StagedStore(clock))
         server = server_on(hosts["server"], catalog, {"work": WorkTool.spec}, ServerTimes(reconcile_s=0.5))
         tool = WorkTool(clock, Counter(), hosts["worker"].awake)
         serving = asyncio.create_task(server.run())

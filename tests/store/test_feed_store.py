@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresFeed, PostgresStore
 from noetl_testkit.conformance.feed import FeedConformance
 from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.store import StagedStore
 
 
 class TestMemoryFeed(FeedConformance):
     @pytest.fixture
-    def store(self) -> MemoryStore:
-        return MemoryStore(SystemClock())
+    def store(self) -> StagedStore:
+        return StagedStore(SystemClock())
 
     @pytest.fixture
-    def feed(self, store: MemoryStore) -> MemoryFeed:
+    def feed(self, store: StagedStore) -> MemoryFeed:
         return MemoryFeed(store, SystemClock())
 
 

@@ -4,17 +4,17 @@ import pytest
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_testkit.conformance.catalog import CatalogConformance
+from noetl_testkit.memory.store import StagedStore
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore(ManualClock())
+def store() -> StagedStore:
+    return StagedStore(ManualClock())
 
 
 @pytest.fixture
-def catalog(store: MemoryStore) -> MemoryCatalog:
+def catalog(store: StagedStore) -> MemoryCatalog:
     return MemoryCatalog(store)
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.ports.stores.store import Tick
 from noetl_testkit.conformance.store import StoreConformance
 from noetl_testkit.conformance.store_rows import EndLeases
+from noetl_testkit.memory.store import StagedStore
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
+def store(clock: ManualClock) -> StagedStore:
+    return StagedStore(clock)
 
 
 @pytest.fixture
@@ -28,6 +28,6 @@ def end_leases(clock: ManualClock) -> EndLeases:
 
 
 class TestMemoryStore(StoreConformance):
-    async def test_a_tick_without_a_partition_cannot_be_fenced(self, store: MemoryStore) -> None:
+    async def test_a_tick_without_a_partition_cannot_be_fenced(self, store: StagedStore) -> None:
         with pytest.raises(ValueError, match="at least one partition"):
             await store.commit(Tick(owner="one", partitions=()))

@@ -11,7 +11,6 @@ from typing import Any
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome
@@ -25,6 +24,7 @@ from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import create_tools, load_tools
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import run_worker, server_on
 
@@ -43,7 +43,7 @@ class Ended:
 class LocalEngine:
     """Executes playbooks to their end."""
 
-    def __init__(self, broker: StagedBroker, store: MemoryStore) -> None:
+    def __init__(self, broker: StagedBroker, store: StagedStore) -> None:
         self._broker = broker
         self._store = store
         self._client = Client(Requests(broker.event_log, SIGNER), SealedBlobs(broker.blobs, OBJECT_KEYS), broker.bus)
@@ -78,7 +78,7 @@ def local_tools(folder: Path) -> dict[str, Tool]:
 async def local_engine(tools: Mapping[str, Tool], clock: Clock | None = None) -> AsyncIterator[LocalEngine]:
     """A server and a worker with these tools."""
     broker = StagedBroker(clock or SystemClock())
-    store = MemoryStore(broker.clock)
+    store = StagedStore(broker.clock)
     hosts = [SimulatedHost(name, broker, store, FaultInjector()) for name in ("server-1", "worker-1")]
     kinds = {kind: tool.spec for kind, tool in tools.items()}
     server = server_on(hosts[0], MemoryCatalog(store), kinds, ServerTimes())

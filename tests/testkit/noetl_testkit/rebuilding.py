@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -16,20 +15,21 @@ from noetl_stream.ports.stores.store import EntryRow, ExecutionRow, RequestRow, 
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.server.rebuild import rebuild
 from noetl_testkit.memory.broker import StagedBroker
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
 
 
-async def rebuilt(broker: StagedBroker, catalog: Catalog, kinds: Kinds) -> MemoryStore:
+async def rebuilt(broker: StagedBroker, catalog: Catalog, kinds: Kinds) -> StagedStore:
     """A store with what EVENTS holds."""
-    store = MemoryStore(broker.clock)
+    store = StagedStore(broker.clock)
     host = SimulatedHost("rebuild", StagedBroker(broker.clock), store, FaultInjector())
     host.log, host.blobs = broker.event_log, broker.blobs  # it is not a server, and takes no queue from one
     await rebuild(server_on(host, catalog, kinds, ServerTimes()))
     return store
 
 
-async def rebuilt_differences(broker: StagedBroker, store: MemoryStore, catalog: Catalog, kinds: Kinds) -> list[str]:
+async def rebuilt_differences(broker: StagedBroker, store: StagedStore, catalog: Catalog, kinds: Kinds) -> list[str]:
     """How a store rebuilt from EVENTS differs from ``store``; empty if it does not.
 
     Sequences of messages are not compared: inputs that are published again in full have none. Nor are answers to

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import events
@@ -29,6 +28,7 @@ from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryRetention
+from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.clients import SimulatedClients
 from noetl_testkit.simulation.clocks import WrongClocks
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -75,7 +75,7 @@ class SimulatedWorld:
     ) -> None:
         self.clock = simulated_clock()
         self.broker = StagedBroker(self.clock)
-        self.store = MemoryStore(self.clock)
+        self.store = StagedStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
         self.clients = SimulatedClients(self.clock, self.broker, self.store)

@@ -5,18 +5,15 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.stores.tables import (
-    NEVER_S,
     MemoryAggregates,
     MemoryCursors,
     MemoryDeadLetters,
@@ -30,7 +27,6 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.stores.dead_letters import DeadLetter
 from noetl_stream.ports.stores.store import (
     LONGEST_LEASE_S,
     ExecutionRow,
@@ -58,15 +54,6 @@ from noetl_stream.storage.journal import page_of, results_of
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class MemoryDump(NamedTuple):
-    """The contents of a :class:`MemoryStore`."""
-
-    tables: MemoryTables
-    fed: dict[tuple[int, int], tuple[int, bytes]]
-    fed_floor: dict[int, int]
-    letters: dict[str, DeadLetter]
-
-
 class MemoryStore(MemoryAggregates, MemoryLimits):
     """A :class:`~noetl_stream.ports.stores.store.Store`, which documents each method. Leases run by
     ``clock.monotonic_s``.
@@ -88,16 +75,6 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
 
     async def close(self) -> None:
         """Keeps all data: another server of the same test may still use the store."""
-
-    def dump(self) -> MemoryDump:
-        """Returns a copy of the store's contents."""
-        return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
-
-    def restore(self, dump: MemoryDump) -> None:
-        """Restores the store's contents from a copy."""
-        tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
-        for table in fields(tables):
-            setattr(self.tables, table.name, getattr(tables, table.name))
 
     # --- ticks ----------------------------------------------------------------------------------------------------
 
@@ -272,11 +249,6 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def owner_count(self) -> int:
         now_s = self._clock.monotonic_s()
         return len({row.owner for row in self.tables.partitions if row.is_live(now_s)})
-
-    def end_leases(self, partitions: Collection[int]) -> None:
-        """Ends these leases now, as if they had not been renewed."""
-        for id in partitions:
-            self.tables.partitions[id].lease_until_s = NEVER_S
 
     def _row(self, id: int) -> PartitionRow | None:
         return self.tables.partitions[id] if 0 <= id < len(self.tables.partitions) else None
