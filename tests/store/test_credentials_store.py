@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.stores import identities as memory_access
+from noetl_stream.adapters.memory.stores import credentials as memory_access
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.postgres import identities as postgres_access
 from noetl_stream.adapters.postgres.identities import PostgresCredentials
