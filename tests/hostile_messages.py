@@ -9,7 +9,6 @@ from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
-from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.model.events import (
     CancelRequested,
     ClientFact,
@@ -26,6 +25,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, Report, UnreadableCommand
 from noetl_stream.sealing.signing import Signer
 from noetl_testkit.keys import ACCESS_KEYS
+from noetl_testkit.memory.broker import StagedEventLog
 
 SIGNER: Final = Signer(ACCESS_KEYS, "request")
 DEEP: Final[Any] = json.loads("[" * 300 + "]" * 300)
@@ -114,7 +114,7 @@ class HostileMessages:
 class Attack:
     """Writes hostile messages to a log, about what it holds. ``begin``: facts of the requests to an execution."""
 
-    def __init__(self, dice: Random, log: MemoryEventLog, begin: Callable[[str], Sequence[ClientFact]]) -> None:
+    def __init__(self, dice: Random, log: StagedEventLog, begin: Callable[[str], Sequence[ClientFact]]) -> None:
         self._dice = dice
         self._log = log
         self._messages = HostileMessages(dice, SIGNER, begin)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -15,6 +14,7 @@ from noetl_stream.ports.stores.dead_letters import DeadLetterRow
 from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.protocol.subjects import command_subject, requested
 from noetl_stream.worker.worker_limits import RETURN_DELAY_S
+from noetl_testkit.memory.broker import StagedCommandQueue
 
 EXECUTION = "execution-1"
 GARBAGE = b"\xff\x00 no command"
@@ -31,7 +31,7 @@ async def replaced(stage: Stage, body: bytes) -> str:
     """Starts an execution whose command arrives as ``body``. Returns the command's id."""
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
-    queue: MemoryCommandQueue = stage.broker.command_queue
+    queue: StagedCommandQueue = stage.broker.command_queue
     await stage.until(lambda: queue.queued)
     (command_id,) = queue.queued
     queue.lose(command_id)

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.engine import advance as advance_module
 from noetl_stream.engine.evolve import worker_facts
@@ -28,6 +27,7 @@ from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.worker.command import run as run_module
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.nonces import Nonces
+from noetl_testkit.memory.broker import StagedCommandQueue
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -50,12 +50,12 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_queue_fence(patch: pytest.MonkeyPatch) -> None:
-    issue = MemoryCommandQueue.issue
+    issue = StagedCommandQueue.issue
 
-    def without(self: MemoryCommandQueue, commands: Any, fences: Any) -> Any:
+    def without(self: StagedCommandQueue, commands: Any, fences: Any) -> Any:
         return issue(self, commands, self.fences)
 
-    patch.setattr(MemoryCommandQueue, "issue", without)
+    patch.setattr(StagedCommandQueue, "issue", without)
 
 
 def _published_although_failed(patch: pytest.MonkeyPatch) -> None:
