@@ -3,7 +3,7 @@
     python benchmarks/comparisons.py
 
 Prints, for values that are as slow to compare as was found, the comparisons that are counted and the nanoseconds that
-each of them takes. The sizes in ``playbook/results/comparisons.py`` and ``validator.py`` are right while none is far
+each of them takes. The sizes in ``playbook/workload.py`` and ``results/validator.py`` are right while none is far
 above 10.
 """
 

@@ -11,7 +11,7 @@ from marked_text import KINDS, at_mark, language, names_of, offered
 from effort import in_gate
 from noetl_stream.playbook.editing.completion import complete
 from noetl_stream.playbook.editing.tree import Step, TextPart, TextScalar, items_of, pairs_of
-from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
+from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime.scope import NAMESPACES
 

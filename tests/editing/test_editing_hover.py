@@ -7,7 +7,7 @@ from marked_text import told
 
 from noetl_stream.playbook.model.document import Root
 from noetl_stream.playbook.model.step import Step
-from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
+from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 
 PLAYBOOK = """\
 kind: Playbook

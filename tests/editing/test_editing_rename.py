@@ -9,8 +9,8 @@ from marked_text import KINDS, at_mark, names_of
 
 from effort import in_gate
 from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.playbook.editing.changes import RENAMED, CannotRename, apply_changes, rename
 from noetl_stream.playbook.editing.names import Symbol
-from noetl_stream.playbook.editing.rename import RENAMED, CannotRename, apply_changes, rename
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*(ROOT / "playbooks").glob("*.yaml"), *(ROOT / "tests/playbook/accepted").glob("*.yaml")])

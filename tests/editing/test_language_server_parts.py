@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl_stream.language_server import workspace
-from noetl_stream.language_server.checks import DocumentChecks
-from noetl_stream.language_server.workspace import WorkspaceFiles
+from noetl_stream.language_server import documents
+from noetl_stream.language_server.documents import WorkspaceFiles
+from noetl_stream.language_server.language_server import DocumentChecks
 from noetl_stream.playbook.diagnostics import Diagnostic
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
@@ -126,7 +126,7 @@ def test_no_more_files_are_looked_at_than_the_bound(tmp_path: Path, monkeypatch:
     for number in range(5):
         (tmp_path / f"{number}.yaml").write_text(HEAD + f"metadata: {{ path: p{number} }}\n")
     (tmp_path / "0.yaml").chmod(0)
-    monkeypatch.setattr(workspace, "MAX_FILES", 3)
+    monkeypatch.setattr(documents, "MAX_FILES", 3)
     assert set(paths(WorkspaceFiles(), tmp_path)) <= {"p0", "p1", "p2"}
-    monkeypatch.setattr(workspace, "MAX_PLAYBOOK_BYTES", 10)
+    monkeypatch.setattr(documents, "MAX_PLAYBOOK_BYTES", 10)
     assert paths(WorkspaceFiles(), tmp_path) == []

@@ -20,19 +20,17 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.secrets.redaction import Redactor
 from noetl_stream.operations.differences import playbook_diff
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.playbook.compile.explain import explain_names
-from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.compile.view import compiled_view, explain_names
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.drawing.drawn_graph import graph_of
-from noetl_stream.playbook.drawing.layout import lay_out
-from noetl_stream.playbook.drawing.text import mermaid
+from noetl_stream.playbook.drawing import graph_of, mermaid
+from noetl_stream.playbook.editing.changes import rename
 from noetl_stream.playbook.editing.completion import Language, complete
 from noetl_stream.playbook.editing.names import TextNames
 from noetl_stream.playbook.editing.outline import outline
-from noetl_stream.playbook.editing.rename import rename
 from noetl_stream.playbook.editing.schema_words import SchemaWords
 from noetl_stream.playbook.editing.tree import read_tree
 from noetl_stream.playbook.schema import playbook_schema
+from noetl_stream.playbook.svg import lay_out
 from noetl_stream.playbook.upgrade.upgrade import upgrade
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.template import Scope, compile_template, render

@@ -14,10 +14,8 @@ from playbook_kinds import KINDS
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable_part, graph_of
-from noetl_stream.playbook.drawing.layout import lay_out
-from noetl_stream.playbook.drawing.svg import svg
-from noetl_stream.playbook.drawing.text import dot, mermaid
+from noetl_stream.playbook.drawing import Graph, dot, drawable_part, graph_of, mermaid
+from noetl_stream.playbook.svg import lay_out, svg
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.simulation.roles import check_once
 

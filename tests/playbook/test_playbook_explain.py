@@ -8,8 +8,7 @@ import pytest
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.compile.explain import ExplainedName, explain_names
-from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.compile.view import ExplainedName, compiled_view, explain_names
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import read_source
 

@@ -12,8 +12,7 @@ from net_playbooks import PROVED
 from playbook_building import workflow
 
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.playbook.net.exploring import MAX_FIRINGS, MAX_FIRINGS_PER_QUESTION
-from noetl_stream.playbook.net.unfold import MAX_TRANSITIONS
+from noetl_stream.playbook.net.unfold import MAX_FIRINGS, MAX_FIRINGS_PER_QUESTION, MAX_TRANSITIONS
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "findings.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from net_playbooks import findings, playbook_of, shown
 from playbook_building import checked
 
 from noetl_stream.playbook.diagnostics import Firing, path_text
+from noetl_stream.playbook.net.flow import reach_of
 from noetl_stream.playbook.net.petri import Exploration
-from noetl_stream.playbook.net.reach import reach_of
 from noetl_stream.playbook.net.unfold import Place, Unfolding, can_move_in_turn
 
 

@@ -6,8 +6,7 @@ import pytest
 from playbook_building import found, pipeline
 
 from noetl_stream.playbook.diagnostics import Position, Problems
-from noetl_stream.playbook.yaml.nodes import Mapping, Scalar
-from noetl_stream.playbook.yaml.positions import InText
+from noetl_stream.playbook.yaml.nodes import InText, Mapping, Scalar
 from noetl_stream.playbook.yaml.source import read_source
 
 SPELLINGS = [

@@ -24,10 +24,9 @@ from noetl_stream.playbook import schema as schema_module
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.catalog_document import CatalogRoot
+from noetl_stream.playbook.model.catalog_document import CatalogRoot, SchemaRoot
 from noetl_stream.playbook.model.document import KeychainEntry
 from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section, keys_of
-from noetl_stream.playbook.results.document import SchemaRoot
 from noetl_stream.playbook.schedule.schedule_document import ScheduleRoot, ScheduleSpec, ScheduleWindow
 from noetl_stream.playbook.schema import SECTIONS, playbook_schema
 from noetl_stream.playbook.trigger import trigger_document as triggers

@@ -9,9 +9,8 @@ from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.compile.view import compiled_view
-from noetl_stream.playbook.results.comparisons import counted
 from noetl_stream.playbook.results.validator import Validator, pattern_weight
-from noetl_stream.playbook.workload import KEYWORDS, WorkloadSchema
+from noetl_stream.playbook.workload import KEYWORDS, WorkloadSchema, counted
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: p, path: tests/p }\n"
 FLOW = "workflow:\n  - step: start\n    tool: { kind: noop, args: { a: '{{ %s }}' } }\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playbook_test_stage import FETCH, runner, written
 
-from noetl_stream.playbook_tests.coverage import Coverage, coverage_json
+from noetl_stream.playbook_tests.journal import Coverage, coverage_json
 from noetl_stream.playbook_tests.suite import run_document
 
 OK = "given: { stubs: { fetch: { result: { data: 1 } } } }"

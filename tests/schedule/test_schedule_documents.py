@@ -17,10 +17,10 @@ from noetl_stream.playbook.schedule.schedule_document import (
     ScheduleRoot,
     ScheduleSpec,
     ScheduleWindow,
+    bound_ms,
     read_schedule,
     schedule_schema,
 )
-from noetl_stream.playbook.schedule.times import bound_ms
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.schedule.zones import wall_clock, zone_named
 

@@ -6,7 +6,7 @@ import pytest
 
 from noetl_stream.model.aggregates import EndedExecutions, TriggerTerms, Verification
 from noetl_stream.playbook.compile.compiler import check_document
-from noetl_stream.playbook.trigger.chains import circle_of, warning_of
+from noetl_stream.playbook.trigger.matching import circle_of, warning_of
 
 
 def on_end(path: str, starts: str) -> TriggerTerms:

@@ -14,9 +14,9 @@ from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
 from noetl_stream.playbook.trigger.notification import NotifyNats, NotifySection, NotifyWebhook, notify_playbook
-from noetl_stream.playbook.trigger.stream import StreamSource
 from noetl_stream.playbook.trigger.trigger_document import (
     EndSource,
+    StreamSource,
     TriggerDocument,
     TriggerRoot,
     TriggerSources,

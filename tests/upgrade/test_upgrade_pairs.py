@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from upgrade_pairs import Pair, pairs, upgraded
 
-from noetl_stream.playbook.upgrade.comments import MARK
+from noetl_stream.playbook.upgrade.roundtrip import MARK
 from noetl_stream.playbook.upgrade.rules import RULES
 
 

@@ -13,7 +13,7 @@ from upgrade_pairs import HEAD, pairs, upgraded, whole
 
 from effort import in_gate
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
-from noetl_stream.playbook.upgrade.comments import MARK
+from noetl_stream.playbook.upgrade.roundtrip import MARK
 
 TESTS = Path(__file__).parents[1]
 ACCEPTED = {"labelled"}

@@ -1,25 +1,25 @@
-"""Answers each request of the protocol, from the text of a document."""
+"""Serves one editor: answers each request of the protocol, from the text of a document."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from lsprotocol import types
 from pygls import uris
 
-from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
-from noetl_stream.language_server.language_server import PlaybookServer
-from noetl_stream.language_server.workspace import WorkspaceDocument, WorkspaceFiles
+from noetl_stream.language_server.documents import AnswerRefused, EditedDocument, WorkspaceDocument, WorkspaceFiles
+from noetl_stream.language_server.language_server import PlaybookServer, follow_documents
+from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
+from noetl_stream.playbook.editing.changes import CannotRename, TextChange, fixes, renamable_at, rename
 from noetl_stream.playbook.editing.completion import Offer, complete
-from noetl_stream.playbook.editing.fixes import fixes
 from noetl_stream.playbook.editing.hover import hover
 from noetl_stream.playbook.editing.names import Occurrence
 from noetl_stream.playbook.editing.outline import OutlineEntry, folds, outline
-from noetl_stream.playbook.editing.rename import CannotRename, TextChange, renamable_at, rename
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.upgrade.upgrade import upgrade
 
 _KINDS_OF_OFFERS: Final = {
@@ -238,3 +238,19 @@ def _folders(server: PlaybookServer) -> list[str]:
     """Returns the folders that the editor has open."""
     workspace = server.workspace
     return [*workspace.folders] or ([workspace.root_uri] if workspace.root_uri else [])
+
+
+def serve(kinds: Kinds, limits: Limits, given: BinaryIO, taken: BinaryIO) -> None:
+    """Serves an editor until it says that it is done, or has gone.
+
+    Args:
+        given: The stream of the editor's messages.
+        taken: The stream of the answers.
+    """
+    server = PlaybookServer(kinds, limits)
+    follow_documents(server)
+    answer_questions(server)
+    try:
+        server.start_io(given, taken)
+    finally:
+        server.checks.close()

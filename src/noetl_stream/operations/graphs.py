@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import asdict
 
-from noetl_stream.playbook.drawing.drawn_graph import Graph, drawable_part, graph_of
+from noetl_stream.playbook.drawing import Graph, drawable_part, graph_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.reading.graphs import ArcDocument, GraphDocument, StepNodeDocument

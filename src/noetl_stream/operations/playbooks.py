@@ -240,7 +240,7 @@ class DirectPlaybooks:
         if trigger is None or trigger.terms.execution is None:
             return []
         from noetl_stream.engine.aggregates.triggers import TriggerState  # most checks are of playbooks
-        from noetl_stream.playbook.trigger.chains import circle_of, warning_of
+        from noetl_stream.playbook.trigger.matching import circle_of, warning_of
 
         rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
         states = [codec.decode_as(TriggerState, row.state) for row in rows]

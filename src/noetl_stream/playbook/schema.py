@@ -19,8 +19,17 @@ from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import document, flow_control, layering, loop, policy, step, sugar, task, workbook
-from noetl_stream.playbook.model.sections import Required, Reserved, Section
-from noetl_stream.playbook.model.shapes import NULL, SECONDS, Schema, list_of, ref, section
+from noetl_stream.playbook.model.sections import (
+    NULL,
+    SECONDS,
+    Required,
+    Reserved,
+    Schema,
+    Section,
+    list_of,
+    ref,
+    section,
+)
 from noetl_stream.playbook.results.result_schema import DIALECT, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
@@ -322,3 +331,22 @@ def _exact_fields(names: Collection[str], fields: Collection[str]) -> Schema:
     null: Schema = {"type": "null"}
     values = {name: {"not": null} if name in names else null for name in fields}
     return {"required": list(names), "properties": values}
+
+
+STORE_URL: Final = "https://json.schemastore.org/noetl-playbook.json"
+"""The address of the file ``noetl-playbook.json`` in the store."""
+
+CATALOG_ENTRY: Final[dict[str, Any]] = {
+    "name": "NoETL playbook",
+    "description": "Playbook of a durable workflow of noetl-stream",
+    "fileMatch": ["*.noetl.yaml", "*.noetl.yml"],
+    "url": STORE_URL,
+}
+"""The entry of the store's catalog. Its file names are for playbooks alone: folders called ``playbooks`` are Ansible's
+there.
+"""
+
+
+def with_store_address(schema: dict[str, Any]) -> dict[str, Any]:
+    """Adds to the schema the address that it has in the store."""
+    return {"$id": STORE_URL, **schema}

@@ -15,9 +15,9 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, Scalar, child
 from noetl_stream.playbook.yaml.nodes import Sequence as SequenceNode
-from noetl_stream.playbook_tests.document import Expected
 from noetl_stream.playbook_tests.journal import SeenJournal
 from noetl_stream.playbook_tests.loading import task_named
+from noetl_stream.playbook_tests.reading import Expected
 from noetl_stream.playbook_tests.stubs import RecordedCall
 
 SHOWN_CHARACTERS: Final = 300

@@ -1,17 +1,19 @@
-"""The journal of an execution in a test: what tests compare, show and count."""
+"""The journal of an execution in a test: what tests compare and show, and the arcs, guards and rules it has reached."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noetl_stream.model import events
-from noetl_stream.model.events import Fact, Token
+from noetl_stream.model.events import EvaluatedGuard, Fact, Token
 from noetl_stream.model.events.composite import expand
 from noetl_stream.model.json import codec
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.store import StoredEvent
+from noetl_stream.template import Guard
 
 RUNS_SHOWN: Final = 50
 
@@ -96,3 +98,151 @@ def read_journal(execution_id: str, digest: str, rows: Sequence[StoredEvent]) ->
 
 def _cause(token: Token) -> str:
     return f"{token.cause} from {token.from_step}" if token.from_step is not None else token.cause
+
+
+Place = tuple[str, str, int]
+"""A place in a playbook: step, task (``next`` for arcs and ``admit`` for admissions), index."""
+
+NEXT: Final = "next"
+ADMIT: Final = "admit"
+
+
+class CoveredItem(msgspec.Struct, frozen=True):
+    """An arc, guard or rule that tests can reach. ``missed``: the parts they have not reached; empty if there are none.
+
+    Attributes:
+        kind: ``arc``, ``guard`` or ``rule``.
+        where: The step and its part: ``decide → pay``, ``fetch.page rule 2``.
+        when: The guard; empty without one.
+    """
+
+    kind: str
+    where: str
+    line: int
+    when: str
+    missed: tuple[str, ...]
+    size: int = 1
+
+
+class PlaybookCoverage(msgspec.Struct, frozen=True):
+    """The coverage of one playbook."""
+
+    file: str
+    path: str
+    items: tuple[CoveredItem, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(item.size for item in self.items)
+
+    @property
+    def covered(self) -> int:
+        return sum(item.size - len(item.missed) for item in self.items)
+
+
+class Coverage:
+    """Collects the arcs, guards and rules that tests reach, over all tests and executions."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, tuple[str, Plan]] = {}
+        self._fired: dict[str, set[Place]] = {}
+        self._guards: dict[str, set[tuple[Place, bool]]] = {}
+
+    def add_playbook(self, file: str, plan: Plan) -> None:
+        """Adds a playbook to the coverage, whether a test runs it or not."""
+        self._plans.setdefault(plan.digest, (file, plan))
+
+    def add(self, journals: Sequence[SeenJournal]) -> None:
+        """Adds the arcs, guards and rules that these executions have reached."""
+        for journal in journals:
+            fired = self._fired.setdefault(journal.digest, set())
+            guards = self._guards.setdefault(journal.digest, set())
+            for place, index in _reached_places(journal):
+                fired.add((*place, index))
+            for place, guard in _evaluated_guards(journal):
+                guards.add(((*place, guard.rule), guard.value))
+
+    def playbooks(self) -> list[PlaybookCoverage]:
+        """The coverage of each playbook, by file."""
+        return [
+            PlaybookCoverage(file, plan.path, tuple(self._items(plan)))
+            for file, plan in sorted(self._plans.values(), key=lambda one: one[0])
+        ]
+
+    def percent(self) -> float:
+        """The coverage of all playbooks together in percent; 100 if there is nothing to reach."""
+        found = self.playbooks()
+        size = sum(one.size for one in found)
+        return 100.0 * sum(one.covered for one in found) / size if size else 100.0
+
+    def _items(self, plan: Plan) -> Iterator[CoveredItem]:
+        fired = self._fired.get(plan.digest, set())
+        for step in plan.steps.values():
+            if step.admit is not None:
+                for index, rule in enumerate(step.admit.rules):
+                    place, where = (step.name, ADMIT, index), f"{step.name} admission rule {index + 1}"
+                    yield self._rule(where, step.line, rule.guard, place in fired)
+                    yield from self._guard(plan, place, where, step.line, rule.guard)
+            for task in step.tasks:
+                for index, one in enumerate(task.policy.rules if task.policy is not None else ()):
+                    place, where = (step.name, task.name, index), f"{step.name}.{task.name} rule {index + 1}"
+                    yield self._rule(where, one.line, one.guard, place in fired)
+                    yield from self._guard(plan, place, where, one.line, one.guard)
+            for index, arc in enumerate(step.arcs):
+                place, where = (step.name, NEXT, index), f"{step.name} → {arc.step}"
+                missed = () if place in fired else ("never fired",)
+                yield CoveredItem("arc", where, arc.line, _source(arc.guard), missed)
+                yield from self._guard(plan, place, where, arc.line, arc.guard)
+
+    def _rule(self, where: str, line: int, guard: Guard | None, was_reached: bool) -> CoveredItem:
+        return CoveredItem("rule", where, line, _source(guard), () if was_reached else ("never decided",))
+
+    def _guard(self, plan: Plan, place: Place, where: str, line: int, guard: Guard | None) -> Iterator[CoveredItem]:
+        if guard is None:
+            return
+        seen = self._guards.get(plan.digest, set())
+        missed = tuple(f"never {str(value).lower()}" for value in (True, False) if (place, value) not in seen)
+        yield CoveredItem("guard", where, line, _source(guard), missed, size=2)
+
+
+def coverage_json(coverage: Coverage) -> dict[str, Any]:
+    """The coverage as JSON, for programs."""
+    playbooks = [
+        {
+            "file": one.file,
+            "path": one.path,
+            "covered": one.covered,
+            "size": one.size,
+            "items": [{**msgspec.structs.asdict(item), "missed": list(item.missed)} for item in one.items],
+        }
+        for one in coverage.playbooks()
+    ]
+    return {"percent": round(coverage.percent(), 1), "playbooks": playbooks}
+
+
+def _source(guard: Guard | None) -> str:
+    return "" if guard is None else guard.source
+
+
+def _reached_places(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int]]:
+    """The arcs that fired and the rules that decided in a journal."""
+    for step_run_id, fact in journal.facts:
+        if isinstance(fact, events.NextEvaluated) and fact.step_run_id in journal.runs:
+            yield from (((journal.runs[fact.step_run_id].step, NEXT), index) for index in fact.fired)
+        elif isinstance(fact, events.TaskProcessed) and step_run_id in journal.runs and fact.rule >= 0:
+            yield (journal.runs[step_run_id].step, fact.task), fact.rule
+        elif isinstance(fact, events.TokenHeld | events.TokenClaimed) and fact.guards:
+            decided = next((guard for guard in fact.guards if guard.value), None)
+            if decided is not None:
+                yield (journal.tokens[fact.token_id].step, ADMIT), decided.rule
+
+
+def _evaluated_guards(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], EvaluatedGuard]]:
+    """The guards that were evaluated in a journal."""
+    for step_run_id, fact in journal.facts:
+        if isinstance(fact, events.NextEvaluated | events.NextResting) and fact.step_run_id in journal.runs:
+            yield from (((journal.runs[fact.step_run_id].step, NEXT), guard) for guard in fact.guards)
+        elif isinstance(fact, events.TaskProcessed) and step_run_id in journal.runs:
+            yield from (((journal.runs[step_run_id].step, fact.task), guard) for guard in fact.guards)
+        elif isinstance(fact, events.TokenHeld | events.TokenClaimed):
+            yield from (((journal.tokens[fact.token_id].step, ADMIT), guard) for guard in fact.guards)

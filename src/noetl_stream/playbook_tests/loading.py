@@ -19,8 +19,16 @@ from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
-from noetl_stream.playbook_tests.document import CatalogFile, Expected, PlaybookTest, Stub, Stubs, TestDocument
-from noetl_stream.playbook_tests.reading import REAL_KINDS, read_tests
+from noetl_stream.playbook_tests.reading import (
+    REAL_KINDS,
+    CatalogFile,
+    Expected,
+    PlaybookTest,
+    Stub,
+    Stubs,
+    TestDocument,
+    read_tests,
+)
 
 ALWAYS_REAL: Final = frozenset({"noop", "secrets"})
 """Kinds that run in every test: they act on their pipeline alone."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from collections.abc import Mapping as MappingOf
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
+
+import msgspec
 
 from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.outcome import ERROR_KINDS, ErrorInfo
@@ -17,18 +20,6 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.playbook_tests import ENDING
-from noetl_stream.playbook_tests.document import (
-    CatalogFile,
-    Expected,
-    GivenStart,
-    PlaybookTest,
-    Stub,
-    Stubs,
-    StubsOfTask,
-    TestDocument,
-    UserAction,
-    Verb,
-)
 from noetl_stream.playbook_tests.sections import (
     KIND,
     ActionSection,
@@ -41,6 +32,107 @@ from noetl_stream.playbook_tests.sections import (
     TestDocumentSection,
     ThenSection,
 )
+
+Verb = Literal["patch", "merge", "signal", "inject", "cancel", "pause", "resume", "nothing"]
+
+
+class Stub(msgspec.Struct, frozen=True):
+    """A stub, which stands for calls of a task: an outcome, or the real tool. ``None`` selects every call.
+
+    Attributes:
+        at: The node of the stub.
+        takes_s: Simulated time.
+        iteration: The path of indices.
+    """
+
+    at: Node
+    result: Any = None
+    error: ErrorInfo | None = None
+    helper: MappingOf[str, Any] = {}
+    attempt: int | None = None
+    iteration: tuple[int, ...] | None = None
+    call: int | None = None
+    inputs: MappingOf[str, Any] | None = None
+    takes_s: float = 0.0
+    real: bool = False
+
+
+class StubsOfTask(msgspec.Struct, frozen=True):
+    """The stubs under one key, in order: the first that fits a call stands for it. ``at`` is the key."""
+
+    at: Node
+    stubs: tuple[Stub, ...]
+
+
+Stubs = MappingOf[str, StubsOfTask]
+"""Stubs by ``STEP.TASK`` or ``STEP``."""
+
+
+class CatalogFile(msgspec.Struct, frozen=True):
+    """A document in the catalog of a test. ``at`` is the node that names it."""
+
+    file: Path
+    at: Node
+    stubs: Stubs
+
+
+class GivenStart(msgspec.Struct, frozen=True):
+    """The start of a test. ``now_ms`` is ``None`` for the usual start of simulated time."""
+
+    workload: MappingOf[str, Any] = {}
+    ctx: MappingOf[str, Any] = {}
+    now_ms: int | None = None
+    secrets: MappingOf[str, Any] = {}
+    real: frozenset[str] = frozenset()
+    stubs: Stubs = {}
+    catalog: tuple[CatalogFile, ...] = ()
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """The expectations of a test. Nodes hold values with their positions; ``None`` is not compared."""
+
+    at: Node
+    status: Node | None = None
+    result: Node | None = None
+    error: Node | None = None
+    ctx: Node | None = None
+    path: Node | None = None
+    never: Node | None = None
+    calls: Node | None = None
+    waits_for: Node | None = None
+
+
+class UserAction(msgspec.Struct, frozen=True):
+    """An action of a user in a test, or time that passes: ``after_s``; ``None``: once the execution waits."""
+
+    at: Node
+    verb: Verb
+    after_s: float | None = None
+    name: str = ""
+    value: Any = None
+    expected: Expected | None = None
+
+
+class PlaybookTest(msgspec.Struct, frozen=True):
+    """A test. ``expected`` is ``None`` if nothing is expected at the end; ``own_stubs`` excludes the common stubs."""
+
+    name: str
+    at: Node
+    given: GivenStart
+    actions: tuple[UserAction, ...] = ()
+    expected: Expected | None = None
+    own_stubs: frozenset[str] = frozenset()
+
+
+class TestDocument(msgspec.Struct, frozen=True):
+    """The tests of one file. ``playbook`` is the file that they test."""
+
+    __test__ = False
+
+    file: str
+    playbook: Path
+    tests: tuple[PlaybookTest, ...]
+
 
 STATUSES: Final = ("completed", "failed", "cancelled", "waiting", "paused")
 REAL_KINDS: Final = ("duckdb", "python")

@@ -14,8 +14,8 @@ from noetl_stream.adapters.simulated_time import simulated_loop
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.playbook_tests.document import Stub
 from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
+from noetl_stream.playbook_tests.reading import Stub
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.response import header_mapping, status_failure

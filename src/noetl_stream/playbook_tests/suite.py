@@ -12,7 +12,7 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook_tests import ENDING, is_test_document
-from noetl_stream.playbook_tests.coverage import Coverage
+from noetl_stream.playbook_tests.journal import Coverage
 from noetl_stream.playbook_tests.loading import LoadedDocument, load
 from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
 from noetl_stream.telemetry.terminal import shown

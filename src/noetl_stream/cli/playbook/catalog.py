@@ -208,7 +208,7 @@ def explain(playbook: str, output: str, target: Target) -> None:
     Events and messages name what a playbook does not: tasks generated from choose, while and until, rules by their
     number, iterations by their path, timers by their purpose. `-o json` adds the subjects that commands are sent to.
     """
-    from noetl_stream.playbook.compile.explain import explain_names
+    from noetl_stream.playbook.compile.view import explain_names
     from noetl_stream.playbook.yaml.source import read_source
 
     (text,) = texts_of(target, [playbook])

@@ -24,8 +24,7 @@ from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.schema import playbook_schema
-from noetl_stream.playbook.schema_store import CATALOG_ENTRY, with_store_address
+from noetl_stream.playbook.schema import CATALOG_ENTRY, playbook_schema, with_store_address
 
 
 @click.command("check")

@@ -16,7 +16,7 @@ from noetl_stream.model.limits import operator_limits
 from noetl_stream.settings.sources.environment import limit_settings
 
 if TYPE_CHECKING:
-    from noetl_stream.playbook_tests.coverage import Coverage
+    from noetl_stream.playbook_tests.journal import Coverage
 
 
 @click.command("test")
@@ -52,7 +52,7 @@ def test_files(
     \b
     Exit code: 0 all passed    1 a test failed, or too little is covered    2 a test or a playbook is invalid
     """
-    from noetl_stream.playbook_tests.coverage import Coverage, coverage_json
+    from noetl_stream.playbook_tests.journal import Coverage, coverage_json
     from noetl_stream.playbook_tests.run import TestRunner, tool_not_installed
     from noetl_stream.playbook_tests.suite import find_documents, junit, run_document, suite_json, text_lines
     from noetl_stream.tools.registry import load_tools

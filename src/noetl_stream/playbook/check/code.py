@@ -11,8 +11,7 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import CodeCheck
 from noetl_stream.playbook.model.task import TaskDraft
-from noetl_stream.playbook.yaml.nodes import Mapping, Scalar, holds_template, texts_of
-from noetl_stream.playbook.yaml.positions import InText
+from noetl_stream.playbook.yaml.nodes import InText, Mapping, Scalar, holds_template, texts_of
 
 MAX_PARSED_CHARS: Final = 65_536
 """The longest text of code that is parsed, in characters. A longer one is first checked when it runs."""

@@ -1,27 +1,143 @@
-"""Compiles templates and checks their reads against the declarations of the playbook (LANGUAGE §2, §5, §7)."""
+"""Compiles templates and checks their reads against the declarations of the playbook (LANGUAGE §2, §5, §7), those of
+results also against the schemas of the tasks (LANGUAGE §10 *spec.result.schema*).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import dropwhile
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
 from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
-from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.loop import LoopDraft
+from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
+from noetl_stream.playbook.results.result_schema import ResultSchema
+from noetl_stream.playbook.results.walk import ITEM, Unknown, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, list_names, nearest
-from noetl_stream.playbook.yaml.nodes import Node
+from noetl_stream.playbook.yaml.nodes import Node, Scalar
 from noetl_stream.template import Guard, Template
 from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
+
+_ONE_PATH: Final = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class ReadResult(NamedTuple):
+    """A read of a task's result: the task, and the keys below the result; :data:`.ITEM` is any item of a list."""
+
+    task: TaskDraft
+    keys: Path
+
+    def key_text(self, depth: int) -> str:
+        """The first keys of the read as a template has them: ``rows[].name``."""
+        return "".join(key if key == ITEM else f".{key}" for key in self.keys[:depth]).removeprefix(".")
+
+
+class ResultReads:
+    """The reads of results whose schema is known.
+
+    Args:
+        steps: All steps, by name.
+        registered: The schemas that the catalog has, by address.
+    """
+
+    def __init__(self, steps: Mapping[str, StepDraft], registered: Mapping[str, Any] = _NOTHING) -> None:
+        self._steps = steps
+        self._registered = registered
+        self._walks: dict[int, Walk] = {}
+
+    def unknown(self, path: Path, visible: Visible) -> tuple[ReadResult, Unknown] | None:
+        """The read of a result at ``path``, and where it leaves the schema; ``None`` if it does not."""
+        read = self._read(path, visible)
+        walk = self._walk(read.task.schema) if read is not None and read.keys and read.task.schema is not None else None
+        if read is None or walk is None:
+            return None
+        if path[0] != "event":
+            read = _without_data(read, walk)
+        unknown = walk.unknown(read.keys) if read is not None else None
+        return None if read is None or unknown is None else (read, unknown)
+
+    def _read(self, path: Path, visible: Visible) -> ReadResult | None:
+        around = self._steps.get(visible.step)
+        match path:
+            case ("results", name, *keys) if around is not None:
+                task = _task_of(around, name)
+            case ("steps", name, "results", task_name, *keys) if name in self._steps:
+                task = _task_of(self._steps[name], task_name)
+            case ("steps", name, *keys) if name in self._steps:
+                task = _last_task(self._steps[name])
+            case ("event", "result", *keys) if around is not None:
+                task = _last_task(around)
+            case ("iter", *names) if around is not None:
+                return self._read_item(tuple(names), visible, around.levels)
+            case _:
+                return None
+        return ReadResult(task, tuple(keys)) if task is not None else None
+
+    def _read_item(self, names: Path, visible: Visible, levels: Sequence[LoopDraft]) -> ReadResult | None:
+        """The read of an iterator's item, if its level iterates over a path into a result."""
+        name, *keys = [*dropwhile("parent".__eq__, names)] or [""]
+        depth = next((depth for depth, level in enumerate(levels) if level.iterator == name), None)
+        path = None if depth is None else _path_in(levels[depth].items, visible)
+        if path is None:
+            return None
+        inside = path[0] == "iter"
+        listed = self._read_item(path[1:], visible, levels[:depth]) if inside else self._read(path, visible)
+        return None if listed is None else listed._replace(keys=(*listed.keys, ITEM, *keys))
+
+    def _walk(self, schema: ResultSchema) -> Walk | None:
+        content = self._registered.get(schema.address) if schema.address else schema.content
+        if not isinstance(content, Mapping):
+            return None
+        return self._walks.setdefault(id(content), Walk(content))
+
+
+def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
+    """Applies the rules of names of results (LANGUAGE §2 *Results*); ``None`` if no key of the result is read."""
+    first, *rest = read.keys
+    if first == ITEM or walk.has(first):
+        return read
+    if first == "data":
+        return read._replace(keys=tuple(rest)) if rest else None
+    return None if first in ("outcome", "results") else read
+
+
+def _path_in(node: Node | None, visible: Visible) -> Path | None:
+    """The path that a value reads as a whole, such as ``{{ fetch.rows }}``; ``None`` for any other value."""
+    found = _ONE_PATH.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    if found is None:
+        return None
+    first, *keys = found[1].split(".")
+    bound = visible.bindings.get(first) or ((first,) if first in visible.namespaces else None)
+    return None if bound is None else (*bound, *keys)
+
+
+def _task_of(step: StepDraft, name: str) -> TaskDraft | None:
+    return next((task for task in step.tasks if task.name == name), None)
+
+
+def _last_task(step: StepDraft) -> TaskDraft | None:
+    """The task whose result is the step's; ``None`` if that depends on the run, or the result is a loop's list."""
+    may_be_last = [task for task in step.tasks if task is step.tasks[-1] or _may_break(task)]
+    is_sure = step.loop is None and len(may_be_last) == 1 and not may_be_last[0].origin
+    return may_be_last[0] if is_sure else None
+
+
+def _may_break(task: TaskDraft) -> bool:
+    return task.policy is not None and any(rule.do == "break" for rule in task.policy.rules)
+
 
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
 EVENT_KEYS: Final = frozenset(["name", "step", "status", "result", "error", "loop"])

@@ -14,8 +14,7 @@ from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kind_of, texts_of, walk
-from noetl_stream.playbook.yaml.positions import InText
+from noetl_stream.playbook.yaml.nodes import InText, Mapping, Node, Scalar, descend, kind_of, texts_of, walk
 from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
 

@@ -20,6 +20,7 @@ from noetl_stream.playbook.check.workflow import check_unused, check_workflow, w
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
+from noetl_stream.playbook.model.catalog_document import SchemaDocument, read_schema_document
 from noetl_stream.playbook.model.document import (
     OTHER_KINDS,
     ParsedPlaybook,
@@ -35,7 +36,6 @@ from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.results.document import SchemaDocument, read_schema_document
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 

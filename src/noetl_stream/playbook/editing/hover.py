@@ -23,7 +23,7 @@ from noetl_stream.playbook.editing.tree import (
     text_of,
 )
 from noetl_stream.playbook.model.task import LANGUAGE_KEYS
-from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
+from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 
 MAX_SHOWN_PLACES: Final = 8
 

@@ -21,22 +21,29 @@ from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_sec
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
 from noetl_stream.playbook.model.sections import (
+    MAPPING,
+    NULL,
+    SECONDS,
     Part,
     Placeholders,
     Required,
     Reserved,
+    Schema,
     Section,
     described,
     entries,
     is_null,
     keys_of,
+    list_of,
+    or_null,
     pairs,
     read_section,
     recover_keys,
+    ref,
     report_lost_indentation,
     report_wrong_type,
+    section,
 )
-from noetl_stream.playbook.model.shapes import MAPPING, NULL, SECONDS, Schema, list_of, or_null, ref, section
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice

@@ -13,13 +13,15 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.sections import (
     Part,
     Required,
+    Schema,
     Section,
     described,
     is_null,
+    or_null,
     read_section,
     report_wrong_type,
+    section,
 )
-from noetl_stream.playbook.model.shapes import Schema, or_null, section
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
 
 MOST_AT_ONCE: Final = 10_000

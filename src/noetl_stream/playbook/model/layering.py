@@ -13,14 +13,15 @@ from noetl_stream.playbook.diagnostics import Position, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.sections import (
+    SECONDS,
     Section,
     described,
     is_null,
+    or_null,
     read_section,
     recover_keys,
     report_wrong_type,
 )
-from noetl_stream.playbook.model.shapes import SECONDS, or_null
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, walk
 

@@ -14,17 +14,21 @@ from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.model.layering import Layer, read_layered
 from noetl_stream.playbook.model.policy import check_number
 from noetl_stream.playbook.model.sections import (
+    NULL,
     Part,
     Placeholders,
     Reserved,
+    Schema,
     Section,
     described,
     is_null,
+    number_or_template,
     read_section,
     recover_keys,
+    ref,
     report_wrong_type,
+    section,
 )
-from noetl_stream.playbook.model.shapes import NULL, Schema, number_or_template, ref, section
 from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate

@@ -12,30 +12,28 @@ from noetl_stream.model.events import SharedOperation
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.layering import read_seconds
 from noetl_stream.playbook.model.sections import (
+    ANYTHING,
+    SECONDS,
     Part,
     Placeholders,
     Required,
     Reserved,
+    Schema,
     Section,
     correct_spelling,
     described,
     entries,
     is_null,
     keys_of,
-    pairs,
-    read_section,
-    recover_keys,
-    report_wrong_type,
-)
-from noetl_stream.playbook.model.shapes import (
-    ANYTHING,
-    SECONDS,
-    Schema,
     ladder,
     mapping_of,
     mapping_with,
     number_or_template,
+    pairs,
+    read_section,
+    recover_keys,
     ref,
+    report_wrong_type,
     section,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan

@@ -17,20 +17,27 @@ from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, 
 from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
+    MAPPING,
+    SECONDS,
     Part,
     Placeholders,
     Required,
     Reserved,
+    Schema,
     Section,
     described,
     entries,
     is_null,
+    list_of,
+    mapping_with,
+    or_null,
     pairs,
     read_section,
     recover_keys,
+    ref,
     report_wrong_type,
+    section,
 )
-from noetl_stream.playbook.model.shapes import MAPPING, SECONDS, Schema, list_of, mapping_with, or_null, ref, section
 from noetl_stream.playbook.model.sugar import Item, flatten, read_construct, word_of
 from noetl_stream.playbook.model.task import (
     TaskDraft,

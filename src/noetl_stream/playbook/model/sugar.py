@@ -15,8 +15,7 @@ import msgspec
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import GENERATED
 from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Rule, read_rules
-from noetl_stream.playbook.model.sections import Part, Required, Section, described, read_section
-from noetl_stream.playbook.model.shapes import ANYTHING, ladder, ref
+from noetl_stream.playbook.model.sections import ANYTHING, Part, Required, Section, described, ladder, read_section, ref
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.vocabulary import advice

@@ -19,16 +19,17 @@ from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.model.sections import (
     Part,
     Required,
+    Schema,
     Section,
     correct_spelling,
     described,
     is_null,
     read_section,
+    ref,
     report_lost_indentation,
     report_wrong_type,
     text_of,
 )
-from noetl_stream.playbook.model.shapes import Schema, ref
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, read_result_schema
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names

@@ -26,9 +26,9 @@ from noetl_stream.playbook.model.sections import (
     pairs,
     read_section,
     recover_keys,
+    ref,
     report_wrong_type,
 )
-from noetl_stream.playbook.model.shapes import ref
 from noetl_stream.playbook.model.sugar import word_of
 from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, label_of_task, move_spec_keys, read_task, unlabel
 from noetl_stream.playbook.suggestions import did_you_mean, list_names

@@ -6,23 +6,105 @@ for all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.playbook.check.step_graph import Arcs, arcs_of, concurrent_steps, reversed_arcs
+from noetl_stream.playbook.check.step_graph import Arcs, arcs_of, components, concurrent_steps, reach, reversed_arcs
 from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
-from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, round_of, steps_outside
-from noetl_stream.playbook.net.exploring import Inquiry, firings
+from noetl_stream.playbook.net.flow import Flow, Reached, firing_of, reach_of
+from noetl_stream.playbook.net.knowledge import Facts
 from noetl_stream.playbook.net.petri import OMEGA
-from noetl_stream.playbook.net.reach import Reached, reach_of
-from noetl_stream.playbook.net.rounds import endless_task
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.net.unfold import Inquiry, firings
+from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan
 from noetl_stream.playbook.suggestions import MAX_LISTED, list_names
 from noetl_stream.playbook.yaml.nodes import MappingKey
+from noetl_stream.template import Guard
+
+Cycle = frozenset[str]
+
+
+def cycles_of(reach: Reached) -> Iterator[Cycle]:
+    """The strongly connected components in which a token can return, in the order in which runs reach them."""
+    after = {step: list(reach.flow.successors(step)) for step in reach.arrived}
+    component = {step: members for members in components(after) for step in members}
+    for cycle in dict.fromkeys(component[step] for step in reach.arrived):
+        if len(cycle) > 1 or any(step in after[step] for step in cycle):
+            yield cycle
+
+
+def has_exit(flow: Flow, cycle: Cycle) -> bool:
+    """Whether a token in the cycle can leave it or end there without a failure that ends the execution."""
+    for step in cycle:
+        if flow.admits[step] is not True or flow.plan.steps[step].join not in (None, "all"):
+            return True
+        if any(cycle.isdisjoint(flow.targets(step, departure)) for departure in flow.departures[step]):
+            return True
+    return False
+
+
+def steps_outside(flow: Flow, cycle: Cycle) -> frozenset[str]:
+    """The steps that get tokens in addition to the one that stays in the cycle."""
+    found: set[str] = set()
+    for step in cycle:
+        for departure in flow.departures[step]:
+            targets = flow.targets(step, departure)
+            if len(targets) > 1 and not cycle.isdisjoint(targets):
+                found.update(targets)
+    return frozenset(found)
+
+
+def round_of(flow: Flow, cycle: Cycle, first: str) -> list[Firing]:
+    """A shortest path of firings once round the cycle."""
+    came: dict[str, Firing] = {}
+    pending = [first]
+    for step in pending:
+        for departure in flow.departures[step]:
+            for target in cycle.intersection(flow.targets(step, departure)):
+                if target not in came:
+                    came[target] = firing_of(flow, step, departure, repeats=True)
+                    pending.append(target)
+    way = [came[first]]
+    while way[-1].step != first:
+        way.append(came[way[-1].step])
+    return way[::-1]
+
+
+_END: Final = ""
+_FIXED: Final = frozenset(["workload", "args", "steps", "execution_id"])
+"""Namespaces that stay the same while a pipeline runs."""
+
+
+def endless_task(step: StepPlan) -> TaskPlan | None:
+    """The first task of a pipeline that runs reach and from which no rule leads to the end of it."""
+    places = {task.name: index for index, task in enumerate(step.tasks)}
+    names = [*places, _END]
+    arcs = {task.name: list(_next_tasks(task, places, names[places[task.name] + 1])) for task in step.tasks}
+    reached, ending = reach(names[:1], arcs), reach([_END], reversed_arcs(arcs))
+    return next((task for task in step.tasks if task.name in reached and task.name not in ending), None)
+
+
+def _next_tasks(task: TaskPlan, places: dict[str, int], following: str) -> Iterator[str]:
+    """The tasks that may follow a task, except after a failure that no rule names."""
+    rules = task.policy.rules if task.policy else ()
+    repeats = task.origin and any(rule.guard and _is_fixed(rule.guard) for rule in rules)
+    for rule in rules:
+        holds = Facts().value(rule.guard)
+        to = {"jump": rule.to, "continue": following, "retry": following}.get(rule.do) or _END
+        is_back = to in places and places[to] <= places[task.name]
+        if holds is not False and (is_back or not (repeats and task.name.endswith("__end"))):
+            yield to
+        if holds:
+            return
+    yield following
+
+
+def _is_fixed(guard: Guard) -> bool:
+    """Whether a guard reads data, and only data that is the same in each round."""
+    return bool(guard.reads) and all(name in _FIXED for name, _ in guard.reads)
 
 
 class Arrivals(NamedTuple):

@@ -1,10 +1,13 @@
-"""Reads documents of ``kind: Schedule``, which say when executions of a playbook start (LANGUAGE §15 *Schedule*)."""
+"""Reads documents of ``kind: Schedule``, which say when executions of a playbook start (LANGUAGE §15 *Schedule*), and
+durations, days and times as documents write them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
-from datetime import date, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Annotated, Any, ClassVar, Final, get_args
 
 import msgspec
@@ -27,17 +30,18 @@ from noetl_stream.playbook.model.catalog_document import (
     texts,
 )
 from noetl_stream.playbook.model.document import read_workload
-from noetl_stream.playbook.model.sections import Part, Required, Section, described, is_null, read_section, recover_keys
-from noetl_stream.playbook.model.shapes import MAPPING, NULL, Schema, or_null
-from noetl_stream.playbook.schedule.times import (
-    DAY,
-    DURATION,
-    TIME,
-    needs_zone,
-    read_bound,
-    read_day,
-    read_duration,
-    read_time,
+from noetl_stream.playbook.model.sections import (
+    MAPPING,
+    NULL,
+    Part,
+    Required,
+    Schema,
+    Section,
+    described,
+    is_null,
+    or_null,
+    read_section,
+    recover_keys,
 )
 from noetl_stream.playbook.suggestions import correct_word
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
@@ -50,7 +54,80 @@ from noetl_stream.schedule.recurrence import (
     check_cron,
     cron_steps,
 )
-from noetl_stream.schedule.zones import zone_named, zone_names
+from noetl_stream.schedule.zones import instant, midnight, zone_named, zone_names
+
+SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
+DURATION: Final = r"^[1-9][0-9]{0,7}[smhd]$"
+DAY: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?$"
+
+
+def read_duration(text: str) -> int | None:
+    """The seconds of a duration: ``30s``, ``15m``, ``6h`` or ``2d``; ``None`` if it is not written so."""
+    return int(text[:-1]) * SECONDS[text[-1]] if re.fullmatch(DURATION, text) else None
+
+
+def read_day(text: str) -> date | None:
+    """The day in ``2026-12-25``; ``None`` if it is not one from 1970 to 2199."""
+    found = _moment(text, DAY)
+    return found.date() if found is not None and _is_near(found.replace(tzinfo=UTC)) else None
+
+
+def read_time(text: str, zone: tzinfo) -> int | None:
+    """The instant in ``2026-11-05T09:00``, with or without seconds and offset; ``None`` if it is not written so.
+
+    Args:
+        zone: The zone of a time without an offset.
+    """
+    found = _moment(text, TIME)
+    if found is None or not _is_near(found.replace(tzinfo=found.tzinfo or UTC)):
+        return None
+    if found.tzinfo is None:
+        return instant(found, zone)
+    return round(found.timestamp()) * 1000
+
+
+def read_bound(text: str, zone: tzinfo, *, is_last: bool) -> int | None:
+    """The instant in a day or time that bounds a window: see :func:`bound_ms`. ``None`` if it is neither."""
+    day = read_day(text)
+    if day is not None:
+        return bound_ms(day, zone, is_last=is_last)
+    at_ms = read_time(text, zone)
+    return None if at_ms is None else at_ms + is_last
+
+
+def bound_ms(bound: date, zone: tzinfo, *, is_last: bool) -> int:
+    """The instant of a day or time that bounds a range.
+
+    Args:
+        zone: The zone of a day, and of a time without an offset.
+        is_last: Whether the bound ends the range, which includes its whole day or time: the first instant after it.
+    """
+    if not isinstance(bound, datetime):
+        return midnight(bound + timedelta(days=is_last), zone)
+    if bound.tzinfo is None:
+        return instant(bound.replace(microsecond=0), zone) + is_last
+    return int(bound.timestamp() * 1000) + is_last
+
+
+def needs_zone(text: str) -> bool:
+    """Whether a time means different instants in different zones."""
+    found = _moment(text, TIME)
+    return found is None or found.tzinfo is None
+
+
+def _moment(text: str, form: str) -> datetime | None:
+    if not re.fullmatch(form, text, re.ASCII):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _is_near(moment: datetime) -> bool:
+    return moment.year >= 1970 and moment.timestamp() * 1000 < END_MS
+
 
 MAX_CRON: Final = 20
 MAX_CRON_CHARS: Final = 256

@@ -11,8 +11,8 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarStri
 
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.upgrade.comments import MARK, Comments, Key
 from noetl_stream.playbook.upgrade.expressions import Rewrite, has_template, rewrite_text
+from noetl_stream.playbook.upgrade.roundtrip import MARK, Comments, Key
 
 NoteKind = Literal["changed", "assumed", "decide"]
 

@@ -13,9 +13,8 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, Diagnostic, InvalidPlaybook, Problems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
-from noetl_stream.playbook.upgrade.comments import MARK, comments_in
 from noetl_stream.playbook.upgrade.draft import Draft, Note, line_of, mappings
-from noetl_stream.playbook.upgrade.roundtrip import open_playbook
+from noetl_stream.playbook.upgrade.roundtrip import MARK, comments_in, open_playbook
 from noetl_stream.playbook.upgrade.rules import RULES
 from noetl_stream.playbook.yaml.nodes import Mapping
 from noetl_stream.playbook.yaml.source import read_source

@@ -8,13 +8,14 @@ Sugar compiles to tasks with generated labels: the construct's name, ``__`` and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 if TYPE_CHECKING:  # the engine, which names results, reports no problems
     from noetl_stream.playbook.diagnostics import Location, Problems
+
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAX_NAME_CHARS: Final = 128
@@ -93,3 +94,22 @@ def result_name(label: str) -> str | None:
 def first_labels(labels: Iterable[str]) -> dict[str, str]:
     """The target of a jump by name: the first label of a construct, else the task itself."""
     return {name: label for label in labels if (name := name_in_file(label)) is not None}
+
+
+NAMESPACE_WORDS: Final[Mapping[str, str]] = {
+    "workload": "What the execution was started with, over the defaults of the playbook.",
+    "ctx": "The state of the execution, which `set_ctx` and `set_shared` change.",
+    "vars": "The state of this run of the step, which `set_vars` changes.",
+    "iter": "The state of this iteration: the loop's item, `index`, `count`, and what `set_iter` sets.",
+    "args": "What the arc into this step passes.",
+    "keychain": "Secrets, by entry; in tool inputs only.",
+    "execution_id": "The id of the execution.",
+    "steps": "Results of steps.",
+    "results": "Results of the tasks of this pipeline.",
+    "_prev": "The result of the task before.",
+    "_task": "The name of this task.",
+    "_attempt": "Which attempt of the task this is, from 1.",
+    "outcome": "How the task ended; in its policy only.",
+    "event": "How the step ended; in its arcs only.",
+    "token": "The token that asks to enter; in admission rules only.",
+}

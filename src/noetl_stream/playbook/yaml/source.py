@@ -29,8 +29,8 @@ from noetl_stream.playbook.yaml.nodes import (
     Sequence,
     extend_pointer,
     kind_of,
+    mark_of,
 )
-from noetl_stream.playbook.yaml.positions import mark_of
 
 MAX_PLAYBOOK_BYTES: Final = 512 * 1024
 MAX_YAML_DEPTH: Final = 64

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from noetl_stream.playbook.upgrade.draft import Draft
-from noetl_stream.playbook.upgrade.rules import cases, policies, reads, root, routing, steps, storage, tasks, values
+from noetl_stream.playbook.upgrade.rules import cases, policies, reads, root, routing, steps, tasks, values
 
 Rule = Callable[[Draft], None]
 
@@ -16,12 +16,12 @@ RULES: Final[tuple[Rule, ...]] = (
     *values.TASK_RULES,
     *tasks.RULES,
     *cases.RULES,
-    *storage.RULES,
+    *tasks.SINK_RULES,
     *values.RULES,
     *steps.LATER_RULES,
     *policies.RULES,
     *routing.RULES,
     *reads.RULES,
-    storage.stored_results,
+    tasks.stored_results,
 )
 """The rules of the upgrade. Each finds its form in the whole playbook; later ones see what earlier ones wrote."""

@@ -27,7 +27,7 @@ from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, ret
 from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_arc, rewrite_for_policy
 from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, ladder, make_router
 from noetl_stream.playbook.upgrade.rules.steps import all_of, pipeline_of
-from noetl_stream.playbook.upgrade.rules.storage import reads_result, sink_task
+from noetl_stream.playbook.upgrade.rules.tasks import reads_result, sink_task
 from noetl_stream.playbook.upgrade.rules.values import result_task
 
 

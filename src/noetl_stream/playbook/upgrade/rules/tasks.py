@@ -1,14 +1,217 @@
-"""Rewrites inputs and knobs of tasks under older names or in the wrong place (LANGUAGE §12)."""
+"""Rewrites tasks: inputs and knobs under older names or in the wrong place (LANGUAGE §12); and `save` and `sink` as a
+task that stores, after the one whose result it stores (v10 §10).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, section, to_ruamel
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mappings, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, Rewrite
 from noetl_stream.playbook.upgrade.rules.reads import SQL
-from noetl_stream.playbook.upgrade.rules.storage import with_dollars
+from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
+
+WORDS: Final = ("save", "sink")
+_STATEMENTS: Final = ("command", "commands", "query", "statement", "sql")
+_NOWHERE: Final = frozenset(["event", "event_log", "events", "none"])
+_NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+def step_sink(draft: Draft) -> None:
+    """Rewrites `save` and `sink` of a step."""
+    for step in draft.steps():
+        for word in WORDS:
+            if word not in step:
+                continue
+            line, pipeline = line_of(step, word), None
+            tool = step.get("tool")
+            before = list(tasks_of(tool))
+            task = sink_task(step[word], f"{step.get('step')}_{word}", line)
+            if task is None:
+                _keep(draft, step, word)
+                continue
+            draft.note_change((step, word), f"`{word}` of a step is a task at the end of its pipeline")
+            pipeline = pipeline_of(draft, step)
+            source = result_name(pipeline)
+            reads_result(draft, task, source, before[-1].get("kind") if before else None)
+            draft.remove(step, word)
+            pipeline.append(task)
+            if source and "loop" not in step:
+                draft.results[str(step.get("step"))] = source
+            elif source:
+                draft.note_assumption((step, "tool"), "the results of the iterations are those of the task that stores")
+
+
+def task_sink(draft: Draft) -> None:
+    """Rewrites `save` and `sink` of a task."""
+    for step in draft.steps():
+        for task in list(tasks_of(step.get("tool"))):
+            for word in WORDS:
+                if word not in task:
+                    continue
+                line = line_of(task, word)
+                pipeline = pipeline_of(draft, step)
+                if task not in list(pipeline):
+                    draft.decide(task, word, "write a task that stores, after this one")
+                    continue
+                position = list(pipeline).index(task)
+                name = task.setdefault("name", f"task_{position}")
+                stored = sink_task(task[word], f"{name}_{word}", line)
+                if stored is None:
+                    _keep(draft, task, word)
+                    continue
+                draft.note_change((task, word), f"`{word}` of a task is the task after it")
+                reads_result(draft, stored, name, kind_of(task))
+                draft.remove(task, word)
+                pipeline.insert(position + 1, stored)
+                if position + 2 == len(pipeline) and "loop" not in step:
+                    draft.results[str(step.get("step"))] = name
+
+
+def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
+    value = holder[word]
+    if isinstance(value, CommentedMap) and str(value.get("storage", value.get("kind"))) in _NOWHERE:
+        draft.note_change((holder, word), f"`{word}` to the event log is dropped: every result is in its event")
+        draft.remove(holder, word)
+    else:
+        draft.decide(holder, word, "write a task that stores the data: kind, auth, command, params")
+
+
+def sink_task(sink: Any, name: str, line: int) -> CommentedMap | None:
+    """Makes the task for a sink; ``None`` if it does not say how to store."""
+    if isinstance(sink, str) or not isinstance(sink, CommentedMap):
+        return None
+    given = dict(sink)
+    tool = given.pop("tool", None)
+    if isinstance(tool, CommentedMap):
+        given = {**tool, **given}
+    elif isinstance(tool, str):
+        given["kind"] = tool
+    storage = given.pop("storage", None)
+    if isinstance(storage, CommentedMap):
+        given = {**storage, **given}
+    kind = given.pop("kind", None) or given.pop("type", None) or (storage if isinstance(storage, str) else None)
+    if kind is None or kind in _NOWHERE:
+        return None
+    if kind in SQL:
+        return _sql_sink(str(kind), given, name, line)
+    return to_ruamel({"name": name, "kind": kind, **given}, line, block=True)  # type: ignore[no-any-return]
+
+
+def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> CommentedMap | None:
+    params = given.pop("args", None) or given.pop("data", None) or given.pop("params", None)
+    statement = next((given.pop(key) for key in _STATEMENTS if key in given), None)
+    table, mode = given.pop("table", None), given.pop("mode", None)
+    given.pop("key", None)
+    if statement is None:
+        if not isinstance(params, CommentedMap) or not table or mode not in (None, "append", "insert"):
+            return None
+        if not all(_NAME.match(str(name)) for name in (*params, *str(table).split("."))):
+            return None
+        values = ", ".join(f"${column}" for column in params)
+        columns = ", ".join(params)
+        statement = f"INSERT INTO {table} ({columns}) VALUES ({values})"  # noqa: S608 - the names are checked
+    elif isinstance(params, CommentedMap) and isinstance(statement, str):
+        statement = with_dollars(statement, set(params))
+    task: dict[str, Any] = {"name": name, "kind": kind, **given, "command": statement}
+    if isinstance(params, CommentedMap):
+        task["command"], left = _args_as_params(str(statement), params)
+        if left:
+            task["params"] = left
+    return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
+
+
+def with_dollars(statement: str, names: set[str]) -> str:
+    """Rewrites `:name` and `%(name)s` as `$name`, where a param of that name is not named so already."""
+
+    def write_placeholder(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"${name}" if name in names and f"${name}" not in statement else match[0]
+
+    return re.sub(r"(?<![:\w]):([A-Za-z_]\w*)", write_placeholder, re.sub(r"%\((\w+)\)s", write_placeholder, statement))
+
+
+def _args_as_params(statement: str, params: CommentedMap) -> tuple[str, CommentedMap]:
+    """Rewrites `{{ name }}` of a param in a statement as its placeholder, and keeps the params that it names."""
+
+    def write_placeholder(match: re.Match[str]) -> str:
+        name = match[2].removeprefix("args.")
+        return f"${name}" if name in params else match[0]
+
+    statement = re.sub(r"('?)\{\{\s*([\w.]+)\s*\}\}\1", write_placeholder, statement)
+    left = to_ruamel({name: value for name, value in params.items() if re.search(rf"\${name}\b", statement)})
+    return statement, left
+
+
+def reads_result(draft: Draft, task: CommentedMap, name: str | None, kind: Any) -> None:
+    """Rewrites a task to read the result that it stores by the name of the task before."""
+    source = name or "_prev"
+
+    def rewrite(path: Path) -> Replaced:
+        match path:
+            case ("response", *_):
+                return 1, f"{source}.data" if kind == "http" else source
+            case ("result" | "this", *_):
+                return 1, source
+            case _:
+                return None
+
+    draft.rewrite(task, rewrite)
+
+
+def result_name(pipeline: CommentedSeq) -> str | None:
+    """The name of the last task of a pipeline, which gets one."""
+    last = pipeline[-1] if pipeline else None
+    if not isinstance(last, CommentedMap):
+        return None
+    return str(last.setdefault("name", f"task_{len(pipeline) - 1}"))
+
+
+def stored_results(draft: Draft) -> None:
+    """Rewrites reads of a step's result, which now is that of the task that stores."""
+    if not draft.results:
+        return
+    changes = draft.rewrite(draft.root.get("executor"), _stored_rewrite(draft))
+    for step in draft.steps():
+        name = str(step.get("step"))
+        own = {str(task.get("name")) for task in tasks_of(step.get("tool"))} | {name}
+        for key in ("tool", "loop", "spec"):
+            changes += draft.rewrite(step.get(key), _stored_rewrite(draft, own))
+        router = step.get("next")
+        for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
+            changes += draft.rewrite(arc, _stored_rewrite(draft, set(), name))
+    if changes:
+        draft.note_change(
+            (draft.root, "workflow"), "results of steps that store are read of their task before: `.results`"
+        )
+
+
+def _stored_rewrite(draft: Draft, own: AbstractSet[str] = frozenset(), step: str = "") -> Rewrite:
+    """Makes the rewrite of reads of the steps that store.
+
+    Args:
+        own: Bare names that mean something else here.
+        step: The step whose arcs these are, for ``event.result``.
+    """
+
+    def rewrite(path: Path) -> Replaced:
+        if path[:2] == ("event", "result") and step in draft.results:
+            return 2, f"steps.{step}.results.{draft.results[step]}"
+        at = 2 if path[0] == "steps" and len(path) > 1 else 1
+        name = str(path[at - 1])
+        if name not in draft.results or (at == 1 and name in own) or path[at : at + 1] == ("results",):
+            return None
+        return at, f"steps.{name}.results.{draft.results[name]}"
+
+    return rewrite
+
+
+SINK_RULES: Final = (task_sink, step_sink)
+
 
 _NAMES: Final = {
     "http": {"data": "json", "json_body": "json", "query": "params", "query_params": "params", "uri": "url"},

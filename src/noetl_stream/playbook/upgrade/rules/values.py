@@ -13,7 +13,7 @@ from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression
 from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
 from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
-from noetl_stream.playbook.upgrade.rules.storage import reads_result, result_name
+from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_name
 
 _ARGS_KINDS: Final = frozenset(["python", "noop", "playbook", "workbook"])
 
