@@ -10,7 +10,7 @@ from playbook_test_stage import runner
 
 from noetl_stream.adapters.clock import START_MS
 from noetl_stream.model.outcome import shown_time
-from noetl_stream.playbook_tests import sections
+from noetl_stream.playbook_tests import schema
 from noetl_stream.playbook_tests.reading import LONGEST_S
 from noetl_stream.playbook_tests.stubs import MAX_CALLS
 from noetl_stream.playbook_tests.suite import run_document, text_lines
@@ -18,11 +18,11 @@ from noetl_stream.playbook_tests.suite import run_document, text_lines
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "playbook-tests.md").read_text()
 TABLES = {
-    "The document": [sections.TestDocumentSection],
-    "Given": [sections.GivenSection],
-    "Stubs": [sections.StubSection, sections.StubErrorSection],
-    "When": [sections.ActionSection],
-    "Then": [sections.ThenSection, sections.ExpectedErrorSection],
+    "The document": [schema.TestDocumentSection],
+    "Given": [schema.GivenSection],
+    "Stubs": [schema.StubSection, schema.StubErrorSection],
+    "When": [schema.ActionSection],
+    "Then": [schema.ThenSection, schema.ExpectedErrorSection],
 }
 
 

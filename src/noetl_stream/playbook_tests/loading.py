@@ -20,7 +20,6 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
 from noetl_stream.playbook_tests.reading import (
-    REAL_KINDS,
     CatalogFile,
     Expected,
     PlaybookTest,
@@ -29,6 +28,7 @@ from noetl_stream.playbook_tests.reading import (
     TestDocument,
     read_tests,
 )
+from noetl_stream.playbook_tests.schema import REAL_KINDS
 
 ALWAYS_REAL: Final = frozenset({"noop", "secrets"})
 """Kinds that run in every test: they act on their pipeline alone."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping as MappingOf
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import msgspec
 
@@ -20,8 +20,11 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.playbook_tests import ENDING
-from noetl_stream.playbook_tests.sections import (
+from noetl_stream.playbook_tests.schema import (
     KIND,
+    REAL_KINDS,
+    STATUSES,
+    VERBS,
     ActionSection,
     CatalogFileSection,
     ExpectedErrorSection,
@@ -31,9 +34,8 @@ from noetl_stream.playbook_tests.sections import (
     StubSection,
     TestDocumentSection,
     ThenSection,
+    Verb,
 )
-
-Verb = Literal["patch", "merge", "signal", "inject", "cancel", "pause", "resume", "nothing"]
 
 
 class Stub(msgspec.Struct, frozen=True):
@@ -134,11 +136,6 @@ class TestDocument(msgspec.Struct, frozen=True):
     tests: tuple[PlaybookTest, ...]
 
 
-STATUSES: Final = ("completed", "failed", "cancelled", "waiting", "paused")
-REAL_KINDS: Final = ("duckdb", "python")
-"""Kinds that may run in a test: their code reaches neither another machine nor a file."""
-
-VERBS: Final[tuple[Verb, ...]] = tuple(verb for verb in get_args(Verb) if verb != "nothing")
 RETRYABLE: Final = frozenset({"connection", "timeout"})
 LONGEST_S: Final = 366 * 86_400.0
 """The longest time that a test may let pass at once."""

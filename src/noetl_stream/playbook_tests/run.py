@@ -33,7 +33,8 @@ from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook_tests.expectations import Observed, deviations
 from noetl_stream.playbook_tests.journal import SeenJournal, read_journal
 from noetl_stream.playbook_tests.loading import LoadedTest
-from noetl_stream.playbook_tests.reading import REAL_KINDS, Expected, UserAction
+from noetl_stream.playbook_tests.reading import Expected, UserAction
+from noetl_stream.playbook_tests.schema import REAL_KINDS
 from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExecution, MemoryStack
 from noetl_stream.playbook_tests.stubs import MAX_CALLS, MissingStub, RecordedCall, StubbedCalls, StubbedTool
 from noetl_stream.ports.operations.executions import ReasonDocument, Start, WhyDocument
