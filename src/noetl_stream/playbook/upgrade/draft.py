@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -76,7 +76,7 @@ class Draft(msgspec.Struct):
 
     def _note(self, kind: NoteKind, at: tuple[Any, Key | None], message: str) -> None:
         note = Note(line_of(*at), kind, self.rule, message)
-        if note not in self.notes:
+        if message and note not in self.notes:
             self.notes.append(note)
 
     # --- the parts ----------------------------------------------------------------------------------------------------
@@ -110,11 +110,14 @@ class Draft(msgspec.Struct):
 
     # --- how a rule changes them --------------------------------------------------------------------------------------
 
-    def move(self, source: CommentedMap, key: str, to: CommentedMap, name: str | None = None) -> None:
+    def move(
+        self, source: CommentedMap, key: str, to: CommentedMap, name: str | None = None, *, note: str = ""
+    ) -> None:
         """Moves an entry with its comments to the end of another mapping, under another name.
 
         Two mappings become one. Existing entries stay, and a person decides about the others.
         """
+        self._note("changed", (source, key), note)
         name = name or key
         if isinstance(source[key], CommentedMap) and isinstance(to.get(name), CommentedMap):
             for inner in list(source[key]):
@@ -133,8 +136,9 @@ class Draft(msgspec.Struct):
         moved = self.comments.remark_at(to, name)
         moved.before, moved.end = [*moved.before, *remark.before], remark.end or moved.end
 
-    def rename(self, container: CommentedMap, key: str, name: str, value: Any = ...) -> None:
+    def rename(self, container: CommentedMap, key: str, name: str, value: Any = ..., *, note: str = "") -> None:
         """Renames an entry in place, and replaces its value if one is given."""
+        self._note("changed", (container, key), note)
         position, line = list(container).index(key), line_of(container, key)
         remark = self.comments.take(container, key)
         old = container.pop(key)
@@ -143,8 +147,19 @@ class Draft(msgspec.Struct):
         moved = self.comments.remark_at(container, name)
         moved.before, moved.end = [*remark.before, *moved.before], remark.end or moved.end
 
-    def remove(self, container: CommentedMap, key: str, heir: tuple[Any, Key] | None = None) -> Any:
+    def rename_older(self, container: CommentedMap | None, names: Mapping[str, str], message: str) -> None:
+        """Renames the entries that have an older name, unless the present one is there, too.
+
+        Args:
+            message: What is noted, with places for both names.
+        """
+        for old, new in names.items():
+            if container is not None and old in container and new not in container:
+                self.rename(container, old, new, note=message.format(old, new))
+
+    def remove(self, container: CommentedMap, key: str, heir: tuple[Any, Key] | None = None, *, note: str = "") -> Any:
         """Removes an entry and returns its value. Its comments go to ``heir``, else to the entry after it."""
+        self._note("changed", (container, key), note)
         keys = list(container)
         remark = self.comments.take(container, key)
         following = keys[keys.index(key) + 1] if key != keys[-1] else None
@@ -266,8 +281,26 @@ def _is_small(mapping: CommentedMap) -> bool:
 
 def kind_of(task: Any) -> str:
     """The kind of a task; empty if it has none."""
-    kind = task.get("kind") if isinstance(task, CommentedMap) else None
+    kind = value_at(task, "kind")
     return kind if isinstance(kind, str) else ""
+
+
+def value_at(node: Any, *path: str) -> Any:
+    """The value at a path of mappings; ``None`` if there is none."""
+    for key in path:
+        node = node.get(key) if isinstance(node, CommentedMap) else None
+    return node
+
+
+def mapping_at(node: Any, *path: str) -> CommentedMap | None:
+    """The mapping at a path; ``None`` if there is none."""
+    found = value_at(node, *path)
+    return found if isinstance(found, CommentedMap) else None
+
+
+def arcs_of(step: CommentedMap) -> list[CommentedMap]:
+    """The arcs of a step's router that are mappings."""
+    return mappings(value_at(step, "next", "arcs"))
 
 
 def mappings(value: Any) -> list[CommentedMap]:

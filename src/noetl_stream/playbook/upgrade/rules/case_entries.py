@@ -26,7 +26,7 @@ _EVENT: Final = re.compile(r"event\.(?:name|type)\s*==\s*['\"]([\w.]+)['\"]\Z")
 _EVENT_BEHIND: Final = re.compile(r"['\"]([\w.]+)['\"]\s*==\s*event\.(?:name|type)\Z")
 _EVENT_AMONG: Final = re.compile(r"event\.(?:name|type)\s+in\s+(?=[\[(])")
 _QUOTED: Final = re.compile(r"['\"]([\w.]+)['\"]")
-_OF_A_CALL: Final = frozenset(["response", "error"])
+OF_A_CALL: Final = frozenset(["response", "error"])
 
 
 class Unreadable(Exception):
@@ -88,7 +88,7 @@ def _phase_of(expression: str) -> tuple[Phase, list[str]]:
     if phases:
         return phases[0], conditions
     names_read = {path[0] for part in conditions for path in paths_in(template(part))}
-    return ("call" if names_read & _OF_A_CALL else "exit"), conditions
+    return ("call" if names_read & OF_A_CALL else "exit"), conditions
 
 
 def _events_in(part: str) -> list[str] | None:

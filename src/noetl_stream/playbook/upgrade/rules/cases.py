@@ -12,7 +12,16 @@ from typing import Any, Final
 import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, quote_like, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    kind_of,
+    line_of,
+    quote_like,
+    section,
+    tasks_of,
+    to_ruamel,
+    value_at,
+)
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
@@ -22,7 +31,7 @@ from noetl_stream.playbook.upgrade.expressions import (
     paths_in,
     template,
 )
-from noetl_stream.playbook.upgrade.rules.case_entries import Entry, Unreadable, read_entry, targets_of
+from noetl_stream.playbook.upgrade.rules.case_entries import OF_A_CALL, Entry, Unreadable, read_entry, targets_of
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
 from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_arc, rewrite_for_policy
 from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, ladder, make_router
@@ -38,8 +47,7 @@ def task_case(draft: Draft) -> None:
         for task in tasks:
             if "case" in task and "case" not in step:
                 if len(tasks) == 1:
-                    draft.note_change((task, "case"), "`case` of the only task is that of the step")
-                    draft.move(task, "case", step)
+                    draft.move(task, "case", step, note="`case` of the only task is that of the step")
                 else:
                     draft.decide(task, "case", "write rules in the policies of the tasks")
 
@@ -71,15 +79,13 @@ def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
     """Why entries of `case` cannot be rewritten; ``None`` if they can."""
     if len(entries) > MAX_BRANCHES:
         return f"more than {MAX_BRANCHES} entries: write the rules and the arcs"
-    loop = step.get("loop")
-    spec = loop.get("spec") if isinstance(loop, CommentedMap) else None
-    is_parallel = isinstance(spec, CommentedMap) and spec.get("mode") == "parallel"
+    is_parallel = value_at(step, "loop", "spec", "mode") == "parallel"
     words = set().union(*(entry.words for entry in entries)) if entries else set()
     if is_parallel and words & {"collect", "set"}:
         return "iterations at once cannot write one list: write `set_shared` in the policy of the task"
     if "tool" not in step and words - {"next", "set", "skip"}:
         return "a step without `tool` only routes: write these actions in a task"
-    if loop is not None and any(
+    if step.get("loop") is not None and any(
         entry.phase == "exit" and entry.words & {"sink", "save", "set", "collect"} for entry in entries
     ):
         return "what follows the whole loop is a step of its own: move these actions to one after it"
@@ -335,7 +341,7 @@ class _Lowering(msgspec.Struct):
     def _guard(self, entry: Entry, kind: str, result: str) -> str | None:
         conditions = entry.conditions
         if "loop" in self.step and entry.phase == "call":
-            kept = [part for part in conditions if not {path[0] for path in paths_in(template(part))} & _OF_A_CALL]
+            kept = [part for part in conditions if not {path[0] for path in paths_in(template(part))} & OF_A_CALL]
             if len(kept) < len(conditions):
                 self.draft.note_assumption(
                     (self.step, "step"), "the arc is taken when the loop is done, not at one of its calls"
@@ -352,9 +358,6 @@ class _Lowering(msgspec.Struct):
             expression = expression_in(value)
             if expression is not None:
                 args[key] = quote_like(value, template(rewrite_for_arc(expression, kind, result)))
-
-
-_OF_A_CALL: Final = frozenset(["response", "error"])
 
 
 def _value_in_policy(value: Any, kind: str) -> Any:

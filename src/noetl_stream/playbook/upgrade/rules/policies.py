@@ -7,7 +7,17 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mappings, quote_like, section, to_ruamel
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    kind_of,
+    line_of,
+    mapping_at,
+    mappings,
+    quote_like,
+    section,
+    to_ruamel,
+    value_at,
+)
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
@@ -61,15 +71,14 @@ def task_policy(draft: Draft) -> None:
                 continue
             draft.note_change((task, key), f"`{key}` of a task stands under `spec`")
             draft.move(task, key, section(task, "spec", *(["policy"] if key == "rules" else []), at=line_of(task, key)))
-        spec = task.get("spec")
-        if isinstance(spec, CommentedMap) and isinstance(spec.get("rules"), CommentedSeq):
+        spec = mapping_at(task, "spec")
+        if spec is not None and isinstance(spec.get("rules"), CommentedSeq):
             draft.note_change((spec, "rules"), "`rules` stand under `spec.policy`")
             draft.move(spec, "rules", section(spec, "policy", at=line_of(spec, "rules")))
-        policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
-        if isinstance(spec, CommentedMap) and isinstance(policy, CommentedSeq):
+        if spec is not None and isinstance(spec.get("policy"), CommentedSeq):
             draft.note_change((spec, "policy"), "the list of a policy stands under `rules`")
-            spec["policy"] = policy = to_ruamel({"rules": policy}, line_of(spec, "policy"), block=True)
-        for rule in mappings(policy.get("rules")) if isinstance(policy, CommentedMap) else []:
+            spec["policy"] = to_ruamel({"rules": spec["policy"]}, line_of(spec, "policy"), block=True)
+        for rule in _rules_in(task):
             shape_rule(draft, rule)
 
 
@@ -77,16 +86,10 @@ def shape_rule(draft: Draft, rule: CommentedMap) -> None:
     """Shapes a rule as `when` and `then`, or `else` with `then` inside."""
     for key in ("expr", "if"):
         if key in rule and "when" not in rule:
-            draft.note_change((rule, key), f"`{key}` of a rule is `when`")
-            draft.rename(rule, key, "when")
-    if "else" in rule:
-        _shape_else(draft, rule)
-        inner = rule["else"]
-    else:
-        inner = rule
-        _nest_then(draft, rule)
-    then = inner.get("then") if isinstance(inner, CommentedMap) else None
-    if isinstance(then, CommentedMap):
+            draft.rename(rule, key, "when", note=f"`{key}` of a rule is `when`")
+    (_shape_else if "else" in rule else _nest_then)(draft, rule)
+    then = mapping_at(rule.get("else", rule), "then")
+    if then is not None:
         _shape_then(draft, then)
 
 
@@ -121,10 +124,7 @@ def _shape_then(draft: Draft, then: CommentedMap) -> None:
             draft.rename(then, word, "do", "break" if word == "skip" else word)
             for key, value in options.items() if isinstance(options, CommentedMap) else ():
                 then[key] = value
-    for old, new in _SYNONYMS.items():
-        if old in then and new not in then:
-            draft.note_change((then, old), f"`{old}` of a retry is `{new}`")
-            draft.rename(then, old, new)
+    draft.rename_older(then, _SYNONYMS, "`{}` of a retry is `{}`")
     if "backoff_multiplier" in then:
         _multiplier(draft, then)
     if "jitter" in then:
@@ -191,8 +191,7 @@ def task_writes(draft: Draft) -> None:
     for task, _ in list(draft.tasks()):
         for word in (*WRITES, "set"):
             if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
-                draft.note_change((task, word), f"`{word}` of a task belongs in its policy")
-                values = draft.remove(task, word)
+                values = draft.remove(task, word, note=f"`{word}` of a task belongs in its policy")
                 write_after(draft, task, "set_ctx" if word == "set" else word, values)
 
 
@@ -200,34 +199,28 @@ def retries(draft: Draft) -> None:
     """Rewrites `retry` of a step, a task or its `spec` as a rule of the task's policy."""
     for step in draft.steps():
         for holder, key in _retry_holders(step):
-            draft.note_change((holder, key), "`retry` belongs to each task's policy")
-            value = draft.remove(holder, key)
+            value = draft.remove(holder, key, note="`retry` belongs to each task's policy")
             tasks = [task for task, owner in draft.tasks() if owner is step]
             for task in tasks:
                 _add_retry(draft, task, value, (holder, key))
     for task, _ in list(draft.tasks()):
-        spec = task.get("spec")
-        for holder in (task, spec):
-            word = next((word for word in _RETRIES if isinstance(holder, CommentedMap) and word in holder), None)
-            if word is None or word in draft.inputs_of(kind_of(task)) | draft.knobs_of(kind_of(task)):
+        spec = mapping_at(task, "spec")
+        for owner in (task, spec):
+            word = next((word for word in _RETRIES if owner is not None and word in owner), None)
+            if owner is None or word is None or word in draft.inputs_of(kind_of(task)) | draft.knobs_of(kind_of(task)):
                 continue
-            draft.note_change((holder, word), f"`{word}` is a rule of the task's policy")
-            line = line_of(holder, word)
-            value = draft.remove(holder, word)
+            draft.note_change((owner, word), f"`{word}` is a rule of the task's policy")
+            line = line_of(owner, word)
+            value = draft.remove(owner, word)
             given = value if word == "retry" else to_ruamel({"max_retries": value}, line)
-            _add_retry(draft, task, given, (holder, None), line)
-        if isinstance(spec, CommentedMap) and not spec:
+            _add_retry(draft, task, given, (owner, None), line)
+        if spec is not None and not spec:
             draft.remove(task, "spec")
 
 
 def _retry_holders(step: CommentedMap) -> list[tuple[CommentedMap, str]]:
-    spec, loop = step.get("spec"), step.get("loop")
-    loop_spec = loop.get("spec") if isinstance(loop, CommentedMap) else None
-    return [
-        (holder, "retry")
-        for holder in (step, spec, loop_spec)
-        if isinstance(holder, CommentedMap) and "retry" in holder
-    ]
+    holders = (step, mapping_at(step, "spec"), mapping_at(step, "loop", "spec"))
+    return [(holder, "retry") for holder in holders if holder is not None and "retry" in holder]
 
 
 def _add_retry(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any], line: int = 0) -> None:
@@ -281,11 +274,11 @@ def has_rules(task: CommentedMap) -> bool:
 
 def thens_of(task: Any) -> list[CommentedMap]:
     """The `then` of each rule of a task."""
-    spec = task.get("spec") if isinstance(task, CommentedMap) else None
-    policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
-    rules = mappings(policy.get("rules")) if isinstance(policy, CommentedMap) else []
-    inner = [rule.get("else", rule) for rule in rules]
-    return [one["then"] for one in inner if isinstance(one, CommentedMap) and isinstance(one.get("then"), CommentedMap)]
+    return [then for rule in _rules_in(task) if (then := mapping_at(rule.get("else", rule), "then")) is not None]
+
+
+def _rules_in(task: Any) -> list[CommentedMap]:
+    return mappings(value_at(task, "spec", "policy", "rules"))
 
 
 def rules_of(task: CommentedMap, line: int = 0) -> CommentedSeq:
@@ -309,8 +302,8 @@ def close_rules(rules: CommentedSeq, line: int = 0) -> None:
 
 
 def _ends(rule: CommentedMap) -> bool:
-    then = rule.get("then")
-    return isinstance(then, CommentedMap) and then.get("do") != "retry"
+    then = mapping_at(rule, "then")
+    return then is not None and then.get("do") != "retry"
 
 
 def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMap, line: int = 0) -> None:
@@ -328,10 +321,9 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
         rules_of(task, line).append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
     rules = rules_of(task)
     for rule in mappings(rules):
-        inner = rule.get("else", rule)
-        then = inner.get("then") if isinstance(inner, CommentedMap) else None
-        goes_on = isinstance(then, CommentedMap) and then.get("do", "continue") in ("continue", "break", "jump")
-        if isinstance(then, CommentedMap) and goes_on and ERROR not in str(rule.get("when")):
+        then = mapping_at(rule.get("else", rule), "then")
+        goes_on = then is not None and then.get("do", "continue") in ("continue", "break", "jump")
+        if then is not None and goes_on and ERROR not in str(rule.get("when")):
             section(then, word).update(deepcopy(values))
     if not any("else" in rule for rule in mappings(rules)):
         then = to_ruamel({"do": "continue", word: values}, line, block=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, mappings, quote_like, tasks_of
+from noetl_stream.playbook.upgrade.draft import Draft, arcs_of, kind_of, mapping_at, quote_like, tasks_of, value_at
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
@@ -114,8 +115,7 @@ def declared_names(draft: Draft, *, results: bool = True) -> frozenset[str]:
             names.add(str(loop.get("iterator")))
             loop = loop.get("loop")
         names |= {str(task.get("name")) for task in tasks_of(step.get("tool"))} if results else set()
-        router = step.get("next")
-        for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
+        for arc in arcs_of(step):
             names |= set(arc["args"]) if isinstance(arc.get("args"), CommentedMap) else set()
     for writes in _writes(draft.root.get("workflow")):
         names |= set(writes)
@@ -138,24 +138,18 @@ def policy_words(draft: Draft) -> None:
     if (_OLDER | {"success", "attempt"}) & declared_names(draft):
         return
     for task, _ in list(draft.tasks()):
-        spec = task.get("spec")
-        policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
-        if isinstance(policy, CommentedMap) and _each_expression(policy, _policy_words(kind_of(task))):
+        policy = mapping_at(task, "spec", "policy")
+        if policy is not None and _each_expression(policy, partial(rewrite_for_policy, kind=kind_of(task))):
             draft.note_change((task, "spec"), "the policy reads `outcome`, whose `status` is `ok` or `error`")
-
-
-def _policy_words(kind: str) -> Callable[[str], str]:
-    return lambda text: rewrite_for_policy(text, kind)
 
 
 def event_words(draft: Draft) -> None:
     """Rewrites older names of events and results in guards and `args` of arcs."""
     is_older = not _OLDER & declared_names(draft)
     for step in draft.steps():
-        router = step.get("next")
         end = "loop.done" if "loop" in step else "step.done"
         change = _arc_words(kind_of_result(step), end, is_older=is_older)
-        for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
+        for arc in arcs_of(step):
             if _each_expression(arc, change):
                 draft.note_change((arc, "when"), f"the arc reads `event`, whose `name` is `{end}` or `step.failed`")
 
@@ -215,8 +209,7 @@ def older_names(draft: Draft) -> None:
     if "context" not in names and draft.rewrite(draft.root.get("workflow"), rename_to("context", "ctx")):
         draft.note_change((draft.root, "workflow"), "`context` is `ctx`")
     for step in draft.steps():
-        loop = step.get("loop")
-        iterator = loop.get("iterator") if isinstance(loop, CommentedMap) else None
+        iterator = value_at(step, "loop", "iterator")
         if iterator is not None and draft.rewrite(step.get("tool"), _loop_words(str(iterator), names), in_blocks=False):
             draft.note_change((step, "tool"), "`loop.index` and `item` are read from `iter`")
 

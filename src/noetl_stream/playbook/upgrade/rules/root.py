@@ -7,13 +7,14 @@ from typing import Any, Final
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, section, to_ruamel
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mapping_at, mappings, section, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
 _EXECUTOR_FACTS: Final = ("profile", "version", "requires")
 _UNDER_SPEC: Final = ("pool", "priority", "entry_step", "result", "timeout", "timeout_s", "policy")
 _UNDER_POLICY: Final = ("failure", "results", "limits", "defaults")
+_POLICY: Final = ("executor", "spec", "policy")
 _LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
 _TOKEN_URLS: Final = ("endpoint", "url", "token_endpoint")
 _OAUTH_REST: Final = ("method", "headers", "cache_type", "auto_renew", "ttl_seconds", "ttl", "grant_type", "data")
@@ -37,8 +38,7 @@ def api_version(draft: Draft) -> None:
 def root_steps(draft: Draft) -> None:
     """Renames `steps`, the old name of `workflow`."""
     if "steps" in draft.root and "workflow" not in draft.root:
-        draft.note_change((draft.root, "steps"), "`steps` is `workflow`")
-        draft.rename(draft.root, "steps", "workflow")
+        draft.rename(draft.root, "steps", "workflow", note="`steps` is `workflow`")
 
 
 def root_metadata(draft: Draft) -> None:
@@ -49,8 +49,7 @@ def root_metadata(draft: Draft) -> None:
         if not isinstance(root.get("metadata"), CommentedMap):
             root.insert(list(root).index(loose[0]), "metadata", to_ruamel({}, line_of(root, loose[0]), block=True))
         for key in loose:
-            draft.note_change((root, key), f"`{key}` stands under `metadata`")
-            draft.move(root, key, root["metadata"])
+            draft.move(root, key, root["metadata"], note=f"`{key}` stands under `metadata`")
     metadata = root.get("metadata")
     if isinstance(metadata, CommentedMap) and "path" not in metadata and isinstance(metadata.get("name"), str):
         metadata["path"] = metadata["name"]
@@ -75,34 +74,28 @@ def executor_facts(draft: Draft) -> None:
 
 def executor_misplaced(draft: Draft) -> None:
     """Moves keys of the executor beside `spec` or `policy` under them."""
-    executor = draft.root.get("executor")
-    if not isinstance(executor, CommentedMap):
+    executor = mapping_at(draft.root, "executor")
+    if executor is None:
         return
     for key in [key for key in _UNDER_SPEC if key in executor]:
-        draft.note_change((executor, key), f"`{key}` stands under `executor.spec`")
-        draft.move(executor, key, section(executor, "spec"))
+        draft.move(executor, key, section(executor, "spec"), note=f"`{key}` stands under `executor.spec`")
     spec = executor.get("spec")
     for key in [key for key in _UNDER_POLICY if isinstance(spec, CommentedMap) and key in spec]:
-        draft.note_change((spec, key), f"`{key}` stands under `executor.spec.policy`")
-        draft.move(spec, key, section(spec, "policy"))
+        draft.move(spec, key, section(spec, "policy"), note=f"`{key}` stands under `executor.spec.policy`")
 
 
 def default_timeout(draft: Draft) -> None:
     """Renames `policy.defaults.timeout_s`, and `timeout` there, to `timeouts`."""
-    defaults = _executor_policy(draft, "defaults")
+    defaults = mapping_at(draft.root, *_POLICY, "defaults")
     for key in ("timeout_s", "timeout"):
         if defaults is not None and key in defaults and "timeouts" not in defaults:
-            draft.note_change((defaults, key), f"`defaults.{key}` is `defaults.timeouts`")
-            draft.rename(defaults, key, "timeouts")
+            draft.rename(defaults, key, "timeouts", note=f"`defaults.{key}` is `defaults.timeouts`")
 
 
 def renamed_limits(draft: Draft) -> None:
     """Renames limits that have another name."""
-    limits = _executor_policy(draft, "limits")
-    for old, new in _LIMITS.items():
-        if limits is not None and old in limits and new not in limits:
-            draft.note_change((limits, old), f"`limits.{old}` is `limits.{new}`")
-            draft.rename(limits, old, new)
+    limits = mapping_at(draft.root, *_POLICY, "limits")
+    draft.rename_older(limits, _LIMITS, "`limits.{}` is `limits.{}`")
 
 
 def keychain_mapping(draft: Draft) -> None:
@@ -186,13 +179,6 @@ def _use_credential(draft: Draft, entry: CommentedMap) -> None:
         draft.remove(entry, key)
     entry["credential"] = name
     draft.decide(*at, f"store the credential `{name}` with `client_id` and `client_secret`: settings are constants")
-
-
-def _executor_policy(draft: Draft, part: str) -> CommentedMap | None:
-    node: Any = draft.root.get("executor")
-    for key in ("spec", "policy", part):
-        node = node.get(key) if isinstance(node, CommentedMap) else None
-    return node if isinstance(node, CommentedMap) else None
 
 
 RULES: Final = (

@@ -6,11 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, to_ruamel
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, to_ruamel, value_at
 from noetl_stream.playbook.upgrade.expressions import expression_in, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
 _BRANCH: Final = ("then", "else")
+_ARC_NAMES: Final = {"with": "args", "expr": "when", "data": "args", "to": "step"}
 
 
 MAX_BRANCHES: Final = 50
@@ -47,8 +48,7 @@ def next_shape(draft: Draft) -> None:
     for step in draft.steps():
         after = step.get("next")
         if after in (None, "", []) and "next" in step:
-            draft.note_change((step, "next"), "an empty `next` is left out")
-            draft.remove(step, "next")
+            draft.remove(step, "next", note="an empty `next` is left out")
             if "tool" not in step:
                 pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step), block=True))
         elif isinstance(after, CommentedSeq) and len(after) > MAX_BRANCHES and any(map(_is_branch, after)):
@@ -166,19 +166,13 @@ def router_keys(draft: Draft) -> None:
 def arc_words(draft: Draft) -> None:
     """Rewrites `with` and `expr` of an arc, and arcs that are a name."""
     for step in draft.steps():
-        router = step.get("next")
-        arcs = router.get("arcs") if isinstance(router, CommentedMap) else None
-        if not isinstance(arcs, CommentedSeq):
-            continue
-        for index, arc in enumerate(arcs):
+        arcs = value_at(step, "next", "arcs")
+        for index, arc in enumerate(arcs if isinstance(arcs, CommentedSeq) else ()):
             if isinstance(arc, str):
                 draft.note_change((step, "next"), "an arc is a mapping with `step`")
                 arcs[index] = to_ruamel({"step": arc}, line_of(arcs))
         for arc in mappings(arcs):
-            for old, new in (("with", "args"), ("expr", "when"), ("data", "args"), ("to", "step")):
-                if old in arc and new not in arc:
-                    draft.note_change((arc, old), f"`{old}` of an arc is `{new}`")
-                    draft.rename(arc, old, new)
+            draft.rename_older(arc, _ARC_NAMES, "`{}` of an arc is `{}`")
 
 
 def bare_step(draft: Draft) -> None:

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    line_of,
+    mapping_at,
+    mappings,
+    section,
+    tasks_of,
+    to_ruamel,
+    value_at,
+)
 from noetl_stream.playbook.upgrade.expressions import expression_in, group, negate, template
 from noetl_stream.playbook.vocabulary import advice
 
@@ -34,11 +43,9 @@ def step_name(draft: Draft) -> None:
     """Renames `name` of a step to `step`, and other words for its description to `desc`."""
     for step in draft.steps():
         if "step" not in step and "name" in step:
-            draft.note_change((step, "name"), "a step is named by `step`")
-            draft.rename(step, "name", "step")
+            draft.rename(step, "name", "step", note="a step is named by `step`")
         if "description" in step and "desc" not in step:
-            draft.note_change((step, "description"), "`description` of a step is `desc`")
-            draft.rename(step, "description", "desc")
+            draft.rename(step, "description", "desc", note="`description` of a step is `desc`")
 
 
 def step_pipe(draft: Draft) -> None:
@@ -46,8 +53,7 @@ def step_pipe(draft: Draft) -> None:
     for step in draft.steps():
         for key in ("pipe", "tools"):
             if key in step and "tool" not in step:
-                draft.note_change((step, key), f"`{key}` is the list under `tool`")
-                draft.rename(step, key, "tool")
+                draft.rename(step, key, "tool", note=f"`{key}` is the list under `tool`")
         tool = step.get("tool")
         if isinstance(tool, CommentedMap) and list(tool) == ["pipe"] and isinstance(tool["pipe"], CommentedSeq):
             draft.note_change((tool, "pipe"), "the list of `pipe` stands under `tool`")
@@ -123,12 +129,10 @@ def task_type(draft: Draft) -> None:
     """Renames `type` of a task to `kind`, and takes the kind out of its `tool`."""
     for task, _ in list(draft.tasks()):
         if "type" in task and "kind" not in task:
-            draft.note_change((task, "type"), "`type` of a task is `kind`")
-            draft.rename(task, "type", "kind")
+            draft.rename(task, "type", "kind", note="`type` of a task is `kind`")
         tool = task.get("tool")
         if isinstance(tool, str) and "kind" not in task:
-            draft.note_change((task, "tool"), "`tool` of a task is `kind`")
-            draft.rename(task, "tool", "kind")
+            draft.rename(task, "tool", "kind", note="`tool` of a task is `kind`")
         elif isinstance(tool, CommentedMap) and not tool.keys() & task.keys():
             draft.note_change((task, "tool"), "`name`, `kind` and the inputs stand on one level")
             for key in list(tool):
@@ -146,15 +150,14 @@ def misplaced(draft: Draft) -> None:
         for key, path in _IN_SPEC.items():
             if isinstance(spec, CommentedMap) and key in spec:
                 _relocate(draft, spec, key, path)
-        policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
-        if isinstance(policy, CommentedMap):
+        policy = mapping_at(spec, "policy")
+        if policy is not None:
             for key in [key for key in ("timeout_s", "deadline_s") if key in policy]:
                 _relocate(draft, policy, key, ("lifecycle", key))
             if "wait" in policy and isinstance(policy.get("admit"), CommentedMap):
                 _relocate(draft, policy, "wait", ("admit", "wait"))
             if "join" in policy and isinstance(spec, CommentedMap):
-                draft.note_change((policy, "join"), "`join` stands under `spec`")
-                draft.move(policy, "join", spec)
+                draft.move(policy, "join", spec, note="`join` stands under `spec`")
 
 
 def _relocate(draft: Draft, parent: CommentedMap, key: str, path: tuple[str, ...]) -> None:
@@ -188,14 +191,10 @@ def loop_names(draft: Draft) -> None:
 
 
 def _loop_level(draft: Draft, loop: CommentedMap) -> None:
-    for old, new in _LOOP_NAMES.items():
-        if old in loop and new not in loop:
-            draft.note_change((loop, old), f"`{old}` of a loop is `{new}`")
-            draft.rename(loop, old, new)
+    draft.rename_older(loop, _LOOP_NAMES, "`{}` of a loop is `{}`")
     spec = loop.get("spec")
     for key in [key for key in ("in", "iterator") if isinstance(spec, CommentedMap) and key in spec]:
-        draft.note_change((spec, key), f"`{key}` stands beside `spec`")
-        draft.move(spec, key, loop)
+        draft.move(spec, key, loop, note=f"`{key}` stands beside `spec`")
     for key in [key for key in ("mode", "max_in_flight", "exec", "policy") if key in loop]:
         draft.note_change((loop, key), f"`{key}` of a loop stands under `spec`")
         draft.move(loop, key, section(loop, "spec", at=line_of(loop, key)))
@@ -221,7 +220,7 @@ def step_when(draft: Draft) -> None:
         if isinstance(spec, CommentedMap) and "when" in spec and "when" not in step:
             draft.move(spec, "when", step)
         for word in [word for word in ("when", "expr") if word in step]:
-            if _admits(step):
+            if value_at(step, "spec", "policy", "admit") is not None:
                 draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
                 continue
             draft.note_change((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
@@ -234,20 +233,13 @@ def step_when(draft: Draft) -> None:
             draft.remove(step, word, heir=(step, "spec"))
 
 
-def _admits(step: CommentedMap) -> bool:
-    """Whether a step has an admission policy."""
-    node: Any = step
-    for key in ("spec", "policy", "admit"):
-        node = node.get(key) if isinstance(node, CommentedMap) else None
-    return node is not None
-
-
 def admit_shapes(draft: Draft) -> None:
     """Rewrites an admission policy that is a condition or a list, and rules without `then`."""
     for step in draft.steps():
-        policy: Any = step.get("spec")
-        policy = policy.get("policy") if isinstance(policy, CommentedMap) else None
-        admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
+        policy = mapping_at(step, "spec", "policy")
+        if policy is None:
+            continue
+        admit = policy.get("admit")
         if isinstance(admit, str | bool):
             draft.note_change((policy, "admit"), "a condition of `admit` is a rule")
             rule = to_ruamel({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
@@ -255,8 +247,7 @@ def admit_shapes(draft: Draft) -> None:
         elif isinstance(admit, CommentedSeq):
             draft.note_change((policy, "admit"), "the list of `admit` stands under `rules`")
             policy["admit"] = to_ruamel({"rules": admit}, line_of(policy, "admit"), block=True)
-        admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
-        for rule in mappings(admit.get("rules")) if isinstance(admit, CommentedMap) else []:
+        for rule in mappings(value_at(policy, "admit", "rules")):
             inner = rule.get("else", rule)
             if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
                 draft.note_change((inner, "allow"), "`allow` stands under `then`")

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mappings, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    arcs_of,
+    kind_of,
+    line_of,
+    mapping_at,
+    section,
+    tasks_of,
+    to_ruamel,
+)
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, Rewrite
 from noetl_stream.playbook.upgrade.rules.reads import SQL
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
@@ -75,8 +84,7 @@ def task_sink(draft: Draft) -> None:
 def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
     value = holder[word]
     if isinstance(value, CommentedMap) and str(value.get("storage", value.get("kind"))) in _NOWHERE:
-        draft.note_change((holder, word), f"`{word}` to the event log is dropped: every result is in its event")
-        draft.remove(holder, word)
+        draft.remove(holder, word, note=f"`{word}` to the event log is dropped: every result is in its event")
     else:
         draft.decide(holder, word, "write a task that stores the data: kind, auth, command, params")
 
@@ -181,8 +189,7 @@ def stored_results(draft: Draft) -> None:
         own = {str(task.get("name")) for task in tasks_of(step.get("tool"))} | {name}
         for key in ("tool", "loop", "spec"):
             changes += draft.rewrite(step.get(key), _stored_rewrite(draft, own))
-        router = step.get("next")
-        for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
+        for arc in arcs_of(step):
             changes += draft.rewrite(arc, _stored_rewrite(draft, set(), name))
     if changes:
         draft.note_change(
@@ -245,8 +252,7 @@ def task_inputs(draft: Draft) -> None:
         kind = kind_of(task)
         for old, new in _NAMES.get(kind, {}).items():
             if old in task and new not in task and not isinstance(task[old], CommentedMap if new == "code" else ()):
-                draft.note_change((task, old), f"`{old}` of kind `{kind}` is `{new}`")
-                draft.rename(task, old, new)
+                draft.rename(task, old, new, note=f"`{old}` of kind `{kind}` is `{new}`")
 
 
 def shell_commands(draft: Draft) -> None:
@@ -277,8 +283,7 @@ def duckdb_memory(draft: Draft) -> None:
     """Removes `database: ":memory:"`, which a task has anyway."""
     for task, _ in list(draft.tasks()):
         if kind_of(task) == "duckdb" and task.get("database") == ":memory:":
-            draft.note_change((task, "database"), "a duckdb task has its own database in memory")
-            draft.remove(task, "database")
+            draft.remove(task, "database", note="a duckdb task has its own database in memory")
 
 
 def knob_names(draft: Draft) -> None:
@@ -291,11 +296,8 @@ def knob_names(draft: Draft) -> None:
             if old in task and new in knobs and (old == "verify_ssl" or old not in _own_inputs(draft, kind)):
                 draft.note_change((task, old), f"`{old}` of a task is `spec.{new}`")
                 draft.move(task, old, section(task, "spec", at=line_of(task, old)), new)
-        spec = task.get("spec")
-        for old, new in _KNOBS.get(kind, {}).items():
-            if isinstance(spec, CommentedMap) and old in spec and new not in spec:
-                draft.note_change((spec, old), f"`{old}` is `{new}`")
-                draft.rename(spec, old, new)
+        spec = mapping_at(task, "spec")
+        draft.rename_older(spec, _KNOBS.get(kind, {}), "`{}` is `{}`")
 
 
 def _own_inputs(draft: Draft, kind: str) -> frozenset[str]:
@@ -314,8 +316,7 @@ def task_timeout(draft: Draft) -> None:
                 draft.note_change((task, key), f"`{key}` of a task is `spec.timeout`")
                 draft.move(task, key, section(task, "spec", at=line_of(task, key)), "timeout")
             if isinstance(spec, CommentedMap) and key in spec and key != "timeout" and "timeout" not in spec:
-                draft.note_change((spec, key), f"`{key}` is `timeout`")
-                draft.rename(spec, key, "timeout")
+                draft.rename(spec, key, "timeout", note=f"`{key}` is `timeout`")
 
 
 def inputs_in_spec(draft: Draft) -> None:
@@ -327,8 +328,7 @@ def inputs_in_spec(draft: Draft) -> None:
         renamed = _NAMES.get(kind, {})
         inputs = (draft.inputs_of(kind) | renamed.keys()) - draft.knobs_of(kind) - {"timeout", "policy", "pool"}
         for key in [key for key in spec if key in inputs and key not in task]:
-            draft.note_change((spec, key), f"`{key}` is an input: it stands beside `kind`")
-            draft.move(spec, key, task)
+            draft.move(spec, key, task, note=f"`{key}` is an input: it stands beside `kind`")
         if not spec:
             draft.remove(task, "spec")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, section, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, section, tasks_of, to_ruamel, value_at
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, group, has_template, rename_to
 from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
 from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
@@ -99,8 +99,7 @@ def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap
         return at, "outcome.result.rows" if rows and isinstance(rows[0], int) else "outcome.result"
 
     draft.rewrite(values, rewrite_own)
-    spec = step["loop"].get("spec") if isinstance(step.get("loop"), CommentedMap) else None
-    if word in ("set_ctx", "set_vars") and isinstance(spec, CommentedMap) and spec.get("mode") == "parallel":
+    if word in ("set_ctx", "set_vars") and value_at(step, "loop", "spec", "mode") == "parallel":
         keys = ", ".join(values)
         draft.decide(step, "loop", f"iterations that run at once would overwrite {keys}: write `set_shared` for {word}")
     write_after(draft, task, word, values, line)
@@ -114,8 +113,7 @@ def step_args(draft: Draft) -> None:
             if not isinstance(values, CommentedMap):
                 continue
             if not values:
-                draft.note_change((step, word), f"empty `{word}` of a step")
-                draft.remove(step, word)
+                draft.remove(step, word, note=f"empty `{word}` of a step")
                 continue
             draft.note_change((step, word), f"`{word}` of a step are inputs of its task")
             tasks = list(tasks_of(step.get("tool")))
@@ -189,8 +187,7 @@ def task_with(draft: Draft) -> None:
             continue
         name = "args" if kind in _ARGS_KINDS else "params" if kind in SQL else None
         if name is not None and name not in task:
-            draft.note_change((task, "with"), f"`with` of kind `{kind}` is `{name}`")
-            draft.rename(task, "with", name)
+            draft.rename(task, "with", name, note=f"`with` of kind `{kind}` is `{name}`")
         elif name is not None and isinstance(task[name], CommentedMap):
             draft.note_change((task, "with"), f"`with` of kind `{kind}` is `{name}`")
             for key in [key for key in values if key not in task[name]]:
@@ -240,8 +237,7 @@ def step_as(draft: Draft) -> None:
         if not isinstance(alias, str) or not re.fullmatch(r"[A-Za-z_]\w*", alias):
             continue
         name = step.get("step")
-        draft.note_change((step, word), f"`{alias}` is read as the result of the step: `steps.{name}`")
-        draft.remove(step, word)
+        draft.remove(step, word, note=f"`{alias}` is read as the result of the step: `steps.{name}`")
         for key in ("workflow", "executor"):
             draft.rewrite(draft.root.get(key), rename_to(alias, f"steps.{name}"))
 
