@@ -52,7 +52,7 @@ def task_eval(draft: Draft) -> None:
         rules = task.get("eval")
         if not isinstance(rules, CommentedSeq):
             continue
-        if has_rules(task):
+        if thens_of(task):
             draft.decide(task, "eval", "the task has `eval` and a policy: write one list of rules")
             continue
         draft.note_change((task, "eval"), "`eval` is the list `spec.policy.rules`")
@@ -267,11 +267,6 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
     return rule
 
 
-def has_rules(task: CommentedMap) -> bool:
-    """Whether a task has a policy with rules."""
-    return bool(thens_of(task))
-
-
 def thens_of(task: Any) -> list[CommentedMap]:
     """The `then` of each rule of a task."""
     return [then for rule in _rules_in(task) if (then := mapping_at(rule.get("else", rule), "then")) is not None]
@@ -317,7 +312,7 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
     for key, value in values.items():
         if has_template(value) and (expression := expression_in(value)) is not None:
             values[key] = quote_like(value, template(rewrite_for_policy(expression, kind)))
-    if not has_rules(task):
+    if not thens_of(task):
         rules_of(task, line).append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
     rules = rules_of(task)
     for rule in mappings(rules):

@@ -58,7 +58,8 @@ def rewrite_for_policy(expression: str, kind: str) -> str:
             case _:
                 return None
 
-    return _STATUS.sub(_outcome_status, rewrite_expression(_rewrite_is_defined(expression, "outcome", "ok"), rewrite))
+    rewritten = rewrite_expression(_rewrite_is_defined(expression, "outcome", "ok"), rewrite)
+    return _STATUS.sub(partial(_status_word, good="ok"), rewritten)
 
 
 def rewrite_for_arc(expression: str, kind: str, result: str = "event.result") -> str:
@@ -96,8 +97,8 @@ def _rewrite_is_defined(expression: str, namespace: str, good: str) -> str:
     return _IS_THERE.sub(compare_status, expression)
 
 
-def _outcome_status(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'ok'}"
+def _status_word(match: re.Match[str], good: str) -> str:
+    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else good}"
 
 
 def declared_names(draft: Draft, *, results: bool = True) -> frozenset[str]:
@@ -158,13 +159,9 @@ def _arc_words(kind: str, end: str, *, is_older: bool) -> Callable[[str], str]:
     def change(text: str) -> str:
         text = rewrite_for_arc(text, kind) if is_older else text
         text = re.sub(r"\bevent\.type\b", "event.name", text)
-        return _event_names(_EVENT_STATUS.sub(_event_status, text), end)
+        return _event_names(_EVENT_STATUS.sub(partial(_status_word, good="success"), text), end)
 
     return change
-
-
-def _event_status(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'success'}"
 
 
 def _event_names(text: str, end: str) -> str:
@@ -290,8 +287,9 @@ def python_results(draft: Draft) -> None:
 
 def _returns_result(code: str) -> str:
     """Whether code returns a mapping with the key ``result``: ``yes``, ``no`` or ``maybe``."""
+    lines = ["async def code():", "pass", *code.split("\n")]
     try:
-        tree = ast.parse(f"async def code():\n    pass\n{_indent(code)}")
+        tree = ast.parse("\n    ".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "maybe"
     values: list[ast.expr | None] = []
@@ -304,16 +302,9 @@ def _returns_result(code: str) -> str:
         ):
             values.append(node.value)
     plain = (ast.Dict, ast.List, ast.ListComp, ast.Constant, ast.BinOp, ast.Compare, ast.JoinedStr)
-    known = all(isinstance(value, plain) and not _spreads(value) for value in values)
+    spreads = any(isinstance(value, ast.Dict) and None in value.keys for value in values)
+    known = not spreads and all(isinstance(value, plain) for value in values)
     return "no" if values and known else "maybe"
-
-
-def _indent(code: str) -> str:
-    return "\n".join(f"    {line}" for line in code.split("\n"))
-
-
-def _spreads(value: ast.expr) -> bool:
-    return isinstance(value, ast.Dict) and None in value.keys
 
 
 def http_results(draft: Draft) -> None:

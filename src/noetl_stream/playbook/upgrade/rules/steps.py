@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
@@ -122,7 +122,9 @@ def single_label(draft: Draft) -> None:
             continue
         if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
             draft.note_change((step, "tool"), "the tasks of a pipeline are a list")
-            step["tool"] = _list([to_ruamel({label: inner}, line_of(tool, label)) for label, inner in tool.items()])
+            step["tool"] = CommentedSeq(
+                [to_ruamel({label: inner}, line_of(tool, label)) for label, inner in tool.items()]
+            )
 
 
 def task_type(draft: Draft) -> None:
@@ -296,7 +298,7 @@ def pipeline_of(draft: Draft, step: CommentedMap) -> CommentedSeq:
             tool.insert(0, "name", f"{step.get('step')}_task")
         tool.fa.set_block_style()
         tasks = [tool]
-    pipeline = _list(tasks)
+    pipeline = CommentedSeq(tasks)
     if "tool" in step:
         step["tool"] = pipeline
     else:
@@ -304,11 +306,6 @@ def pipeline_of(draft: Draft, step: CommentedMap) -> CommentedSeq:
         position = keys.index("next") if "next" in keys else len(keys)
         step.insert(position, "tool", pipeline)
     return pipeline
-
-
-def any_of(*conditions: str) -> str:
-    """Joins conditions to an expression that holds if one of them does."""
-    return " or ".join(group(one) for one in conditions) if len(conditions) > 1 else conditions[0]
 
 
 def all_of(*conditions: str) -> str:
@@ -329,10 +326,6 @@ def _pipelines(draft: Draft) -> list[CommentedSeq]:
             pipe = task.get("pipe")
             found += [pipe] if isinstance(pipe, CommentedSeq) else []
     return found
-
-
-def _list(items: list[Any]) -> CommentedSeq:
-    return CommentedSeq(items)
 
 
 RULES: Final = (

@@ -291,18 +291,14 @@ def knob_names(draft: Draft) -> None:
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
         knobs = draft.knobs_of(kind)
+        own = draft.inputs_of(kind) - knobs  # some knobs are accepted beside `spec`
         names = {**_KNOBS.get(kind, {}), **{knob: knob for knob in knobs}}
         for old, new in names.items():
-            if old in task and new in knobs and (old == "verify_ssl" or old not in _own_inputs(draft, kind)):
+            if old in task and new in knobs and (old == "verify_ssl" or old not in own):
                 draft.note_change((task, old), f"`{old}` of a task is `spec.{new}`")
                 draft.move(task, old, section(task, "spec", at=line_of(task, old)), new)
         spec = mapping_at(task, "spec")
         draft.rename_older(spec, _KNOBS.get(kind, {}), "`{}` is `{}`")
-
-
-def _own_inputs(draft: Draft, kind: str) -> frozenset[str]:
-    """The inputs of a kind, without those that are knobs accepted beside `spec`."""
-    return draft.inputs_of(kind) - draft.knobs_of(kind)
 
 
 def task_timeout(draft: Draft) -> None:
