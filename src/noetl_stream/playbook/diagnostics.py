@@ -83,6 +83,12 @@ class Diagnostic(msgspec.Struct, frozen=True):
     pointer: str
     path: tuple[Firing, ...] = ()
 
+    @classmethod
+    def warning(cls, code: str, message: str, hint: str, file: str, at: Location) -> Diagnostic:
+        """Makes a warning about a place in a file."""
+        mark = at.mark
+        return cls("warning", code, message, hint, file, line=mark.line, column=mark.column, pointer=at.pointer)
+
     def to_json(self) -> dict[str, Any]:
         """The diagnostic as a plain mapping, keyed by attribute name."""
         path = [{**asdict(firing), "to": list(firing.to)} for firing in self.path]

@@ -98,9 +98,10 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     for name, settings in keychain_settings.items():
         definitions |= _settings_schema(name, settings)
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
+    labels = {"propertyNames": ref("name"), "additionalProperties": _mapping_by_kind("task_", kinds)}
     definitions |= {
         "entry": _entry(kinds),
-        "tasks": list_of({"if": _LABELLED, "then": _labels(kinds), "else": ref("entry")}, 1),
+        "tasks": list_of({"if": _LABELLED, "then": labels, "else": ref("entry")}, 1),
         "workbook_task": {**_mapping_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
         "keychain_entry": _mapping_by_kind("keychain_", keychain_settings),
     }
@@ -154,10 +155,6 @@ _LABELLED: Final[Schema] = {
     "additionalProperties": {"type": "object", "required": ["kind"]},
 }
 """The schema of a labelled task."""
-
-
-def _labels(kinds: Kinds) -> Schema:
-    return {"propertyNames": ref("name"), "additionalProperties": _mapping_by_kind("task_", kinds)}
 
 
 def _section_schema(model: type[Section]) -> Schema:
@@ -328,8 +325,7 @@ def _exclusive_keys(beside: Mapping[str, str]) -> list[Schema]:
 
 def _exact_fields(names: Collection[str], fields: Collection[str]) -> Schema:
     """The schema by which these fields have a value and the others do not."""
-    null: Schema = {"type": "null"}
-    values = {name: {"not": null} if name in names else null for name in fields}
+    values = {name: {"not": NULL} if name in names else NULL for name in fields}
     return {"required": list(names), "properties": values}
 
 

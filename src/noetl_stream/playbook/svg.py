@@ -7,7 +7,7 @@ is ordered so that few lines cross, then moved so that they are straight.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Final
@@ -16,6 +16,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.playbook.check.step_graph import postorder
 from noetl_stream.playbook.drawing import ArcKind, Edge, Graph, Node
 
 MAX_POINTS: Final = 4000
@@ -93,10 +94,11 @@ def lay_out(graph: Graph) -> Picture:
 
 def _rows(graph: Graph) -> dict[str, int]:
     """The row of each step: even, and below the steps whose arcs lead to it, except those that lead back."""
-    after: dict[str, list[str]] = {node.step: [] for node in graph.nodes}
+    steps = [node.step for node in sorted(graph.nodes, key=lambda node: not node.is_entry)]
+    after: dict[str, list[str]] = {step: [] for step in steps}
     for edge in graph.edges:
         after[edge.source].append(edge.target)
-    finished = _postorder(graph, after)
+    finished = postorder(after)
     place = {step: index for index, step in enumerate(finished)}
     row_of = dict.fromkeys(after, 0)
     for step in reversed(finished):
@@ -105,25 +107,6 @@ def _rows(graph: Graph) -> dict[str, int]:
             if place[target] < place[step]:
                 row_of[target] = max(row_of[target], row_of[step] + 2)
     return row_of
-
-
-def _postorder(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
-    """The steps in the order in which a depth-first search from the entry leaves them."""
-    finished: list[str] = []
-    seen: set[str] = set()
-    for node in sorted(graph.nodes, key=lambda node: not node.is_entry):
-        pending: list[tuple[str, Iterator[str]]] = []
-        step: str | None = node.step
-        while step is not None or pending:
-            if step is not None and step not in seen:
-                seen.add(step)
-                pending.append((step, iter(after[step])))
-            current, targets = pending[-1] if pending else ("", iter(()))
-            step = next((target for target in targets if target not in seen), None)
-            if step is None and pending:
-                finished.append(current)
-                pending.pop()
-    return finished
 
 
 def _chain(index: int, edge: Edge, row_of: Mapping[str, int]) -> list[Key]:

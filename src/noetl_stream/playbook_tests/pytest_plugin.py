@@ -77,11 +77,8 @@ class PlaybookTestItem(pytest.Item):
 
     @property
     def _shown_file(self) -> str:
-        return str(self.path.relative_to(self.config.rootpath) if self._is_inside else self.path)
-
-    @property
-    def _is_inside(self) -> bool:
-        return self.path.is_relative_to(self.config.rootpath)
+        root = self.config.rootpath
+        return str(self.path.relative_to(root) if self.path.is_relative_to(root) else self.path)
 
 
 class PlaybookTestFailed(Exception):

@@ -32,16 +32,8 @@ class PlaybookCall(msgspec.Struct, frozen=True):
     def missing_warning(self, file: str) -> Diagnostic:
         """The warning that the catalog lacks the playbook."""
         named = self.path if self.version is None else f"{self.path}@{self.version}"
-        return Diagnostic(
-            severity="warning",
-            code=UNREGISTERED,
-            message=f"no playbook `{named}` is registered",
-            hint="register it: noetl-stream playbook register FILE",
-            file=file,
-            line=self.at.mark.line,
-            column=self.at.mark.column,
-            pointer=self.at.pointer,
-        )
+        hint = "register it: noetl-stream playbook register FILE"
+        return Diagnostic.warning(UNREGISTERED, f"no playbook `{named}` is registered", hint, file, self.at)
 
 
 def calls_of(document: ParsedPlaybook, steps: Iterable[StepDraft]) -> Iterator[PlaybookCall]:

@@ -127,7 +127,7 @@ def components(arcs: Arcs) -> list[frozenset[str]]:
     back = reversed_arcs(arcs)
     taken: set[str] = set()
     found: list[frozenset[str]] = []
-    for last in reversed(_postorder(arcs)):
+    for last in reversed(postorder(arcs)):
         if last not in taken:
             members = {last}
             pending = [last]
@@ -140,7 +140,7 @@ def components(arcs: Arcs) -> list[frozenset[str]]:
     return found[::-1]
 
 
-def _postorder(arcs: Arcs) -> list[str]:
+def postorder(arcs: Arcs) -> list[str]:
     """The steps in the order in which a depth-first search leaves them."""
     found: list[str] = []
     seen: set[str] = set()

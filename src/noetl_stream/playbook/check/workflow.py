@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from noetl_stream.playbook.check import bindings
@@ -155,13 +155,10 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
 
 def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
     """Reports keys of ``ctx`` and ``iter`` that rules must not write."""
-    writers: dict[str, dict[str, MappingKey]] = {}
+    writers = keys_set(steps)
     for step in steps:
         _check_read_only(step, problems)
         _check_parallel(step, problems)
-        for key in _keys_written(step, "ctx"):
-            writers.setdefault(key.name, {}).setdefault(step.name, key)
-    for step in steps:
         _check_both_ways(step, writers, problems)
 
 
@@ -190,6 +187,15 @@ def _check_parallel(step: StepDraft, problems: Problems) -> None:
 
 Writers = Mapping[str, Mapping[str, MappingKey]]
 """The keys of ``ctx`` that rules set, by name and step, in file order."""
+
+
+def keys_set(steps: Iterable[StepDraft]) -> Writers:
+    """The keys of ``ctx`` that rules set."""
+    writers: dict[str, dict[str, MappingKey]] = {}
+    for step in steps:
+        for key in _keys_written(step, "ctx"):
+            writers.setdefault(key.name, {}).setdefault(step.name, key)
+    return writers
 
 
 def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> None:

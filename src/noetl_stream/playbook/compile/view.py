@@ -23,7 +23,6 @@ from noetl_stream.playbook.plan import (
     LimitPlan,
     LoopPlan,
     Plan,
-    PolicyPlan,
     RulePlan,
     SharedPlan,
     StepPlan,
@@ -137,6 +136,7 @@ def _loop(loop: LoopPlan) -> dict[str, Any]:
 
 
 def _task(task: TaskPlan) -> dict[str, Any]:
+    policy = task.policy
     return _without_empty(
         name=task.name,
         kind=task.kind,
@@ -147,12 +147,8 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         timeout=_without_empty(**asdict(task.timeouts)),
         schema=None if task.schema is None else task.schema.address or task.schema.content,
         limit=_limit(task.limit),
-        policy=None if task.policy is None else _policy(task.policy),
+        policy=policy and {"on_unmatched": policy.on_unmatched, "rules": [_rule(rule) for rule in policy.rules]},
     )
-
-
-def _policy(policy: PolicyPlan) -> dict[str, Any]:
-    return {"on_unmatched": policy.on_unmatched, "rules": [_rule(rule) for rule in policy.rules]}
 
 
 def _rule(rule: RulePlan) -> dict[str, Any]:

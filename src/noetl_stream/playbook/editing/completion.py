@@ -240,7 +240,8 @@ class _Reading(msgspec.Struct, frozen=True):
             case ["steps"]:
                 return _offer_names(self.names.declared_names("step"), "step")
             case ["steps", step]:
-                return self._result(self._last_task(step), with_tasks=True)
+                tasks = [*task_mappings(child_of(self._step(step), "tool"))]
+                return self._result(tasks[-1] if tasks else None, with_tasks=True)
             case ["steps", step, "results"]:
                 return _offer_names(self.names.declared_names("task", step), "task")
             case ["results"]:
@@ -253,7 +254,7 @@ class _Reading(msgspec.Struct, frozen=True):
                 own = self.names.declared_names("iter", self.scope.step)
                 return _offer_names([*own, *sorted(READ_ONLY)], "iter")
             case ["args"]:
-                merged = MERGED_ARGS if self._joins() else ()
+                merged = MERGED_ARGS if find(self._step(self.scope.step), ("spec", "join")) is not None else ()
                 return _offer_names([*self.names.declared_names("args", self.scope.step), *merged], "args")
             case ["ctx"]:
                 read = (one.symbol.name for one in self.names.occurrences if one.symbol.kind == "ctx")
@@ -285,12 +286,6 @@ class _Reading(msgspec.Struct, frozen=True):
 
     def _task(self, step: str, name: str) -> TextPart | None:
         return self.names.about(Symbol("task", name, step))
-
-    def _last_task(self, step: str) -> TextPart | None:
-        return next(reversed([*task_mappings(child_of(self._step(step), "tool"))]), None)
-
-    def _joins(self) -> bool:
-        return find(self._step(self.scope.step), ("spec", "join")) is not None
 
     def _helper(self) -> list[str]:
         """The block that the kind of the surrounding task has in ``outcome``."""

@@ -62,7 +62,8 @@ def reads_in(text: str, scalar: TextScalar) -> Iterator[ReadPath]:
     while opening := _OPENING.search(text, at, end):
         at = opening.end()
         if raw := _RAW.match(text, opening.start(), end):
-            at = _end_of(_END_OF_RAW.search(text, raw.end(), end), end)
+            closed = _END_OF_RAW.search(text, raw.end(), end)
+            at = closed.end() if closed else end
         elif opening[0] == "{#":
             closing = text.find("#}", at, end)
             at = end if closing < 0 else closing + 2
@@ -84,10 +85,6 @@ def _names_defined(words: str) -> list[str]:
     """The names that the beginning of a statement defines: those before ``in``, else all."""
     names = _NAME.findall(words)
     return names[: names.index("in")] if "in" in names else names
-
-
-def _end_of(found: re.Match[str] | None, end: int) -> int:
-    return found.end() if found else end
 
 
 def _paths(text: str, span: tuple[int, int], quote: str, words: Collection[str]) -> tuple[list[ReadPath], int]:

@@ -202,12 +202,10 @@ class TextNames:
             if word is None:
                 self._task(item, step)
                 continue
-            branches = items_of(item.get(word)) if word == "choose" else [item.get(word)]
-            for branch in branches:
+            for branch in branches_of(item, word):
                 self._render(child_of(branch, "when"), step, bindings.SUGAR)
-                inner = "then" if word == "choose" else "do"
-                self._entries(child_of(branch, inner), step, depth + 1)
-                self._entries(find(branch, ("else", inner)), step, depth + 1)
+                for body in bodies_of(branch, word):
+                    self._entries(body, step, depth + 1)
 
     def _declare_task(self, name: TextScalar, step: str, about: TextPart | None) -> None:
         self._declare("task", name, step, about)
@@ -325,6 +323,18 @@ def construct_of(item: TextMapping) -> str | None:
     return None if "kind" in item.names else next((word for word in WORDS if word in item.names), None)
 
 
+def branches_of(item: TextMapping, word: str) -> list[TextPart | None]:
+    """The branches of a construct; of ``while`` and ``until`` its only one."""
+    return items_of(item.get(word)) if word == "choose" else [item.get(word)]
+
+
+def bodies_of(branch: TextPart | None, word: str) -> Iterator[TextPart | None]:
+    """The pipelines in a branch of a construct."""
+    inner = "then" if word == "choose" else "do"
+    yield child_of(branch, inner)
+    yield find(branch, ("else", inner))
+
+
 def task_mappings(entries: TextPart | None) -> Iterator[TextMapping]:
     """The tasks of a pipeline, at any depth of constructs."""
     parts: Iterable[TextPart | None] = [entries] if isinstance(entries, TextMapping) else items_of(entries)
@@ -338,7 +348,5 @@ def task_mappings(entries: TextPart | None) -> Iterator[TextMapping]:
         elif word is None:
             yield part
         else:
-            for branch in items_of(part.get(word)) if word == "choose" else [part.get(word)]:
-                inner = "then" if word == "choose" else "do"
-                yield from task_mappings(child_of(branch, inner))
-                yield from task_mappings(find(branch, ("else", inner)))
+            for body in (body for branch in branches_of(part, word) for body in bodies_of(branch, word)):
+                yield from task_mappings(body)

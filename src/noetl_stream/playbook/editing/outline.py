@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from noetl_stream.playbook.editing.names import construct_of, label_of
+from noetl_stream.playbook.editing.names import bodies_of, branches_of, construct_of, label_of
 from noetl_stream.playbook.editing.tree import (
     TextMapping,
     TextPart,
@@ -95,11 +95,8 @@ def _tasks(tool: TextPart | None) -> Iterator[OutlineEntry]:
                 yield _entry(named, "task", text_of(item.get("kind")), item.start, item.end)
             continue
         name = named if isinstance(named, TextScalar) else item.pairs[0].key
-        branches = items_of(item.get(word)) if word == "choose" else [item.get(word)]
-        inner = "then" if word == "choose" else "do"
-        inside = [
-            one for branch in branches for path in ((inner,), ("else", inner)) for one in _tasks(find(branch, path))
-        ]
+        bodies = (body for branch in branches_of(item, word) for body in bodies_of(branch, word))
+        inside = [one for body in bodies for one in _tasks(body)]
         yield _entry(name, "construct", word, item.start, item.end, inside)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.playbook.check.step_graph import Arcs, arcs_of, components, concurrent_steps, reach, reversed_arcs
+from noetl_stream.playbook.check.workflow import keys_set
 from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.flow import Flow, Reached, firing_of, reach_of
@@ -21,7 +22,6 @@ from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.unfold import Inquiry, firings
 from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan
 from noetl_stream.playbook.suggestions import MAX_LISTED, list_names
-from noetl_stream.playbook.yaml.nodes import MappingKey
 from noetl_stream.template import Guard
 
 Cycle = frozenset[str]
@@ -267,7 +267,7 @@ class _Proof(msgspec.Struct, frozen=True):
         Args:
             merging: Steps whose join waits for all tokens that can arrive.
         """
-        contested = {name: by_step for name, by_step in self._set_keys().items() if len(by_step) > 1}
+        contested = {name: by_step for name, by_step in keys_set(self.steps.values()).items() if len(by_step) > 1}
         wanted = {name for by_step in contested.values() for name in by_step}
         together = concurrent_steps(list(self.steps.values()), wanted, merging)
         paths: dict[tuple[str, str], list[Firing] | None] = {}
@@ -286,15 +286,6 @@ class _Proof(msgspec.Struct, frozen=True):
                         self.problems.warn("competing_writes", f"{both}: the last one wins", key, hint, path)
                         break
                 earlier |= together.own[step]
-
-    def _set_keys(self) -> dict[str, dict[str, MappingKey]]:
-        """The keys of ``ctx`` that rules set, by name and step, in file order."""
-        keys: dict[str, dict[str, MappingKey]] = {}
-        for step in self.steps.values():
-            for rule in step.rules:
-                for key, _ in rule.writes.get("ctx", ()):
-                    keys.setdefault(key.name, {}).setdefault(step.name, key)
-        return keys
 
     def _path_to_both(self, one: str, other: str) -> list[Firing] | None:
         question = f"whether `{one}` and `{other}` may run at the same time"

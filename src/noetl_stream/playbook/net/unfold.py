@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, combinations_with_replacement, islice
 from typing import Final, Literal, NamedTuple
 
+from noetl_stream.playbook.check.step_graph import reach
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Reached, firing_of
 from noetl_stream.playbook.net.petri import Exploration, Transition
@@ -202,11 +203,6 @@ def _require_room(transitions: Sequence[Arrow]) -> None:
         raise TooLarge
 
 
-def is_running(place: Place) -> bool:
-    """Whether the tokens of a place are runs of its step."""
-    return place.phase == "run"
-
-
 def can_move_in_turn(reach: Reached, join: str) -> bool:
     """Whether the tokens on the way to a join move independently, whatever their order: nothing repeats, and no other
     join fires without some of them.
@@ -234,16 +230,9 @@ def _count_places(places: Iterable[Place | None]) -> dict[Place, int]:
     return counts
 
 
-def _ancestors(reach: Reached, targets: Iterable[str]) -> frozenset[str]:
+def _ancestors(reached: Reached, targets: Iterable[str]) -> frozenset[str]:
     """The targets and every reached step that can reach one of them."""
-    found: set[str] = set()
-    pending = [step for step in targets if step in reach.arrived]
-    while pending:
-        step = pending.pop()
-        if step not in found:
-            found.add(step)
-            pending += reach.before.get(step, ())
-    return frozenset(found)
+    return frozenset(reach((step for step in targets if step in reached.arrived), reached.before))
 
 
 MAX_FIRINGS: Final = 60_000

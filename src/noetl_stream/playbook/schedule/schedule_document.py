@@ -5,10 +5,11 @@ durations, days and times as documents write them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Mapping as MappingOf
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from typing import Annotated, Any, ClassVar, Final, get_args
+from functools import partial
+from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import asdict
@@ -145,6 +146,9 @@ _TIME_HINT: Final = "write a time from 1970 to 2199: 2026-11-05T09:00, or with a
 _CRON_HINT: Final = (
     "minute hour day-of-month month day-of-week, as in `0 2 * * MON-FRI`; a sixth field in front is the second"
 )
+
+
+Read = TypeVar("Read")
 
 
 class ScheduleWindow(Section):
@@ -326,14 +330,16 @@ class _Reading:
         zone = self._zone()
         from_ms, before_ms = self._window(zone)
         cron = self._cron()
+        times = self._each("at", self._spec.at, partial(read_time, zone=zone), "time", _TIME_HINT)
+        days = self._each("exclude", self._spec.exclude, read_day, "day", _DAY_HINT)
         return Recurrence(
             zone=self._spec.timezone if self._spec.timezone in zone_names() else "UTC",
             cron=cron,
             every_s=self.duration("every", MAX_INTERVAL_S) or 0,
-            at_ms=tuple(sorted(set(self._times(zone)))),
+            at_ms=tuple(sorted(set(times))),
             from_ms=from_ms,
             before_ms=before_ms,
-            exclude=frozenset(self._days()),
+            exclude=frozenset(days),
         )
 
     def duration(self, name: str, most_s: int) -> int | None:
@@ -385,24 +391,17 @@ class _Reading:
                 self._problems.warn("uneven_step", message, at, f"write every: {step.interval}, or list the values")
         return tuple(found)
 
-    def _times(self, zone: tzinfo) -> list[int]:
+    def _each(
+        self, name: str, texts: list[str] | None, read: Callable[[str], Read | None], noun: str, hint: str
+    ) -> list[Read]:
+        """What the texts of a list say, without those that cannot be read."""
         found = []
-        for text, at in self._items("at", self._spec.at, MAX_ENTRIES):
-            at_ms = read_time(text, zone)
-            if at_ms is None:
-                self._problems.error("invalid_value", f"`at`: `{text}` is not a time", at, _TIME_HINT)
+        for text, at in self._items(name, texts, MAX_ENTRIES):
+            value = read(text)
+            if value is None:
+                self._problems.error("invalid_value", f"`{name}`: `{text}` is not a {noun}", at, hint)
             else:
-                found.append(at_ms)
-        return found
-
-    def _days(self) -> list[date]:
-        found = []
-        for text, at in self._items("exclude", self._spec.exclude, MAX_ENTRIES):
-            day = read_day(text)
-            if day is None:
-                self._problems.error("invalid_value", f"`exclude`: `{text}` is not a day", at, _DAY_HINT)
-            else:
-                found.append(day)
+                found.append(value)
         return found
 
     def _window(self, zone: tzinfo) -> tuple[int, int]:

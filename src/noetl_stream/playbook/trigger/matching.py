@@ -366,16 +366,9 @@ def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
 
 def warning_of(circle: Sequence[str], call: PlaybookCall, file: str) -> Diagnostic:
     """The warning about a circle, at the playbook that the first trigger starts."""
-    return Diagnostic(
-        severity="warning",
-        code=CIRCLE,
-        message=f"the end of `{call.path}` may start it again through {', '.join(circle[1:])}, without end",
-        hint="let `labels`, `status` or `when` break the circle; ten triggers in a row are the most",
-        file=file,
-        line=call.at.mark.line,
-        column=call.at.mark.column,
-        pointer=call.at.pointer,
-    )
+    message = f"the end of `{call.path}` may start it again through {', '.join(circle[1:])}, without end"
+    hint = "let `labels`, `status` or `when` break the circle; ten triggers in a row are the most"
+    return Diagnostic.warning(CIRCLE, message, hint, file, call.at)
 
 
 def _triggers_on_end(playbook: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
