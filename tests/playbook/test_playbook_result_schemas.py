@@ -10,8 +10,7 @@ from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.results.validator import Validator
-from noetl_stream.playbook.results.walk import Unknown, Walk
+from noetl_stream.playbook.results.validator import Unknown, Validator, Walk
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: p, path: tests/p }\nworkflow:\n"
 USER = "{ type: object, properties: { user: { type: object, properties: { name: { type: string } } }, data: {} } }"

@@ -110,10 +110,7 @@ def graph_of(plan: Plan) -> Graph:
 
 
 def _node(plan: Plan, step: StepPlan, reach: Reached) -> Node:
-    levels, level = [], step.loop
-    while level is not None:
-        levels.append(level)
-        level = level.inner
+    levels = step.loop.levels() if step.loop else []
     waits = [name for name, wait in (("admission", step.admit and step.admit.wait), ("next", step.next_wait)) if wait]
     return Node(
         step=step.name,

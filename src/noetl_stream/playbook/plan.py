@@ -157,6 +157,10 @@ class LoopPlan(msgspec.Struct, frozen=True):
     inner: LoopPlan | None = None
     tolerated: Tolerated | None = None
 
+    def levels(self) -> list[LoopPlan]:
+        """This level of the loop and those inside it, outermost first."""
+        return [self, *(self.inner.levels() if self.inner else [])]
+
 
 class ArcPlan(msgspec.Struct, frozen=True):
     """An arc. ``handles_failure``: its guard reads ``event.name``, ``.status`` or ``.error`` (LANGUAGE §7)."""

@@ -23,7 +23,7 @@ from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.results.result_schema import ResultSchema
-from noetl_stream.playbook.results.walk import ITEM, Unknown, Walk
+from noetl_stream.playbook.results.validator import ITEM, Unknown, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, list_names, nearest
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
 from noetl_stream.template import Guard, Template

@@ -93,12 +93,10 @@ class Lowering(msgspec.Struct, frozen=True):
         pipeline = PipelineLowering(self.declared, self.expressions, step)
         tasks = tuple(pipeline.task(task) for task in step.tasks)
         loop = self._loop(step.loop, step) if step.loop else None
-        inner = loop.inner if loop else None
-        while inner:
+        for inner in loop.levels()[1:] if loop else ():
             # Levels inside a local one start in the worker, so the command carries what their `in` reads.
             pipeline.add_reads(inner.items)
             pipeline.add_reads(inner.max_in_flight)
-            inner = inner.inner
         return StepPlan(
             name=step.name,
             pool=step.pool or self.document.pool,

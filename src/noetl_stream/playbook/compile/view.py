@@ -276,7 +276,7 @@ def explain_names(plan: Plan, root: Node) -> Iterator[ExplainedName]:
         node = child(child(root, "workflow"), index)
         yield ExplainedName(step.name, "step", step.line, step.desc)
         yield from _server_names(step, node)
-        for depth, level in enumerate(_levels(step.loop)):
+        for depth, level in enumerate(step.loop.levels() if step.loop else ()):
             name = f"{step.name}{'[*]' * (depth + 1)}"
             about = f"{level.iterator}, as iteration {'.'.join('n' * (depth + 1))}"
             yield ExplainedName(name, "iteration", _line(node, "loop", *["loop"] * depth), about)
@@ -327,12 +327,6 @@ def _task_names(step: StepPlan, task: TaskPlan) -> Iterator[ExplainedName]:
 def _limit_name(name: str, line: int, limit: LimitPlan) -> ExplainedName:
     about = f"key {limit.key.source}: {shown_limit(limit.concurrency, limit.rate)}, {limit.on_limit}"
     return ExplainedName(f"{name}.limit", "limit", line, about)
-
-
-def _levels(loop: LoopPlan | None) -> Iterator[LoopPlan]:
-    while loop is not None:
-        yield loop
-        loop = loop.inner
 
 
 def _line(node: Node | None, *path: str | int) -> int:

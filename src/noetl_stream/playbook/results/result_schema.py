@@ -19,8 +19,7 @@ from noetl_stream.model.json.codec import encode
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import Required, Section, described, read_section, report_wrong_type
-from noetl_stream.playbook.results.validator import InvalidSchema, Validator
-from noetl_stream.playbook.results.walk import SchemaRefused, Walk
+from noetl_stream.playbook.results.validator import InvalidSchema, SchemaRefused, Validator, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
