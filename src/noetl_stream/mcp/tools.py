@@ -229,7 +229,6 @@ class Door(Protocol):
         Raises:
             NoetlError: the call's ``refusal``, or what ``work`` raises.
         """
-        ...
 
 
 class Toolbox:

@@ -14,7 +14,6 @@ class OnRecord(Protocol):
 
     def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
         """A context to run an operation in, given its id in the OpenAPI document, its target, who acts and why."""
-        ...
 
 
 class RecordedOperations:

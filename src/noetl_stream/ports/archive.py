@@ -14,19 +14,15 @@ class ArchiveBatch(Protocol):
 
     def add_events(self, events: Sequence[EventDocument]) -> None:
         """Adds the next events of an execution."""
-        ...
 
     def add(self, listed: ListedExecutionDocument, document: ExecutionDocument, result: ResultDocument) -> None:
         """Adds an execution; its events are complete."""
-        ...
 
     def finish(self) -> None:
         """Writes, syncs and reads back what was added. Blocks."""
-        ...
 
     def abandon(self) -> None:
         """Removes what was written so far."""
-        ...
 
 
 class ArchiveFiles(Protocol):
@@ -34,6 +30,5 @@ class ArchiveFiles(Protocol):
 
     def positions(self, execution_ids: Collection[str]) -> Mapping[str, int]:
         """The archived ones of these executions, with their last position."""
-        ...
 
     def begin(self) -> ArchiveBatch: ...

@@ -51,7 +51,6 @@ class DatabaseSnapshot(Protocol):
 
     async def copy(self, table: TableShape, sink: Sink) -> int:
         """Writes the rows of a table; returns how many."""
-        ...
 
 
 class DatabaseTarget(Protocol):
@@ -59,13 +58,11 @@ class DatabaseTarget(Protocol):
 
     async def load(self, table: TableShape, lines: AsyncIterable[bytes]) -> int:
         """Inserts rows as :meth:`DatabaseSnapshot.copy` has written them; returns how many."""
-        ...
 
     async def begin_generation(self, sequences: Mapping[str, SequencePosition]) -> int:
         """Sets the sequences, and sets all partitions to the start of empty streams, in a new generation and without an
         owner; returns the highest generation.
         """
-        ...
 
 
 class BackupDatabase(Protocol):
@@ -75,7 +72,6 @@ class BackupDatabase(Protocol):
         Raises:
             NotReady: it does not have this version's schema.
         """
-        ...
 
     def target(self, shape: DatabaseShape) -> AbstractAsyncContextManager[DatabaseTarget]:
         """Makes the schema that a backup has, unless it is there, and begins to load it; in the end, the schema is
@@ -85,4 +81,3 @@ class BackupDatabase(Protocol):
             Conflict: the database is not empty, or servers use it.
             NotReady: this version does not know the schema, or the database has another.
         """
-        ...

@@ -8,7 +8,6 @@ from typing import Protocol
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall time, milliseconds since the epoch. Shown, never decided on."""
-        ...
 
     def monotonic_s(self) -> float: ...
 

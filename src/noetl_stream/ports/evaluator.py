@@ -13,8 +13,6 @@ class Evaluator(Protocol):
             EvaluationEnded: the work took too long or too much memory.
             Unreachable: it could not be begun.
         """
-        ...
 
     async def close(self) -> None:
         """Ends all work under way."""
-        ...

@@ -19,7 +19,6 @@ class NewFile(Protocol):
 
     def abandon(self) -> None:
         """Leaves it unwritten. Raises nothing."""
-        ...
 
 
 class Files(Protocol):
@@ -38,7 +37,6 @@ class Files(Protocol):
 
     def below(self, name: str) -> Self:
         """The files of a folder in this one."""
-        ...
 
     def sizes(self, under: str = "") -> Mapping[str, int]:
         """Bytes of all files, or of those in the folder ``under``, by name.
@@ -46,19 +44,15 @@ class Files(Protocol):
         Raises:
             NotFound: the place does not exist.
         """
-        ...
 
     def open(self, name: str) -> BinaryIO:
         """Reads a file, which can seek. Reads of a folder raise ``OSError``."""
-        ...
 
     def create(self, name: str) -> NewFile:
         """Begins a file, with the folders that it needs."""
-        ...
 
     def remove(self, name: str) -> None:
         """Removes a file, and folders that are empty then."""
-        ...
 
 
 @contextmanager

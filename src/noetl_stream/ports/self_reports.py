@@ -50,15 +50,12 @@ class DatabaseDiagnosis(Protocol):
 
     async def tables(self) -> list[TableFacts]:
         """All of them, by name."""
-        ...
 
     async def live_servers(self) -> list[KnownServer]:
         """The servers whose lease has not ended, by name."""
-        ...
 
     async def excess_rights(self, role: str) -> list[str]:
         """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
-        ...
 
 
 class NatsFacts(msgspec.Struct, frozen=True, gc=False):

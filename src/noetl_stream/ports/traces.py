@@ -54,20 +54,15 @@ class Tracing(Protocol):
 
     def is_sampled(self, trace: Trace) -> bool:
         """Whether spans of this trace are recorded: the same answer in every process with the same settings."""
-        ...
 
     def record(self, span: Span) -> None:
         """Takes a span; drops and counts it if too many wait. Any one thread may call it."""
-        ...
 
     def drop(self, spans: int) -> None:
         """Counts spans that were not recorded."""
-        ...
 
     def readings(self) -> Sequence[Reading]:
         """Counts of spans by outcome: see :class:`~noetl_stream.telemetry.measures.Measured`."""
-        ...
 
     async def close(self) -> None:
         """Exports what waits, within a few seconds."""
-        ...

@@ -39,7 +39,6 @@ class FeedPage(msgspec.Struct, frozen=True, gc=False):
 class FeedSource(Protocol):
     async def read(self, seen: Places) -> FeedPage:
         """Some of the events after ``seen``, sorted in each order."""
-        ...
 
 
 class ExecutionSource:

@@ -105,7 +105,6 @@ class Access(Protocol):
             UsageError: an invalid name or path, a time in the past, an admin with paths.
             Conflict: a token of that name is not revoked yet.
         """
-        ...
 
     @verb("GET", "/tokens", "listTokens", "admin", scope="everyone", document=ApiTokensDocument)
     async def tokens(self) -> list[ApiTokenDocument]:
@@ -113,7 +112,6 @@ class Access(Protocol):
 
         Revoked ones too.
         """
-        ...
 
     @verb(
         "DELETE",
@@ -133,7 +131,6 @@ class Access(Protocol):
         Raises:
             NotFound: no token has that id.
         """
-        ...
 
     @verb("GET", "/audit", "listAudit", "admin", scope="everyone")
     async def audit(
@@ -154,4 +151,3 @@ class Access(Protocol):
         Raises:
             UsageError: the cursor is not of this list.
         """
-        ...

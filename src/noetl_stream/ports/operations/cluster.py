@@ -137,7 +137,6 @@ class Cluster(Protocol):
         Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
         number of them.
         """
-        ...
 
     @verb("GET", "/pools", "listPools", scope="everyone", document=PoolsDocument)
     async def pools(self) -> list[PoolDocument]:
@@ -148,7 +147,6 @@ class Cluster(Protocol):
         ``queued`` commands wait; ``running`` ones were delivered to a worker: one that died keeps its own until their
         lease ends. ``again`` of these were delivered before. A pool with commands and no worker has ``workers: 0``.
         """
-        ...
 
     @verb("GET", "/partitions", "listPartitions", scope="everyone", document=PartitionsDocument)
     async def partitions(self) -> list[PartitionDocument]:
@@ -157,7 +155,6 @@ class Cluster(Protocol):
         ``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
         partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
         """
-        ...
 
     @verb("GET", "/limits", "listLimits", denied="read limits")
     async def limits(self, limit: Limit, cursor: Cursor | None) -> LimitPage:
@@ -165,7 +162,6 @@ class Cluster(Protocol):
 
         Keys that are held or waited for, by key.
         """
-        ...
 
     @verb("GET", "/limits/{key}", "getLimit", denied="read limits")
     async def limit(self, key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)]) -> LimitWithSlotsDocument:
@@ -176,7 +172,6 @@ class Cluster(Protocol):
         Raises:
             NotFound: nobody holds it, and nobody waits for it.
         """
-        ...
 
     @verb("GET", "/dead-letters", "listDeadLetters", "admin", denied="read dead letters")
     async def dead_letters(self, limit: Limit, cursor: Cursor | None) -> DeadLetterPage:
@@ -184,7 +179,6 @@ class Cluster(Protocol):
 
         Those that wait, newest first, without their bodies.
         """
-        ...
 
     @verb("GET", "/dead-letters/{letter_id}", "getDeadLetter", "admin", denied="read dead letters")
     async def dead_letter(self, letter_id: LetterId) -> DeadLetterWithBodyDocument:
@@ -192,7 +186,6 @@ class Cluster(Protocol):
 
         One, settled or not, with its body.
         """
-        ...
 
     @verb(
         "POST",
@@ -210,7 +203,6 @@ class Cluster(Protocol):
         Raises:
             Conflict: it is settled already; it is of a command, whose step run has failed; or it was not kept whole.
         """
-        ...
 
     @verb(
         "DELETE",
@@ -228,4 +220,3 @@ class Cluster(Protocol):
         Raises:
             Conflict: it is settled already.
         """
-        ...

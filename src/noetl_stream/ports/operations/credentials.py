@@ -50,7 +50,6 @@ class CredentialStore(Protocol):
     @verb("GET", "/credentials", "listCredentials", "author", scope="everyone", document=CredentialsDocument)
     async def list_all(self) -> list[CredentialDocument]:
         """List credentials by name, without their values."""
-        ...
 
     @verb("POST", "/credentials/rotate", "rotateCredentials", "admin", scope="everyone")
     async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
@@ -58,7 +57,6 @@ class CredentialStore(Protocol):
 
         Repeating it is harmless.
         """
-        ...
 
     @verb("GET", "/credentials/{name}", "getCredential", "author", scope="everyone")
     async def get(self, name: CredentialName) -> CredentialDocument:
@@ -67,7 +65,6 @@ class CredentialStore(Protocol):
         Raises:
             NotFound: no credential has that name.
         """
-        ...
 
     @verb("PUT", "/credentials/{name}", "putCredential", "admin", scope="everyone", request=CREDENTIAL)
     async def put(
@@ -87,9 +84,7 @@ class CredentialStore(Protocol):
             UsageError: the name or the value cannot be stored.
             NotReady: no encryption key is configured.
         """
-        ...
 
     @verb("DELETE", "/credentials/{name}", "deleteCredential", "admin", scope="everyone")
     async def delete(self, name: CredentialName, by: str, reason: str = "") -> None:
         """Delete a credential."""
-        ...

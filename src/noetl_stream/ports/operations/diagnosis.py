@@ -52,7 +52,6 @@ class Diagnosis(Protocol):
 
         All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why.
         """
-        ...
 
     @verb("GET", "/storage", "listStorage", "admin", denied="look into the whole system", document=StorageDocument)
     async def storage(self) -> list[StoredDocument]:
@@ -63,4 +62,3 @@ class Diagnosis(Protocol):
         Raises:
             Unreachable: NATS or Postgres does not answer.
         """
-        ...

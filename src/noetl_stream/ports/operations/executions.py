@@ -451,22 +451,18 @@ class Executions(Protocol):
             PlaybookRefused: the playbook has errors, with its diagnostics; nothing was started.
             NotFound: no such path, version or digest.
         """
-        ...
 
     @verb("GET", "/executions", "listExecutions", scope="items", replica=True)
     async def page(self, chosen: ExecutionFilter, limit: Limit, cursor: Cursor | None) -> ExecutionPage:
         """List executions, newest first."""
-        ...
 
     @verb("GET", "/executions/{execution_id}", replica=True)
     async def get(self, execution_id: str) -> ExecutionDocument:
         """Everything about it at a glance."""
-        ...
 
     @verb("GET", "/executions/{execution_id}")
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """:meth:`get`, as soon as it has ended or the time is over."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/result", "getResult", refuses=("conflict",))
     async def result(self, execution_id: ExecutionId) -> ResultDocument:
@@ -477,17 +473,14 @@ class Executions(Protocol):
         Raises:
             Conflict: it has not ended.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/steps", replica=True)
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/steps", replica=True)
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
         """A page of its step runs."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/result", "getStepResult", refuses=("conflict",))
     async def run_result(self, execution_id: ExecutionId, step_run_id: StepRunId) -> StepRunResultDocument:
@@ -497,7 +490,6 @@ class Executions(Protocol):
             NotFound: there is no such step run, or its object is lost.
             Conflict: it has a loop: its iterations have results.
         """
-        ...
 
     @verb(
         "GET",
@@ -510,22 +502,18 @@ class Executions(Protocol):
         self, execution_id: ExecutionId, step_run_id: StepRunId, limit: Limit, cursor: Cursor | None
     ) -> IterationPage:
         """List the iterations of a loop step's run."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/events", replica=True)
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         """The journal by position, as envelopes (LANGUAGE §13)."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/logs", secrets=False)
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         """What its tasks have written, after the id of a line (:data:`~.logs.FROM_THE_START`)."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/ctx", replica=True)
     async def ctx(self, execution_id: str) -> CtxDocument:
         """``ctx`` as it is, and every change by position, with who, why and which keys."""
-        ...
 
     @verb("POST", "/executions/{execution_id}", secrets=False)
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
@@ -535,7 +523,6 @@ class Executions(Protocol):
             Conflict: the execution has ended or is ending, or ``ctx`` has another version.
             UsageError: it cannot take this: an unknown step, a payload over its limit.
         """
-        ...
 
     @verb("POST", "/executions/{execution_id}/rerun")
     async def rerun(
@@ -547,12 +534,10 @@ class Executions(Protocol):
             Conflict: the original has not ended, or nothing of it failed (retry).
             UsageError: it has no such step, or never came to it.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/why", "explainExecution", replica=True)
     async def why(self, execution_id: ExecutionId) -> WhyDocument:
         """Explain why it is where it is, and what would move it."""
-        ...
 
     @verb("DELETE", "/executions/{execution_id}", "deleteExecution", "admin", refuses=("conflict",), secrets=False)
     async def delete(self, execution_id: ExecutionId, by: str) -> None:
@@ -563,4 +548,3 @@ class Executions(Protocol):
         Raises:
             Conflict: it, or the execution that has called it, has not ended; or others refer to its journal.
         """
-        ...

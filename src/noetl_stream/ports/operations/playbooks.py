@@ -158,7 +158,6 @@ class Playbooks(Protocol):
         Args:
             paths: Where schemas that it names are looked up; empty: everywhere.
         """
-        ...
 
     @verb("POST", "/playbooks", scope="special")
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
@@ -169,7 +168,6 @@ class Playbooks(Protocol):
             Conflict: the version is registered with another text; or ``by`` may not start what a schedule starts.
             UsageError: the playbook that a schedule starts is not registered.
         """
-        ...
 
     @verb("GET", "/playbooks", "listPlaybooks", scope="items", listed_first=("limit", "cursor"))
     async def page(
@@ -182,7 +180,6 @@ class Playbooks(Protocol):
         words: Annotated[str, Meta(max_length=256, description=WORDS)] = "",
     ) -> PlaybookPage:
         """List playbooks by path, the latest version of each."""
-        ...
 
     @verb("GET", "/playbooks/{path}", "getPlaybook")
     async def get(self, path: PlaybookPath, version: Version) -> PlaybookWithSourceDocument:
@@ -191,12 +188,10 @@ class Playbooks(Protocol):
         Raises:
             NotFound: nothing is registered there; the hint lists what is.
         """
-        ...
 
     @verb("GET", "/playbooks/{path}/plan", "getPlan", document=PlanDocument)
     async def plan(self, path: PlaybookPath, version: Version) -> dict[str, Any]:
         """Get the plan it compiles to."""
-        ...
 
     @verb("GET", "/playbooks/{path}/graph", "getGraph")
     async def graph(
@@ -208,7 +203,6 @@ class Playbooks(Protocol):
         ] = None,
     ) -> GraphDocument:
         """Get its steps and arcs."""
-        ...
 
     @verb("GET", "/playbooks/{path}/versions", "listVersions", document=PlaybookVersionsDocument)
     async def versions(self, path: PlaybookPath) -> list[PlaybookDocument]:
@@ -216,7 +210,6 @@ class Playbooks(Protocol):
 
         The newest is first.
         """
-        ...
 
     @verb("GET", "/playbooks/{path}/diff", "diffVersions")
     async def diff(
@@ -228,7 +221,6 @@ class Playbooks(Protocol):
         after: Annotated[str | None, Meta(max_length=256, description="A version; without it the latest.")],
     ) -> PlaybookDiffDocument:
         """Compare two versions: text, steps and arcs."""
-        ...
 
     @verb("POST", "/playbooks/{path}/diff", "diffText", reads=True, listed_first=("name",))
     async def diff_text(
@@ -245,7 +237,6 @@ class Playbooks(Protocol):
         Raises:
             UsageError: the text is not UTF-8.
         """
-        ...
 
     @verb("GET", "/playbooks/{path}/statistics", "getStatistics", description=COUNTED)
     async def statistics(
@@ -259,12 +250,10 @@ class Playbooks(Protocol):
 
         All versions count.
         """
-        ...
 
     @verb("GET", "/schema", "getSchema", scope="everyone", document=PlaybookSchemaDocument)
     async def schema(self) -> dict[str, Any]:
         """Get the JSON Schema of playbooks, with the tool kinds there are."""
-        ...
 
     @verb("DELETE", "/playbooks/{path}", "deletePlaybook", "author", refuses=("conflict",), description=KEPT)
     async def delete(self, path: PlaybookPath, version: Version, by: str) -> None:
@@ -273,4 +262,3 @@ class Playbooks(Protocol):
         Raises:
             Conflict: it is a schedule or a trigger: their own `delete` stops it, too.
         """
-        ...

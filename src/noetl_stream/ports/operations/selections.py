@@ -140,7 +140,6 @@ class Selections(Protocol):
             UsageError: too many ids, an empty filter, or a rerun without a step.
             Unreachable, NotReady: the others could not be done either. Some may be done.
         """
-        ...
 
     @verb("GET", "/executions/histogram", "countExecutions", scope="special", replica=True, description=OF_A_DAY)
     async def histogram(
@@ -149,7 +148,6 @@ class Selections(Protocol):
         bars: Annotated[int, Default(60), Meta(ge=1, le=MAX_BARS, description="At most so many.")],
     ) -> ExecutionHistogramDocument:
         """Count executions by status over the time of their start."""
-        ...
 
     @verb("GET", "/executions/groups", "groupExecutions", scope="special", replica=True)
     async def groups(
@@ -164,4 +162,3 @@ class Selections(Protocol):
         Args:
             key: ``path``, or ``label:NAME``.
         """
-        ...

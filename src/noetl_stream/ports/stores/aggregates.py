@@ -79,14 +79,11 @@ class AggregateStore(Protocol):
 
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
         """Those of these aggregates that exist, by id."""
-        ...
 
     async def list_aggregates(self, kind: str, prefix: str, limit: int, after: str | None) -> list[AggregateRow]:
         """Those of a kind whose key begins with ``prefix``, by key, from the first behind ``after``."""
-        ...
 
     async def aggregate_history(
         self, id: str, limit: int, before: int | None, statuses: Collection[str] = ()
     ) -> list[HistoryRow]:
         """Entries with a number below ``before``, newest first; with ``statuses``, those that have one of them."""
-        ...

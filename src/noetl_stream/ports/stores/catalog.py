@@ -88,7 +88,6 @@ class Catalog(Protocol):
             VersionTaken: the version is registered with a different text.
             KindTaken: another kind is registered at the path.
         """
-        ...
 
     async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
         """The latest entry of ``path``, or the one ``version`` names (:func:`entry_named`).
@@ -96,11 +95,9 @@ class Catalog(Protocol):
         Raises:
             VersionAmbiguous: it names two.
         """
-        ...
 
     async def versions(self, path: str) -> list[CatalogEntry]:
         """All entries of a path, newest first."""
-        ...
 
     async def latest(
         self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
@@ -115,14 +112,12 @@ class Catalog(Protocol):
             limit: How many at most.
             after: The path to continue after.
         """
-        ...
 
     async def delete(self, path: str, revision: int | None) -> int:
         """Deletes an entry, or all of the path with ``None``; returns how many there were.
 
         Texts stay where executions find them. A revision is never reused; a version may be.
         """
-        ...
 
 
 def words_in(text: str) -> list[str]:

@@ -88,25 +88,20 @@ class Credentials(Protocol):
 
     async def put(self, new: NewCredential) -> bool:
         """Stores the next version; ``False``, and nothing is written, if another writer came first."""
-        ...
 
     async def get(self, name: str) -> StoredCredential | None: ...
 
     async def read_all(self) -> list[StoredCredential]:
         """All credentials by name, for key rotation."""
-        ...
 
     async def list_all(self) -> list[CredentialInfo]:
         """All credentials by name, without values."""
-        ...
 
     async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
         """Replaces the encryption of a version; ``False`` if that version is no longer stored."""
-        ...
 
     async def delete(self, name: str) -> bool:
         """Whether it existed."""
-        ...
 
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
         """Records that this value is handed out for an execution. Once replaced or deleted, it is kept as long as an
@@ -114,14 +109,12 @@ class Credentials(Protocol):
 
         ``False``, and nothing is recorded, if it is no longer the stored one: it must be read again.
         """
-        ...
 
     async def record_given(self, execution_id: str, given: SealedValue) -> None:
         """Keeps a value with the execution that was given it, unless it has one of this :func:`given_name`.
 
         Of more than :data:`MAX_VALUES_GIVEN` from this giver, or :data:`MAX_GIVEN_BYTES`, the oldest are dropped.
         """
-        ...
 
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
         """Every value that these executions were given, and today's values of the same credentials; without
@@ -129,12 +122,9 @@ class Credentials(Protocol):
 
         Former values come first, oldest first. Of more than :data:`MAX_VALUES_USED`, these are left out first.
         """
-        ...
 
     async def read_former(self, after: int, limit: int) -> list[FormerCredential]:
         """Former values with a number above ``after``, by number, for key rotation."""
-        ...
 
     async def reencrypt_former(self, number: int, key_id: str, sealed: bytes) -> bool:
         """Replaces the encryption of a former value; ``False`` if it is no longer kept."""
-        ...

@@ -38,15 +38,12 @@ class Cursors(Protocol):
 
     async def all(self) -> list[Cursor]:
         """All cursors, by partition."""
-        ...
 
     async def floor(self) -> int:
         """Servers have trimmed EVENTS up to this sequence, or are about to; 0 if they never did."""
-        ...
 
     async def move_floor(self, before: int, after: int) -> bool:
         """Moves the floor, if it is at ``before``."""
-        ...
 
     async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
         """Repairs partitions, counts their ``generation`` and ``epoch``, and ends their leases.
@@ -58,4 +55,3 @@ class Cursors(Protocol):
             The partitions that were repaired. One that another server owns, or whose cursor is elsewhere, stays as it
             is.
         """
-        ...

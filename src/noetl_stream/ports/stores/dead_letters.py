@@ -100,24 +100,19 @@ class DeadLetters(Protocol):
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         """Unsettled letters with a number below ``before``, newest first, without bodies."""
-        ...
 
     async def get(self, letter_id: str) -> DeadLetter | None:
         """A letter, settled or not."""
-        ...
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
         """Settles a letter as requeued; one from the inbox is sent there again in the same transaction. ``False`` if it
         is settled already.
         """
-        ...
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         """Settles a letter as discarded and deletes its body. ``False`` if it is settled already."""
-        ...
 
     async def held(self) -> HeldLetters: ...
 
     async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
         """Deletes the oldest letters above a bound, ``limit`` at most; returns how many."""
-        ...

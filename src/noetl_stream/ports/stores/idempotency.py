@@ -41,15 +41,12 @@ class Idempotency(Protocol):
 
     async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
         """The record of the key, created with these values if the key is new."""
-        ...
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
         """The stored answer: the first success, or the first refusal if there is none. The seed is forgotten."""
-        ...
 
     async def forget(self, older_than_s: float) -> int:
         """Deletes keys claimed longer ago; returns how many."""
-        ...
 
 
 class KeptIndexes(Protocol):
@@ -65,7 +62,6 @@ class KeptIndexes(Protocol):
 class Memory(Protocol):
     async def uses(self) -> list[MemoryUse]:
         """What each server and worker that answers in time holds in memory. Does not raise."""
-        ...
 
 
 class Living(msgspec.Struct, frozen=True, gc=False):
@@ -78,10 +74,8 @@ class Living(msgspec.Struct, frozen=True, gc=False):
 class LivingExecutions(Protocol):
     async def count(self) -> Living | None:
         """As of a few seconds ago; ``None`` while Postgres does not answer. Does not raise."""
-        ...
 
 
 class Readiness(Protocol):
     async def missing(self) -> list[str]:
         """The dependencies that are missing or not set up, one sentence each; empty if ready. Does not raise."""
-        ...

@@ -69,13 +69,11 @@ class Authenticator(Protocol):
             Forbidden: known, but without a role here; or the session's token is missing.
             Unreachable: the authority does not answer.
         """
-        ...
 
 
 class IdentityProvider(Protocol):
     async def caller(self, bearer: str) -> Caller:
         """The caller the provider's token names. Errors: as for :meth:`Authenticator.caller`."""
-        ...
 
 
 class StoredToken(msgspec.Struct, frozen=True, gc=False):
@@ -118,7 +116,6 @@ class Rights(Protocol):
         Raises:
             Unreachable: the database is away.
         """
-        ...
 
 
 class Tokens(Protocol):
@@ -126,21 +123,17 @@ class Tokens(Protocol):
 
     async def add(self, token: StoredToken) -> bool:
         """``False``, and nothing is stored, if an unrevoked token has that name, or any has that id."""
-        ...
 
     async def get(self, token_id: str) -> StoredToken | None: ...
 
     async def list_all(self) -> list[StoredToken]:
         """All tokens, oldest first."""
-        ...
 
     async def revoke(self, token_id: str, at_ms: int, by: str) -> bool:
         """Whether the token exists. Only the first revocation is recorded."""
-        ...
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
         """Records a use at ``at_ms``, unless one since ``unless_since_ms`` is recorded."""
-        ...
 
 
 MAX_CODES: Final = 20
@@ -183,7 +176,6 @@ class Sessions(Protocol):
 
     async def add_code(self, code: StoredCode) -> None:
         """Stores a code. Of the token's codes, the newest :data:`MAX_CODES` stay."""
-        ...
 
     async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
         """Removes the code and stores the session, for the code's token, in one step.
@@ -196,15 +188,12 @@ class Sessions(Protocol):
         Returns:
             The token's id; ``None``: there is no such code, and nothing is stored.
         """
-        ...
 
     async def get(self, session_hash: bytes) -> StoredSession | None:
         """The session, also one that has expired."""
-        ...
 
     async def end(self, session_hash: bytes) -> None:
         """Removes the session, if it exists."""
-        ...
 
 
 MAX_AUDIT_CHARACTERS: Final = 256
@@ -271,17 +260,14 @@ class Audit(Protocol):
 
     async def begin(self, attempt: AuditedCall) -> int:
         """Records the call and returns the entry's number."""
-        ...
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None: ...
 
     async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         """Records a call with its answer."""
-        ...
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
         """Entries with a number below ``before``, newest first."""
-        ...
 
     async def trim(self, before_ms: int) -> None:
         """Deletes the entries of each period of :data:`AUDIT_PERIOD_DAYS` that had ended by then.
@@ -289,4 +275,3 @@ class Audit(Protocol):
         Args:
             before_ms: At least 30 days ago.
         """
-        ...

@@ -59,16 +59,12 @@ class LimitStore(Protocol):
 
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
         """The wanted slots by limit, in order, each once."""
-        ...
 
     async def limit_slots_page(self, limit_id: str, held: bool, limit: int) -> list[LimitSlotRow]:
         """The first slots of a limit that are held, or that are waited for, in the order of asking."""
-        ...
 
     async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
         """What an execution holds and waits for, its step runs included."""
-        ...
 
     async def limit_slots_left(self, before_ms: int, limit: int) -> list[LimitSlotRow]:
         """Slots of executions that ended before then, or do not exist. None, unless a message was lost."""
-        ...

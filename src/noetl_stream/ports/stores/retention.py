@@ -40,27 +40,21 @@ class RetentionStore(Protocol):
 
     async def living_since(self, started_ms: int) -> list[LivingExecution]:
         """Those that have not ended and started at this time or earlier, by id."""
-        ...
 
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
         """The first executions above the id ``after`` and below ``before``, by id, which begins with the time."""
-        ...
 
     async def journal_bytes(self, execution_ids: Sequence[str]) -> int:
         """The size of the journals of these executions together, roughly."""
-        ...
 
     async def months(self) -> list[Month]:
         """The partitions of the journal, oldest first."""
-        ...
 
     async def make_months(self, ahead: int) -> list[str]:
         """Makes the partitions of this month and ``ahead`` more, unless they are there; returns those it made."""
-        ...
 
     async def drop_empty_months(self) -> list[str]:
         """Drops the partitions of past months in which no execution is left, with what is in them; returns them."""
-        ...
 
 
 class Archiver(Protocol):
@@ -71,4 +65,3 @@ class Archiver(Protocol):
             Unreachable: a store is away.
             UsageError: the archive cannot be written.
         """
-        ...

@@ -324,15 +324,12 @@ class Store(AggregateStore, LimitStore, Protocol):
     @property
     def cursors(self) -> Cursors:
         """The cursors of its partitions, for repairs."""
-        ...
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
-        ...
 
     async def durability_warnings(self) -> list[str]:
         """One line for each setting under which committed work may be lost; normally empty (PROTOCOL §5)."""
-        ...
 
     async def commit(self, tick: Tick) -> None:
         """One fenced transaction.
@@ -343,11 +340,9 @@ class Store(AggregateStore, LimitStore, Protocol):
             PayloadRefused: the tick cannot be stored as it is; nothing was written.
             OutcomeUnknown: the connection broke before the answer; read the ticks before the next commit.
         """
-        ...
 
     async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
         """Says that a server lives for ``live_s``, and reads formats up to ``reads``. Returns all that are known."""
-        ...
 
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
@@ -358,7 +353,6 @@ class Store(AggregateStore, LimitStore, Protocol):
             alive: Owners that have lost leases, but are known to be alive: they have not crashed either.
             left: Partitions that are left to others.
         """
-        ...
 
     async def set_folding(
         self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
@@ -371,7 +365,6 @@ class Store(AggregateStore, LimitStore, Protocol):
         Raises:
             Fenced: the lease is lost.
         """
-        ...
 
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
         """Ends transactions of owners that lost their leases at least a second ago and still lock the rows.
@@ -382,7 +375,6 @@ class Store(AggregateStore, LimitStore, Protocol):
         Returns:
             The owners whose transactions were ended.
         """
-        ...
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float, behind: int = 0) -> set[int]:
         """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned.
@@ -390,31 +382,25 @@ class Store(AggregateStore, LimitStore, Protocol):
         Args:
             behind: How many messages each of them is behind EVENTS, on average.
         """
-        ...
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
         """Releases leases, given as ``(partition, epoch)``, and sets their ``published_tick``, in the same order."""
-        ...
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]: ...
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """The leases of this owner, read on a new connection (after an unknown outcome)."""
-        ...
 
     async def owner_count(self) -> int:
         """How many owners hold unexpired leases."""
-        ...
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
         """The execution's entries by position, from the first above ``after``."""
-        ...
 
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
     ) -> list[StoredEvent]:
         """Those entries of :meth:`journal` that have one of these names."""
-        ...
 
     async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
         """The journals of several executions, by position.
@@ -423,15 +409,12 @@ class Store(AggregateStore, LimitStore, Protocol):
             after: By execution, the position after which its entries are read. An entry begins with the next one.
             limit: At most so many entries of each.
         """
-        ...
 
     async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
         """The last snapshot of each execution that has one, at ``through`` at the most."""
-        ...
 
     async def drop_snapshots(self, execution_id: str) -> None:
         """Deletes all snapshots of an execution."""
-        ...
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         """Executions whose journals grew in ticks above these, by partition, and the first position added.
@@ -439,25 +422,20 @@ class Store(AggregateStore, LimitStore, Protocol):
         Where the feed is trimmed above such a tick, whole journals: those of executions it still names, and of all in
         the partition that have not ended.
         """
-        ...
 
     async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
         """The last tick of each partition that added to a journal and was committed before this time, or is trimmed
         from the feed; 0 if there is none.
         """
-        ...
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         """Execution id → digest of the executions in these partitions that have not ended."""
-        ...
 
     async def resting_executions(self, partitions: Collection[int]) -> set[str]:
         """Those of :meth:`live_executions` that are owed no command and look into nothing."""
-        ...
 
     async def newest_execution(self) -> str:
         """The highest id of all executions that have a row, in the order of bytes; ``""`` if none has."""
-        ...
 
     async def execution(self, execution_id: str) -> ExecutionRow | None: ...
 
@@ -465,80 +443,63 @@ class Store(AggregateStore, LimitStore, Protocol):
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """Newest first, by id, which begins with the time. ``before`` is the id to continue before."""
-        ...
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
         """How many match, by status and key. With edges, those between the first and the last, whatever the times of
         ``wanted``. At most the newest ``limit`` of each status are counted; with edges, of each status between two of
         them; with terms, in all.
         """
-        ...
 
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
         """Those of exactly this path that started at ``from_ms`` or later, newest first, at most ``limit``."""
-        ...
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
 
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """Those of these requests (execution id, request id) that have a row."""
-        ...
 
     async def playbook(self, digest: str) -> PlaybookRow | None: ...
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         """The messages for executions of these partitions, oldest first."""
-        ...
 
     async def inbox_end(self) -> int:
         """The ``seq`` of the newest message that waits, of any partition; 0 if none does."""
-        ...
 
     async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
         """The timers of all executions of these partitions, ordered by due time."""
-        ...
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
         """The timers of an execution, ordered by due time."""
-        ...
 
     async def living_by_status(self) -> dict[ExecutionStatus, int]:
         """How many executions have not ended, by status; without those that no execution has."""
-        ...
 
     async def stuck(self, limit: int) -> list[str]:
         """Executions that have not ended but wait for nothing: no command, timer, message, child, reference or pause
         (PROTOCOL §1). Empty unless there is a defect.
         """
-        ...
 
     async def now_ms(self) -> int:
         """The database's time, by which timers are due."""
-        ...
 
     async def lease_clock_ms(self) -> int:
         """As :meth:`now_ms`, on the connection that keeps the leases: the answer takes one round trip."""
-        ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §6)."""
-        ...
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
         """This execution's results that others use, by key and user; they must not be deleted with it."""
-        ...
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
         """Results of deleted executions that only this one uses, by key; they are deleted with it."""
-        ...
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
         """Reruns of this execution that have not loaded yet what they reuse."""
-        ...
 
     async def begin_deleting(self, execution_id: str) -> None:
         """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more."""
-        ...
 
     async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms, dead letters.
@@ -547,7 +508,6 @@ class Store(AggregateStore, LimitStore, Protocol):
         Long journals are deleted in several transactions, the row in the last. With ``keep_journal`` the journal stays:
         without the row nothing shows it, and it goes with its month.
         """
-        ...
 
     async def close(self) -> None: ...
 
@@ -591,16 +551,12 @@ class FeedStore(Protocol):
 
     async def now(self) -> dict[int, int]:
         """The last committed tick of each partition."""
-        ...
 
     async def floor(self) -> FeedFloor:
         """Where the feed begins."""
-        ...
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:
         """The events of whole ticks above those named, at most ``limit`` ticks of each partition, in order."""
-        ...
 
     async def trim(self, keep_ms: int, limit: int) -> int:
         """Trims at most ``limit`` ticks older than ``keep_ms`` milliseconds; returns how many. The journals stay."""
-        ...

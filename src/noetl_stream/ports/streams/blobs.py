@@ -20,7 +20,6 @@ MUCH_BYTES: Final = 1024 * 1024
 class Blobs(Protocol):
     async def put(self, key: str, data: bytes) -> None:
         """Stores ``data``. A key is never overwritten: a second put keeps the first value."""
-        ...
 
     async def get(self, key: str) -> bytes:
         """The bytes of ``key``.
@@ -29,7 +28,6 @@ class Blobs(Protocol):
             BlobMissing: the value does not exist, or is damaged.
             Unreachable: no answer in time.
         """
-        ...
 
     async def delete(self, key: str) -> None:
         """Deletes the value of ``key``, if it exists.
@@ -37,7 +35,6 @@ class Blobs(Protocol):
         Raises:
             Unreachable: no answer in time.
         """
-        ...
 
 
 async def read_object(blobs: Blobs, reference: Reference) -> bytes:

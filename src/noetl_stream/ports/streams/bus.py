@@ -16,7 +16,6 @@ class Subscription(Protocol):
 class Bus(Protocol):
     def send(self, subject: str, body: bytes) -> None:
         """Sends at once, without any delivery guarantee."""
-        ...
 
     async def flush(self) -> None:
         """Returns when the server has received everything sent before: after one round trip.
@@ -24,21 +23,17 @@ class Bus(Protocol):
         Raises:
             Unreachable: no answer in time.
         """
-        ...
 
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         """One answer, or ``None`` if none comes in time."""
-        ...
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
         """All answers that arrive within ``wait_s`` and the time they take on their way; returns an empty list at once
         without listeners.
         """
-        ...
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         """Calls ``handler`` for each message, in order. ``group`` shares messages among listeners of that group.
 
         When it returns, the subscription is active on the server.
         """
-        ...

@@ -44,19 +44,15 @@ class Delivery(Protocol):
     @property
     def subject(self) -> str:
         """What the command was stored under; it names the execution and the command."""
-        ...
 
     def ack(self) -> None:
         """Completes the command. Sent at once, not confirmed: a lost ack costs a claim."""
-        ...
 
     def nak(self, delay_s: float = 0.0) -> None:
         """Returns the command; it is delivered again."""
-        ...
 
     def in_progress(self) -> None:
         """Renews the lease. Safe to call from another thread."""
-        ...
 
 
 class CommandSource(Protocol):
@@ -73,26 +69,21 @@ class CommandSource(Protocol):
 
     def request(self, count: int) -> None:
         """Adds credit for ``count`` more deliveries."""
-        ...
 
     async def next(self) -> Delivery:
         """The next delivery; waits without limit, across reconnects."""
-        ...
 
     @property
     def held_bytes(self) -> int:
         """The size of the deliveries that are neither acknowledged nor returned."""
-        ...
 
     async def finish(self) -> None:
         """Requests nothing more, and ends when nothing more can come on earlier requests. What has come and what comes
         meanwhile is taken by :meth:`next`, and can be renewed and answered afterwards.
         """
-        ...
 
     async def close(self) -> None:
         """Ends at once, and returns what was delivered and not taken by :meth:`next`."""
-        ...
 
 
 class CommandQueue(Protocol):
@@ -105,7 +96,6 @@ class CommandQueue(Protocol):
         Returns:
             The partitions with another fence. The queue has refused their commands.
         """
-        ...
 
     async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
         """From now on the queue takes commands of these partitions only under the new fences. Repeating it changes
@@ -117,7 +107,6 @@ class CommandQueue(Protocol):
         Returns:
             The fence of each partition. One that is fenced by another owner in the same or a later epoch is left out.
         """
-        ...
 
     async def add_pool(self, pool: str) -> None:
         """Makes the queue of a pool, if it does not exist. Servers do that, for workers that ask.
@@ -125,14 +114,12 @@ class CommandQueue(Protocol):
         Raises:
             UsageError: the pool's name is not valid.
         """
-        ...
 
     async def open_source(self, pool: str) -> CommandSource:
         """
         Raises:
             Unreachable: not connected, or the pool has no queue yet and no server has made it.
         """
-        ...
 
     async def reach(self, pool: str) -> None:
         """Returns when the queue answers a worker of this pool.
@@ -140,17 +127,14 @@ class CommandQueue(Protocol):
         Raises:
             Unreachable: it does not.
         """
-        ...
 
     async def present(self) -> dict[str, str]:
         """The commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1): their ids, each with its
         execution's.
         """
-        ...
 
     async def pools(self) -> list[QueuedPool]:
         """All pools that have had a worker or have a command, by name."""
-        ...
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
         """When the command that has waited longest for a worker was stored, by pool; pools in which none waits are left
@@ -159,12 +143,9 @@ class CommandQueue(Protocol):
         Raises:
             UsageError: the name of one is not valid.
         """
-        ...
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """Purges commands, named ``(execution_id, command_id)``, that are still in the queue."""
-        ...
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists as expected."""
-        ...

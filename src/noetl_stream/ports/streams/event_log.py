@@ -45,7 +45,6 @@ class EventReader(Protocol):
     @property
     def held_bytes(self) -> int:
         """The size of the messages that were read and not returned."""
-        ...
 
     @property
     def received(self) -> int:
@@ -65,7 +64,6 @@ class EventReader(Protocol):
         Raises:
             ReaderBroken: a gap, a lost consumer, two missed heartbeats, a reconnect. Recreate it.
         """
-        ...
 
     async def close(self) -> None: ...
 
@@ -78,25 +76,20 @@ class EventLog(Protocol):
             OutcomeUnknown: no acknowledgement in time; publish again under the same ``message_id``.
             Unreachable: not connected.
         """
-        ...
 
     async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
         """Stores a report of a worker of this pool; else like :meth:`publish_request`."""
-        ...
 
     async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Stores a dead letter's request or report once more; else like :meth:`publish_request`."""
-        ...
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         """Sends now, in order; the awaitable ends when all are acknowledged, resending until then, with their highest
         sequence, 0 without messages.
         """
-        ...
 
     def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         """Like :meth:`publish_decided`, for checkpoint records: nobody is notified."""
-        ...
 
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
         """A reader of the inputs of these partitions, from the first sequence above ``after``.
@@ -104,46 +97,36 @@ class EventLog(Protocol):
         Args:
             records: Whether it reads their journal records too, whose subjects end in ``decided``.
         """
-        ...
 
     async def last_sequence(self) -> int:
         """The stream's last sequence, from its leader."""
-        ...
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         """How many inputs of each partition are above its cursor, a sequence: those still to be folded.
         Cheap enough to call every second, for all partitions together.
         """
-        ...
 
     async def last_decided(self, partition: int) -> bytes | None:
         """The last journal record of the partition; ``None`` if there is none."""
-        ...
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
         """The first journal record of the partition above this sequence, with its own; ``None`` if there is none."""
-        ...
 
     async def last_of(self, partition: int) -> int:
         """The sequence of the last message of the partition, input or record; 0 if there is none."""
-        ...
 
     async def stored_at(self, sequence: int) -> int | None:
         """Stored time (ms) of the message at this sequence; ``None`` if it does not exist (PROTOCOL §5)."""
-        ...
 
     async def first_sequence(self) -> int: ...
 
     async def stored_bytes(self) -> int:
         """How much the stream holds, before compression."""
-        ...
 
     async def trim(self, through: int) -> None:
         """Removes all messages up to this sequence."""
-        ...
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists with the expected partitions; the hint
         names the command that repairs it.
         """
-        ...

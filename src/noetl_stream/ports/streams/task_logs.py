@@ -24,7 +24,6 @@ class TaskLogs(Protocol):
         """Sends at once, and again where it may be lost. ``done`` is called later, once: with why it is not stored, or
         with nothing.
         """
-        ...
 
     async def read(self, execution_id: str, first: int) -> list[StoredBatch]:
         """Some of the batches of an execution from the sequence ``first`` on; none at the end.
@@ -33,7 +32,6 @@ class TaskLogs(Protocol):
             NotReady: the stream is missing, or an older release has made it.
             Unreachable: no answer in time.
         """
-        ...
 
     async def delete(self, execution_id: str) -> None:
         """Deletes all batches of an execution.
@@ -41,4 +39,3 @@ class TaskLogs(Protocol):
         Raises:
             Unreachable: no answer in time.
         """
-        ...

@@ -47,7 +47,6 @@ class StreamConsumer(Protocol):
     @property
     def made(self) -> str:
         """When its stream was made: the ``made`` of places in it."""
-        ...
 
     async def next_batch(self, limit: int, wait_s: float) -> list[ReadMessage]:
         """The next messages, none after ``wait_s``.
@@ -56,11 +55,9 @@ class StreamConsumer(Protocol):
             ReaderBroken: it has to be opened again: its consumer is gone, another reads from it, or the line is lost.
             Unreachable: NATS does not answer.
         """
-        ...
 
     async def acknowledge(self, messages: Sequence[ReadMessage]) -> None:
         """These are not delivered again, unless this is lost."""
-        ...
 
     async def pending(self) -> int:
         """How many messages are not acknowledged, and those that are still to be delivered.
@@ -68,11 +65,9 @@ class StreamConsumer(Protocol):
         Raises:
             ReaderBroken, Unreachable: as of :meth:`next_batch`.
         """
-        ...
 
     async def close(self) -> None:
         """What it has not acknowledged is delivered again, soon."""
-        ...
 
 
 class TriggerStreams(Protocol):
@@ -86,12 +81,9 @@ class TriggerStreams(Protocol):
         Raises:
             StoreMissing: there is no such stream.
         """
-        ...
 
     async def remove(self, stream: str, consumer: str) -> None:
         """Deletes a consumer, if it is there."""
-        ...
 
     async def consumers(self, stream: str) -> list[str]:
         """Those of triggers; none if there is no such stream."""
-        ...

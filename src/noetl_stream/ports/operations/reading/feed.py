@@ -58,7 +58,6 @@ class Feed(Protocol):
         Raises:
             NotFound: no such execution.
         """
-        ...
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         """The events of all executions: from the id ``after``, or from now on. It never ends.
@@ -69,4 +68,3 @@ class Feed(Protocol):
         Raises:
             UsageError: the id is not of this feed, or too old to resume from.
         """
-        ...

@@ -146,7 +146,6 @@ class Views(Protocol):
         self, execution_id: ExecutionId, chosen: EventFilter, limit: Annotated[Limit, Default(100)]
     ) -> EventPage:
         """List its journal, by position."""
-        ...
 
     @verb("GET", "/executions/{execution_id}/state", "getState")
     async def state(
@@ -163,7 +162,6 @@ class Views(Protocol):
         Raises:
             NotFound: its journal is shorter.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/graph", "getExecutionGraph", refuses=("playbook-refused",))
     async def graph(self, execution_id: ExecutionId, so_far: SoFar = False) -> ExecutionGraphDocument:
@@ -175,7 +173,6 @@ class Views(Protocol):
         Raises:
             PlaybookRefused: its playbook does not compile here.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/diff/{other}", "diffExecutions")
     async def diff(
@@ -191,7 +188,6 @@ class Views(Protocol):
         Raises:
             NotFound: one of the two executions does not exist.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/timeline", "getTimeline")
     async def timeline(self, execution_id: ExecutionId, wanted: TimeRange, so_far: SoFar = False) -> TimelineDocument:
@@ -202,7 +198,6 @@ class Views(Protocol):
         Raises:
             UsageError: the range is empty.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/strip", "getStrip")
     async def strip(
@@ -219,7 +214,6 @@ class Views(Protocol):
         Raises:
             NotFound: it has no such loop.
         """
-        ...
 
     @verb(
         "GET",
@@ -239,7 +233,6 @@ class Views(Protocol):
         Raises:
             NotFound: it has no such loop.
         """
-        ...
 
     @verb("GET", "/executions/{execution_id}/ctx/changes", "listCtxChanges", listed_first=("limit", "cursor"))
     async def changes(
@@ -250,4 +243,3 @@ class Views(Protocol):
         cursor: Cursor | None,
     ) -> KeyChangePage:
         """List the changes of its `ctx` by key, with the values before and after."""
-        ...

@@ -19,15 +19,12 @@ class Starters(Protocol):
 
     async def page(self, prefix: str, limit: int, cursor: str | None) -> DocumentPage[Any]:
         """Starters by path."""
-        ...
 
     async def get(self, path: str) -> Any:
         """A starter as it is."""
-        ...
 
     async def pause(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> Any:
         """From now on it starts nothing. What runs goes on."""
-        ...
 
     async def resume(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> Any:
         """From now on it starts again.
@@ -35,12 +32,9 @@ class Starters(Protocol):
         Raises:
             Forbidden: whoever registered it may no longer start the playbook.
         """
-        ...
 
     async def history(self, path: str, limit: int, cursor: str | None, status: Any = None) -> DocumentPage[Any]:
         """What became of its starts, newest first."""
-        ...
 
     async def delete(self, path: str, by: str, reason: str = "") -> None:
         """Deletes it, its history and all versions of its document. What it has started goes on."""
-        ...

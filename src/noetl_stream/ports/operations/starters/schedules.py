@@ -141,12 +141,10 @@ class Schedules(Protocol):
         cursor: Cursor | None,
     ) -> SchedulePage:
         """List schedules by path, each with its next time."""
-        ...
 
     @verb("GET", "/schedules/{path}", "getSchedule")
     async def get(self, path: PlaybookPath) -> RegisteredScheduleDocument:
         """Get a schedule: when it starts next, what runs and waits, whether it is paused and why."""
-        ...
 
     @verb("GET", "/schedules/{path}/upcoming", "listUpcoming", document=UpcomingOccurrencesDocument)
     async def upcoming(
@@ -156,7 +154,6 @@ class Schedules(Protocol):
         after_ms: Annotated[int | None, Meta(description="Those after this time; without it those to come.")] = None,
     ) -> list[UpcomingDocument]:
         """List when it is due next, paused or not."""
-        ...
 
     @verb("GET", "/schedules/{path}/history", "listOccurrences")
     async def history(
@@ -170,7 +167,6 @@ class Schedules(Protocol):
 
         The newest is first.
         """
-        ...
 
     @verb("POST", "/schedules/{path}/pause", "pauseSchedule", "operator", refuses=("conflict",))
     async def pause(
@@ -180,7 +176,6 @@ class Schedules(Protocol):
 
         What runs goes on.
         """
-        ...
 
     @verb("POST", "/schedules/{path}/resume", "resumeSchedule", "operator", refuses=("conflict",))
     async def resume(
@@ -193,7 +188,6 @@ class Schedules(Protocol):
         Raises:
             Forbidden: whoever registered it may no longer start the playbook.
         """
-        ...
 
     @verb("POST", "/schedules/{path}/trigger", "triggerSchedule", "operator", refuses=("conflict",), adds_work=True)
     async def run_now(
@@ -203,7 +197,6 @@ class Schedules(Protocol):
 
         ``overlap`` counts.
         """
-        ...
 
     @verb(
         "POST",
@@ -234,7 +227,6 @@ class Schedules(Protocol):
             Conflict: it is paused, or another backfill is under way.
             UsageError: the range has no occurrence, or more than 10,000, or ends in the future.
         """
-        ...
 
     @verb(
         "DELETE",
@@ -246,4 +238,3 @@ class Schedules(Protocol):
     )
     async def delete(self, path: PlaybookPath, by: str, reason: str = "") -> None:
         """Delete it, its history, and its document in all versions."""
-        ...

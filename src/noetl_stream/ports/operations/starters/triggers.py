@@ -120,19 +120,16 @@ class Triggers(Protocol):
     @verb("GET", "/triggers", "listTriggers", scope="items", listed_first=("limit", "cursor"))
     async def page(self, prefix: Prefix, limit: Limit, cursor: Cursor | None) -> TriggerPage:
         """List triggers by path."""
-        ...
 
     @verb("GET", "/triggers/{path}", "getTrigger")
     async def get(self, path: PlaybookPath) -> TriggerStateDocument:
         """Get a trigger as it is now."""
-        ...
 
     @verb("POST", "/triggers/{path}/pause", "pauseTrigger", "operator")
     async def pause(
         self, path: PlaybookPath, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> TriggerStateDocument:
         """Ignore events until the trigger is resumed."""
-        ...
 
     @verb("POST", "/triggers/{path}/resume", "resumeTrigger", "operator")
     async def resume(
@@ -143,7 +140,6 @@ class Triggers(Protocol):
         Raises:
             Forbidden: whoever registered it may no longer start the playbook.
         """
-        ...
 
     @verb("GET", "/triggers/{path}/events", "listTriggerEvents")
     async def history(
@@ -154,19 +150,16 @@ class Triggers(Protocol):
         status: Annotated[EventStatus | None, Meta(description="What became of them.")] = None,
     ) -> TriggerEventPage:
         """List events and what became of them, newest first."""
-        ...
 
     @verb("GET", "/triggers/{path}/events/{number}", "getTriggerEvent")
     async def event(self, path: PlaybookPath, number: EventNumber) -> TriggerEventDocument:
         """Get an event in full."""
-        ...
 
     @verb("POST", "/triggers/{path}/events/{number}/resend", "resendTriggerEvent", "operator", adds_work=True)
     async def resend(
         self, path: PlaybookPath, number: EventNumber, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> TriggerEventDocument:
         """Send an event again, as a new one."""
-        ...
 
     @verb("DELETE", "/triggers/{path}", "deleteTrigger", "author")
     async def delete(self, path: PlaybookPath, by: str, reason: str = "") -> None:
@@ -174,7 +167,6 @@ class Triggers(Protocol):
 
         All versions of its document are deleted.
         """
-        ...
 
     @verb("POST", "/hooks/{path}")
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
@@ -184,4 +176,3 @@ class Triggers(Protocol):
             NotFound: there is no such webhook, or the delivery is not believed: nobody is told which.
             Unreachable: no server answers.
         """
-        ...
