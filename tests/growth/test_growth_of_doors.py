@@ -22,9 +22,8 @@ from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.outcome import Outcome, Payload, Reference
 from noetl_stream.model.secrets.redaction import Redactor
 from noetl_stream.operations.diff.value_differences import Likeness, differences
-from noetl_stream.operations.doctor import role_checks as roles
-from noetl_stream.operations.doctor import work
-from noetl_stream.operations.doctor.finding import Finding
+from noetl_stream.operations.doctor import checks
+from noetl_stream.operations.doctor.checks import Finding
 from noetl_stream.operations.doctor.readings import Timed
 from noetl_stream.operations.why.answer import explain
 from noetl_stream.operations.why.journal import JournalHistory
@@ -163,15 +162,15 @@ def tokens(count: int) -> list[StoredToken]:
 
 
 DOCTOR: Final[dict[str, Door]] = {
-    "versions of workers": examined(roles.versions, lambda count: {"known": [], "workers": workers(count)}),
+    "versions of workers": examined(checks.versions, lambda count: {"known": [], "workers": workers(count)}),
     "pools": examined(
-        roles.pools,
+        checks.pools,
         lambda count: {"pools": [QueuedPool(f"q{n}", 1, 0, 0) for n in range(count)], "workers": workers(count)},
     ),
     "keys of credentials": examined(
-        lambda read: work.keys(read, KeyRing(Key("key0", b""), ())), lambda count: {"credentials": stored_keys(count)}
+        lambda read: checks.keys(read, KeyRing(Key("key0", b""), ())), lambda count: {"credentials": stored_keys(count)}
     ),
-    "tokens": examined(lambda read: work.tokens(read, 1), lambda count: {"tokens": tokens(count)}),
+    "tokens": examined(lambda read: checks.tokens(read, 1), lambda count: {"tokens": tokens(count)}),
 }
 
 

@@ -18,7 +18,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
-from noetl_stream.operations.doctor import work as checks_of_work
+from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.diagnosis import CheckDocument
@@ -148,7 +148,7 @@ async def test_what_was_given_up_is_a_warning(stage: OperationsStage) -> None:
 async def test_dead_letters_that_push_each_other_out_are_wrong(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks_of_work, "LetterBounds", partial(LetterBounds, letters=1))
+    monkeypatch.setattr(checks, "LetterBounds", partial(LetterBounds, letters=1))
     await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
     await stage.clock.sleep(1)
 

@@ -1,4 +1,4 @@
-"""All checks of a running system."""
+"""All checks of a running system, and what takes room in it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.operations.doctor import role_checks as roles
-from noetl_stream.operations.doctor import stores, work
-from noetl_stream.operations.doctor.finding import Finding
-from noetl_stream.operations.doctor.readings import DoctorPorts, Readings, begin
-from noetl_stream.operations.doctor.room import stored
+from noetl_stream.operations.doctor import checks
+from noetl_stream.operations.doctor.checks import Finding
+from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
 from noetl_stream.ports.operations.diagnosis import CheckDocument, StoredDocument
+from noetl_stream.protocol.subjects import RESULTS
 
 
 class DirectDiagnosis:
@@ -21,13 +20,32 @@ class DirectDiagnosis:
         self._ports = ports
 
     async def storage(self) -> list[StoredDocument]:
-        return await stored(self._ports)
+        streams, account, tables, database = await asyncio.gather(
+            reading("the streams", asyncio.gather(*(self._ports.nats.stream(name) for name in STREAMS))),
+            reading("the storage of NATS", self._ports.nats.storage()),
+            reading("the tables", self._ports.database.tables()),
+            reading("Postgres", self._ports.database.facts()),
+        )
+        in_nats = [
+            StoredDocument(
+                "objects" if one.name == RESULTS else "stream", one.name, one.size_bytes, one.max_bytes, one.messages
+            )
+            for one in streams
+            if one.exists
+        ]
+        in_postgres = [StoredDocument("table", one.name, one.size_bytes, None, one.rows) for one in tables]
+        return [
+            StoredDocument("account", "NATS", account.size_bytes, account.max_bytes, None),
+            *_largest_first(in_nats),
+            StoredDocument("database", "Postgres", database.size_bytes, None, None),
+            *_largest_first(in_postgres),
+        ]
 
     async def examine(self) -> list[CheckDocument]:
         read = begin(self._ports)
         try:
-            checks = _checks(read, self._ports)
-            return await asyncio.gather(*(_done(name, check) for name, check in checks.items()))
+            found = _checks(read, self._ports)
+            return await asyncio.gather(*(_done(name, check) for name, check in found.items()))
         finally:
             await read.close()
 
@@ -36,27 +54,27 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
     """By name, in the order in which they are shown: what others need comes first."""
     on_demand = ports.on_demand
     return {
-        "postgres": stores.postgres(read),
-        "nats": stores.nats(read),
-        "schema": stores.schema(read),
-        "streams": stores.streams(read),
-        "replicas": stores.replicas(read),
-        "durability": stores.durability(read),
-        "storage": stores.storage(read),
-        "clocks": stores.clocks(read),
-        "certificates": stores.certificates(read),
-        "permissions": roles.permissions(read),
-        "versions": roles.versions(read),
-        "servers": _unless_on_demand(read, on_demand, roles.servers(read)),
-        "partitions": _unless_on_demand(read, on_demand, roles.partitions(read)),
-        "fold": _unless_on_demand(read, on_demand, roles.fold(read)),
-        "pools": _unless_on_demand(read, on_demand, roles.pools(read)),
-        "stuck": work.stuck(read),
-        "quarantined": work.quarantined(read),
-        "dead-letters": work.dead_letters(read),
-        "triggers": work.triggers(read, ports.clock.now_ms()),
-        "keys": work.keys(read, ports.keys),
-        "tokens": work.tokens(read, ports.clock.now_ms()),
+        "postgres": checks.postgres(read),
+        "nats": checks.nats(read),
+        "schema": checks.schema(read),
+        "streams": checks.streams(read),
+        "replicas": checks.replicas(read),
+        "durability": checks.durability(read),
+        "storage": checks.storage(read),
+        "clocks": checks.clocks(read),
+        "certificates": checks.certificates(read),
+        "permissions": checks.permissions(read),
+        "versions": checks.versions(read),
+        "servers": _unless_on_demand(read, on_demand, checks.servers(read)),
+        "partitions": _unless_on_demand(read, on_demand, checks.partitions(read)),
+        "fold": _unless_on_demand(read, on_demand, checks.fold(read)),
+        "pools": _unless_on_demand(read, on_demand, checks.pools(read)),
+        "stuck": checks.stuck(read),
+        "quarantined": checks.quarantined(read),
+        "dead-letters": checks.dead_letters(read),
+        "triggers": checks.triggers(read, ports.clock.now_ms()),
+        "keys": checks.keys(read, ports.keys),
+        "tokens": checks.tokens(read, ports.clock.now_ms()),
     }
 
 
@@ -74,3 +92,7 @@ async def _done(name: str, check: Awaitable[Finding]) -> CheckDocument:
     except NoetlError as error:
         found = Finding("skipped", error.message, error.hint or "")
     return CheckDocument(name, *found)
+
+
+def _largest_first(found: list[StoredDocument]) -> list[StoredDocument]:
+    return sorted(found, key=lambda one: -one.bytes)

@@ -1,0 +1,398 @@
+"""Checks of a running system: its stores, its servers and workers, and what it works on."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from noetl_stream import __version__
+from noetl_stream.errors import NoetlError, NotReady, page
+from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
+from noetl_stream.ports.operations.diagnosis import Verdict
+from noetl_stream.ports.stores.dead_letters import LetterBounds
+from noetl_stream.sealing.keys import KeyRing
+
+ENSURE: Final = "noetl-stream stream ensure"
+NEARLY_FULL: Final = 0.8
+FULL: Final = 0.95
+"""Parts of a bound from which room is scarce, and wrong."""
+
+CLOCK_WARNING_MS: Final = 1_000
+CLOCK_WRONG_MS: Final = 30_000
+"""Clocks that differ by more: timers, which run by Postgres' clock from times that NATS sets, end wrong by as much."""
+
+DAY_MS: Final = 24 * 3_600_000
+SOON_DAYS: Final = 14
+"""What ends within this many days ends soon."""
+
+
+async def postgres(read: Readings) -> Finding:
+    """Answers, and has connections left."""
+    try:
+        facts = (await read.database).value
+    except NoetlError as error:
+        return wrong(error.message, error.hint or "start Postgres, and check NOETL_POSTGRES_DSN")
+    used = f"{facts.connections} of {facts.max_connections} connections"
+    if facts.connections >= NEARLY_FULL * facts.max_connections:
+        return warning(f"{used} of Postgres are in use", "raise max_connections of Postgres")
+    return ok(f"version {facts.version} answers {facts.user!r}; {used}, {size(facts.size_bytes)}")
+
+
+async def nats(read: Readings) -> Finding:
+    """Answers."""
+    try:
+        facts = await read.nats
+    except NoetlError as error:
+        return wrong(error.message, error.hint or "start nats-server, and check NOETL_NATS_URL")
+    identity = f"the identity {facts.user!r}" if facts.user else "a user without an identity"
+    where = f", cluster {facts.cluster}" if facts.cluster else ""
+    return ok(f"version {facts.version}{where} answers {identity}")
+
+
+async def schema(read: Readings) -> Finding:
+    """The migrations are applied, and the number of partitions is right."""
+    try:
+        await read.schema
+    except NotReady as error:
+        return wrong(error.message, error.hint or "noetl-stream database migrate")
+    return ok("the schema is the one that this version needs")
+
+
+async def streams(read: Readings) -> Finding:
+    """All streams exist, with the settings that this version needs."""
+    found = [timed.value for timed in await read.streams]
+    missing = [stream.name for stream in found if not stream.exists]
+    if missing:
+        return wrong(f"{counted(missing, 'stream')} missing: {', '.join(missing)}", ENSURE)
+    differing = [f"{stream.name} ({', '.join(stream.differs)})" for stream in found if stream.differs]
+    if differing:
+        return wrong(f"settings differ from what this version needs: {'; '.join(differing)}", ENSURE)
+    return ok("; ".join(f"{stream.name} {size(stream.size_bytes)}" for stream in found))
+
+
+async def replicas(read: Readings) -> Finding:
+    """Every copy of a stream is there; in a cluster there is more than one."""
+    found = [timed.value for timed in await read.streams if timed.value.exists]
+    away = [f"{stream.name} on {', '.join(stream.away)}" for stream in found if stream.away]
+    if away:
+        return wrong(f"copies are away or behind: {'; '.join(away)}", "start these nats-servers, or see their logs")
+    single = [stream.name for stream in found if stream.replicas == 1]
+    if single and (await read.nats).cluster:
+        return warning(
+            f"one copy only of {', '.join(single)}: the loss of one nats-server stops all", f"{ENSURE} --replicas 3"
+        )
+    return ok("copies: " + ", ".join(f"{stream.name} {stream.replicas}" for stream in found))
+
+
+async def durability(read: Readings) -> Finding:
+    """Postgres keeps what it has committed, also through a failover."""
+    (facts, _, _), warnings = await read.database, await read.warnings
+    if facts.waits_for and not facts.standbys:
+        return wrong(
+            f"commits wait for a standby ({facts.waits_for}), and none is connected",
+            "start the standby, or take it out of synchronous_standby_names",
+        )
+    if facts.waits_for and facts.synchronous == 0:
+        return wrong(
+            f"commits wait for a standby, and none of {facts.standbys} is synchronous",
+            f"name a standby that is connected in synchronous_standby_names, which is {facts.waits_for}",
+        )
+    if warnings:
+        return warning("; ".join(warnings), "change these settings of Postgres")
+    waits = f"commits wait for {facts.waits_for}" if facts.waits_for else "commits are on disk; there is no standby"
+    hidden = "; this user may not see its state" if facts.waits_for and facts.synchronous is None else ""
+    return ok(waits + hidden)
+
+
+async def storage(read: Readings) -> Finding:
+    """There is room in the streams, and in the account."""
+    used = [(one.value.name, one.value.size_bytes, one.value.max_bytes) for one in await read.streams]
+    account = await read.storage
+    used.append(("all streams", account.size_bytes, account.max_bytes))
+    # LOGS drops its oldest lines when it is full, as it should.
+    bounded = [(name, now / most) for name, now, most in used if most and name != "LOGS"]
+    scarce = [f"{name} {part:.0%}" for name, part in bounded if part >= NEARLY_FULL]
+    if scarce:
+        verdict = wrong if any(part >= FULL for _, part in bounded) else warning
+        return verdict(f"little room is left in NATS: {', '.join(scarce)}", "raise the bound, or shorten the retention")
+    bound = f"of {size(account.max_bytes)}" if account.max_bytes is not None else "and the account has no bound"
+    return ok(f"the streams take {size(account.size_bytes)} {bound}; the disks themselves are not seen from here")
+
+
+async def clocks(read: Readings) -> Finding:
+    """Postgres, NATS, servers and workers have the time of this process."""
+    database, found = await read.database, await read.streams
+    servers, workers = await read.servers, await read.workers
+    apart = {"Postgres": _apart_ms(database, database.value.now_ms)}
+    for stream in found:
+        if stream.value.now_ms is not None:
+            apart["NATS"] = _apart_ms(stream, stream.value.now_ms)
+    apart |= {one.process: _apart_ms(servers, one.at_ms) for one in servers.value if one.at_ms}
+    apart |= {one.name: _apart_ms(workers, one.at_ms) for one in workers.value if one.at_ms}
+    most = max(map(abs, apart.values()))
+    if most < CLOCK_WARNING_MS:
+        return ok(f"{counted(apart, 'clock')} differ from this one by {most} ms at the most")
+    off = [f"{who} {ms / 1000:+.1f} s" for who, ms in apart.items() if abs(ms) >= CLOCK_WARNING_MS]
+    verdict = wrong if most >= CLOCK_WRONG_MS else warning
+    return verdict(f"clocks differ from this one: {named(off)}", "synchronise the clocks of all machines by NTP")
+
+
+def _apart_ms(timed: Timed[Any], clock_ms: int) -> int:
+    """How far a clock is from this process's, beyond what the time of asking leaves open."""
+    return min(clock_ms - timed.from_ms, 0) + max(clock_ms - timed.to_ms, 0)
+
+
+async def certificates(read: Readings) -> Finding:
+    """The certificates that Postgres and NATS show do not end soon."""
+    database, now_ms = (await read.database).value, (await read.database).to_ms
+    shown = {"Postgres": database.certificate_ends_ms, "NATS": (await read.nats).certificate_ends_ms}
+    days = {who: (ends_ms - now_ms) // DAY_MS for who, ends_ms in shown.items() if ends_ms is not None}
+    if not days:
+        return Finding("skipped", "neither Postgres nor NATS is reached over TLS from here")
+    says = "; ".join(f"the certificate of {who} ends in {counted(left, 'day')}" for who, left in days.items())
+    soon = [who for who, left in days.items() if left < SOON_DAYS]
+    return warning(says, f"renew the certificate of {' and '.join(soon)}") if soon else ok(says)
+
+
+MUCH_BEHIND: Final = 10_000
+"""More inputs than this that are not folded yet are a backlog."""
+
+
+async def permissions(read: Readings) -> Finding:
+    """The user in Postgres may do what its role needs, and no more."""
+    facts, excess = (await read.database).value, await read.excess
+    if excess:
+        return warning(f"the Postgres user {facts.user!r} {'; '.join(excess)}", f"use a member of the role {ROLE}")
+    return ok(f"the Postgres user {facts.user!r} may do what its role needs, and no more")
+
+
+async def versions(read: Readings) -> Finding:
+    """Servers, workers and this program are of one version."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for server in await read.known:
+        found[server.version]["server"] += 1
+    for worker in (await read.workers).value:
+        found[worker.version]["worker"] += 1
+    found[__version__]["this program"] += 1
+    if len(found) == 1:
+        return ok(f"all are {__version__}")
+    who = [f"{version}: {_counts(roles)}" for version, roles in sorted(found.items())]
+    return warning(f"several versions run: {'; '.join(who)}", f"end the upgrade: {page('upgrade')}")
+
+
+def _counts(roles: Mapping[str, int]) -> str:
+    return ", ".join(role if role == "this program" else counted(number, role) for role, number in roles.items())
+
+
+async def servers(read: Readings) -> Finding:
+    """At least one server answers, and each that has leases does."""
+    answering = {use.process for use in (await read.servers).value}
+    silent = sorted(server.name for server in await read.known if server.name not in answering)
+    if not answering:
+        return wrong("no server answers", "noetl-stream server")
+    if silent:
+        return warning(
+            f"{counted(silent, 'server')} with a lease did not answer: {named(silent)}", "look again; then at its log"
+        )
+    return ok(f"{counted(answering, 'server')}: {named(sorted(answering))}")
+
+
+async def partitions(read: Readings) -> Finding:
+    """Each partition has a server, and the servers have equal shares."""
+    views = await read.partitions
+    free = [view.id for view in views if not view.live]
+    if free:
+        return wrong(
+            f"{counted(free, 'partition')} of {len(views)} without a server: {named(free)}",
+            "noetl-stream server; one that runs takes them over as soon as their leases have expired",
+        )
+    shares = Counter(view.owner for view in views)
+    idle = [server.name for server in await read.known if server.name not in shares]
+    most, least = max(shares.values()), 0 if idle else min(shares.values())
+    if most - least > max(1, -(-len(views) // (len(shares) + len(idle))) // 2):
+        return warning(
+            f"{counted(views, 'partition')} are shared unequally: {most} at the most, {least} at the least",
+            "look again in a few seconds: servers that have just begun or ended are given their share then",
+        )
+    return ok(f"{counted(views, 'partition')} on {counted(shares, 'server')}")
+
+
+async def fold(read: Readings) -> Finding:
+    """What is reported is folded."""
+    behind, stands = await read.folding
+    total = sum(behind.values())
+    if stands:
+        return wrong(
+            f"nothing is folded of {counted(stands, 'partition')} with {counted(total, 'input')}: {named(stands)}",
+            "see the log of its server: `noetl-stream partition list` names it",
+        )
+    if total > MUCH_BEHIND:
+        return warning(
+            f"{total} inputs are not folded yet", f"add a server, if this does not pass: {page('how-to/scale')}"
+        )
+    return ok(f"{counted(total, 'input')} not folded yet" if total else "all inputs are folded")
+
+
+async def pools(read: Readings) -> Finding:
+    """Where commands wait, there are workers to take them."""
+    queued, workers = await read.pools, (await read.workers).value
+    there = Counter(worker.pool for worker in workers)
+    taking = Counter(worker.pool for worker in workers if not worker.draining)
+    unserved = [pool for pool in queued if pool.queued and not there[pool.pool]]
+    if unserved:
+        waits = ", ".join(f"{pool.queued} in {pool.pool}" for pool in unserved)
+        return wrong(
+            f"commands wait in {counted(unserved, 'pool')} without a worker: {waits}",
+            "; ".join(f"noetl-stream worker --pool {pool.pool}" for pool in unserved),
+        )
+    draining = [pool.pool for pool in queued if pool.queued and not taking[pool.pool]]
+    if draining:
+        return warning(
+            f"commands wait where all workers drain: {named(draining)}",
+            "; ".join(f"noetl-stream worker --pool {pool}" for pool in draining),
+        )
+    waiting = sum(pool.queued for pool in queued)
+    return ok(f"{counted(workers, 'worker')} in {counted(queued, 'pool')}; {counted(waiting, 'command')} waiting")
+
+
+REASON_CHARS: Final = 300
+
+
+async def stuck(read: Readings) -> Finding:
+    """Every execution that has not ended waits for something."""
+    found, living = await read.stuck, sum((await read.living).values())
+    if found:
+        return wrong(
+            f"{counted(found, 'execution', COUNTED)} without anything to wait for: {named(found)}",
+            f"noetl-stream execution why {found[0]}; then cancel it, and report a defect",
+        )
+    return ok(f"{counted(living, 'execution')} not ended, and each waits for something")
+
+
+async def quarantined(read: Readings) -> Finding:
+    """No execution is set aside."""
+    number = (await read.living).get("quarantined", 0)
+    if number:
+        return warning(
+            f"{counted(number, 'execution')} set aside: `execution why` says what for",
+            "noetl-stream execution list --status quarantined; then resume or cancel each",
+        )
+    return ok("no execution is set aside")
+
+
+async def dead_letters(read: Readings) -> Finding:
+    """No message or command was given up, and none that was is dropped."""
+    found, held, most = await read.letters, await read.held_letters, LetterBounds()
+    full = max(held.letters / most.letters, held.bytes / most.bytes)
+    if full >= FULL:
+        return wrong(
+            f"{counted(held.letters, 'dead letter')} with {held.bytes} bytes: {min(full, 1):.0%} of what is kept; "
+            "the oldest go",
+            "noetl-stream dead-letter list; then end what sends them",
+        )
+    if found:
+        return warning(
+            f"{counted(found, 'message', COUNTED)} could not be delivered",
+            "noetl-stream dead-letter list; then requeue or discard each",
+        )
+    return ok("every message could be delivered")
+
+
+async def triggers(read: Readings, now_ms: int) -> Finding:
+    """Every trigger can read its stream, and does with its events what it says."""
+    found = await read.triggers
+    unread = [one for one in found if one.reading.trouble]
+    if unread:
+        return wrong(
+            f"{counted(unread, 'trigger')} whose stream cannot be read: {named(one.path for one in unread)}; "
+            f"{unread[0].path}: {unread[0].reading.trouble}",
+            f"noetl-stream trigger get {unread[0].path}",
+        )
+    faulty = [one for one in found if one.faults.count and now_ms - one.faults.at_ms < DAY_MS]
+    if faulty:
+        first = faulty[0]
+        return warning(
+            f"{counted(faulty, 'trigger')} with faults in the last day: "
+            f"{named(f'{one.path} ({one.faults.count})' for one in faulty)}; "
+            f"event {first.faults.number} of {first.path}: {first.faults.reason[:REASON_CHARS]}",
+            f"noetl-stream trigger history {first.path} --status ignored; then register it mended, and resend",
+        )
+    return ok(f"{counted(found, 'trigger', MOST_TRIGGERS)}, without a fault in the last day")
+
+
+async def keys(read: Readings, ring: KeyRing | None) -> Finding:
+    """Every credential is encrypted with the current key."""
+    stored = await read.credentials
+    if ring is None:
+        if not stored:
+            return ok("no credential is stored")
+        return Finding("skipped", f"this process has no key of the {counted(stored, 'credential')}")
+    unknown = [one.name for one in stored if ring.find(one.key_id) is None]
+    if unknown:
+        return wrong(
+            f"the key of {counted(unknown, 'credential')} is not configured: {named(unknown)}",
+            "add it to NOETL_CREDENTIAL_OLD_KEYS, then: noetl-stream credential rotate",
+        )
+    old = [one.name for one in stored if one.key_id != ring.current.id]
+    if old:
+        return warning(f"{counted(old, 'credential')} under an old key: {named(old)}", "noetl-stream credential rotate")
+    return ok(f"{counted(stored, 'credential')} under the current key")
+
+
+async def tokens(read: Readings, now_ms: int) -> Finding:
+    """No API token ends soon."""
+    held = [token for token in await read.tokens if token.holds(now_ms)]
+    soon = [one.name for one in held if one.expires_ms is not None and one.expires_ms - now_ms < SOON_DAYS * DAY_MS]
+    if soon:
+        return warning(
+            f"within {SOON_DAYS} days end {counted(soon, 'token')}: {named(soon)}", "noetl-stream token create NAME"
+        )
+    return ok(f"{counted(held, 'token')}, and none ends within {SOON_DAYS} days")
+
+
+NAMED: Final = 5
+"""How many of several things a sentence names."""
+
+
+class Finding(NamedTuple):
+    """The fields are those of :class:`~noetl_stream.ports.operations.diagnosis.CheckDocument`."""
+
+    verdict: Verdict
+    says: str
+    mend: str = ""
+
+
+def ok(says: str) -> Finding:
+    return Finding("ok", says)
+
+
+def warning(says: str, mend: str) -> Finding:
+    return Finding("warning", says, mend)
+
+
+def wrong(says: str, mend: str) -> Finding:
+    return Finding("wrong", says, mend)
+
+
+def named(names: Iterable[object]) -> str:
+    """The first few of them."""
+    shown = [str(name) for name in names]
+    more = len(shown) - NAMED
+    return ", ".join(shown[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(things: Collection[object] | int, one: str, most: int | None = None) -> str:
+    """``1 stream``, ``3 streams``; from ``most`` on, ``100 streams or more``."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number} {one}{'' if number == 1 else 's'}" + (" or more" if number == most else "")
+
+
+def size(count: int) -> str:
+    """Bytes for people: ``3.4 GiB``."""
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.3g} {unit}"
