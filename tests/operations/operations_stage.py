@@ -22,8 +22,7 @@ from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.starters.base import StarterPorts
-from noetl_stream.operations.starters.registered import RegisteredStarters
+from noetl_stream.operations.starters.base import RegisteredStarters, StarterPorts
 from noetl_stream.operations.starters.schedules import DirectSchedules
 from noetl_stream.operations.starters.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews

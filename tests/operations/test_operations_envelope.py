@@ -16,7 +16,7 @@ from noetl_stream.model.ids import RunId, digest_of, report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.operations.executions.reading import run_workers
+from noetl_stream.operations.executions.reading import documents
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
@@ -106,7 +106,7 @@ async def test_an_event_is_the_same_whichever_page_it_comes_in(
     two_workers: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = await varied(two_workers)
-    monkeypatch.setattr(run_workers, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(documents, "EVENTS_AT_ONCE", 3)
     for event in whole:
         executions = two_workers.fresh_executions()  # one that has read nothing yet
         assert await executions.events(event.execution_id, event.position - 1, 1) == [event]

@@ -12,8 +12,7 @@ from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.json import codec
-from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.operations.feed.tail import BATCH_CHARS, PATIENCE_S
+from noetl_stream.operations.feed.live import BATCH_CHARS, PATIENCE_S, LiveFeed
 
 
 async def test_a_stuck_reader_holds_others_up_once() -> None:

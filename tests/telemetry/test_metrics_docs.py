@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import noetl_stream
-from noetl_stream.operations.living import MOST_STUCK
+from noetl_stream.operations.presence import MOST_STUCK
 from noetl_stream.server.server import SLOW_TURN_S
 from noetl_stream.server.status_report import STUCK_S
 from noetl_stream.telemetry import status_server as status

@@ -16,10 +16,10 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WorkerPresence
-from noetl_stream.operations.answers import workers_of
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.limits import limit_page, limit_with_slots
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.operations.presence import workers_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import (
     ChildUseDocument,

@@ -29,10 +29,10 @@ from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.operations.executions.reading.waits import awaited
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.operations.waiting_on import awaited
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import KeychainPlan, Plan

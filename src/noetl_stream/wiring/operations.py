@@ -125,7 +125,7 @@ class DirectOperations:
     @cached_property
     def playbooks(self) -> Playbooks:
         from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-        from noetl_stream.operations.starters.registered import RegisteredStarters
+        from noetl_stream.operations.starters.base import RegisteredStarters
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock)

@@ -203,8 +203,7 @@ async def open_gateway(
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
     from noetl_stream.operations.cluster import DirectReadiness
-    from noetl_stream.operations.living import DirectLiving
-    from noetl_stream.operations.memory import DirectMemory
+    from noetl_stream.operations.presence import DirectLiving, DirectMemory
     from noetl_stream.tools.egress import Egress
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc

@@ -14,8 +14,7 @@ import msgspec
 from noetl_stream.model import events
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.status import RunStatus
-from noetl_stream.operations.diff.parts import Parts, Targets, end_of, parts_of
-from noetl_stream.operations.diff.value_differences import Likeness
+from noetl_stream.operations.diff.parts import Likeness, Parts, Targets, end_of, parts_of
 from noetl_stream.ports.operations.reading.diffs import DivergenceKind
 from noetl_stream.ports.stores.store import StoredEntry
 from noetl_stream.storage.journal import facts_of

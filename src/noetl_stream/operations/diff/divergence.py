@@ -20,11 +20,10 @@ from noetl_stream.model.secrets.redaction import Redactor
 from noetl_stream.model.status import ENDED
 from noetl_stream.operations.diff.alignment import NONE, Alignment, Difference
 from noetl_stream.operations.diff.course import KINDS, Course, CourseRun
-from noetl_stream.operations.diff.parts import Parts, Targets, parts_of
+from noetl_stream.operations.diff.parts import Parts, Targets, differences, parts_of
 from noetl_stream.operations.diff.sentences import Subject, Told, sentence
-from noetl_stream.operations.diff.value_differences import differences
+from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.executions.redacted import Shown, hidden
-from noetl_stream.operations.views.replaying import AscendingStates
 from noetl_stream.operations.views.state import state_document
 from noetl_stream.operations.waiting_on import guard_document
 from noetl_stream.playbook.plan import Plan

@@ -12,7 +12,7 @@ from noetl_stream.model.aggregates import TRIGGER
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.operations.answers import server_uses, workers_of
+from noetl_stream.operations.presence import server_uses, workers_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.self_reports import (
     DatabaseDiagnosis,

@@ -29,6 +29,7 @@ from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.operations.executions.reading.documents import (
     START_EVENTS,
+    RunWorkers,
     error_of,
     event_documents,
     execution_document,
@@ -37,8 +38,7 @@ from noetl_stream.operations.executions.reading.documents import (
     loaded_result,
     size_of,
 )
-from noetl_stream.operations.executions.reading.known import known_plan, known_row
-from noetl_stream.operations.executions.reading.listing import listing_of
+from noetl_stream.operations.executions.reading.known import known_plan, known_row, listing_of
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 from noetl_stream.operations.executions.reading.notices import (
     Notices,
@@ -47,9 +47,16 @@ from noetl_stream.operations.executions.reading.notices import (
     read_notices,
     undeclared_workload,
 )
-from noetl_stream.operations.executions.reading.run_workers import RunWorkers
 from noetl_stream.operations.executions.reading.step_runs import StepSummaries, iterations_page, step_runs, summarize
-from noetl_stream.operations.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
+from noetl_stream.operations.executions.submit import (
+    PATIENCE_S,
+    Client,
+    RequestRefused,
+    Requests,
+    ask_of,
+    delete_by_server,
+    patience,
+)
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
@@ -199,7 +206,7 @@ class DirectExecutions:
         """
         from noetl_stream.engine.replay import replay
         from noetl_stream.operations.executions.reading.states import state_at
-        from noetl_stream.operations.executions.reading.waits import awaited  # what has ended waits for nothing
+        from noetl_stream.operations.waiting_on import awaited  # what has ended waits for nothing
 
         if journal is not None:
             state = await beside(partial(replay, row.execution_id, journal), size_of(journal))
@@ -250,7 +257,7 @@ class DirectExecutions:
         return await self._ports.logs.page(await self._row(execution_id), chosen, after, limit)
 
     async def ctx(self, execution_id: str) -> CtxDocument:
-        from noetl_stream.operations.executions.reading.ctx_history import ctx_history  # other verbs replay nothing
+        from noetl_stream.operations.executions.reading.states import ctx_history  # other verbs replay nothing
 
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)
@@ -326,8 +333,7 @@ class DirectExecutions:
             return await asyncio.to_thread(explain, execution_id, history, plan, around)
 
     async def delete(self, execution_id: str, by: str) -> None:
-        from noetl_stream.operations.executions.objects import delete_by_server  # most verbs start faster without it
-        from noetl_stream.storage.deletion import delete_execution
+        from noetl_stream.storage.deletion import delete_execution  # most verbs start faster without it
 
         await self._ended(execution_id)
         await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)

@@ -1,4 +1,4 @@
-"""Publishing requests and reports: a request is repeated until the fold has answered it (PROTOCOL §4)."""
+"""Requests to servers: one to the fold is repeated until it is answered (PROTOCOL §4), one to delete objects is not."""
 
 from __future__ import annotations
 
@@ -289,3 +289,20 @@ def _require_accepted(answer: dict[str, Any]) -> None:
 def _code_of(diagnostics: list[dict[str, Any]]) -> str:
     """Why the engine rejected a request; ``""`` if the diagnostics are those of its playbook."""
     return "" if len(diagnostics) != 1 or "line" in diagnostics[0] else str(diagnostics[0]["code"])
+
+
+KEYS_AT_ONCE: Final = 100
+PURGE_WAIT_S: Final = 30.0
+"""How long a server may take to delete these objects."""
+
+
+async def delete_by_server(bus: Bus, keys: Sequence[str]) -> None:
+    """Has a server delete the objects with these keys: it purges a stream, which nobody else may.
+
+    Raises:
+        Unreachable: no server has done it; objects that were deleted are simply missing the next time.
+    """
+    for at in range(0, len(keys), KEYS_AT_ONCE):
+        answer = await bus.ask(subjects.PURGE, codec.encode(keys[at : at + KEYS_AT_ONCE]), PURGE_WAIT_S)
+        if answer is None or codec.decode_json(answer) is None:
+            raise Unreachable("no server has deleted the objects of this execution", hint="try again with a server")

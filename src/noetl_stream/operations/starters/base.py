@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, UsageError
 from noetl_stream.model.aggregates import (
@@ -24,9 +24,12 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.stores.catalog import Catalog
+from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.compile.compiler import CheckResult
 
 LOOKED_FOR_EVERY_S: Final = 0.005
 """At first, and half as often each time."""
@@ -73,6 +76,13 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
     def __init__(self, ports: StarterPorts, unanswered: Unanswered | None = None) -> None:
         self._requests, self._bus, self._store, self._catalog, self._clock = ports
         self._unanswered = unanswered
+
+    @abstractmethod
+    async def register(self, entry: CatalogEntry, document: Any, by: str) -> None:
+        """Makes the starter at the path of ``entry`` what its document says.
+
+        Raises: as of :meth:`RegisteredStarters.begin`.
+        """
 
     @staticmethod
     @abstractmethod
@@ -143,3 +153,27 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
 
     def _request_id(self, ids: RequestIds | None = None) -> str:
         return uuid7(self._clock.now_ms(), self._clock.random_bytes(10)) if ids is None else ids.request_id
+
+
+AnyStarters = DirectStarters[Any, Any, Any, Any]
+
+
+class RegisteredStarters:
+    """Args: each called when there is one to begin."""
+
+    def __init__(self, schedules: Callable[[], AnyStarters], triggers: Callable[[], AnyStarters]) -> None:
+        self._schedules = schedules
+        self._triggers = triggers
+
+    async def begin(self, entry: CatalogEntry, checked: CheckResult, by: str) -> None:
+        """Has servers start executions by what was registered as ``entry``, if it is a schedule or a trigger.
+
+        Raises:
+            UsageError: its playbook, or that version of it, is not registered.
+            Forbidden: ``by`` may not start it.
+            Conflict: a server of an older version runs.
+        """
+        if checked.schedule is not None:
+            await self._schedules().register(entry, checked.schedule, by)
+        elif checked.trigger is not None:
+            await self._triggers().register(entry, checked.trigger, by)

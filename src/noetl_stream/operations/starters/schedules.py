@@ -53,10 +53,6 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
     pauses, resumes, deletes = SchedulePaused, ScheduleResumed, ScheduleDeleted
 
     async def register(self, entry: CatalogEntry, document: ScheduleDocument, by: str) -> None:
-        """Makes the schedule at the path of ``entry`` what its document says.
-
-        Raises: as of :meth:`.RegisteredStarters.begin`.
-        """
         fact = ScheduleRegistered(
             self._request_id(),
             entry.path,

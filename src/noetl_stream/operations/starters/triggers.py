@@ -70,10 +70,6 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
         self._checking = checking
 
     async def register(self, entry: CatalogEntry, document: TriggerDocument, by: str) -> None:
-        """Makes the trigger at the path of ``entry`` what its document says.
-
-        Raises: as of :meth:`.RegisteredStarters.begin`.
-        """
         if document.notification is not None:
             await self._register_notifying(document, document.notification, by)
         fact = TriggerRegistered(

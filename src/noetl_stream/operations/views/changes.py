@@ -9,10 +9,10 @@ from noetl_stream.engine.state import Execution
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CtxPatched, TaskProcessed
 from noetl_stream.model.json import codec
+from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.operations.views.replaying import AscendingStates
 from noetl_stream.ports.operations.reading.changes import KeyChangeDocument, KeyChangePage
 from noetl_stream.ports.stores.store import Store, StoredEvent
 

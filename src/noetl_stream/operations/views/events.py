@@ -12,8 +12,7 @@ from noetl_stream.concurrency import MANY_BYTES
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.ids import step_run_of
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.reading.documents import event_documents
-from noetl_stream.operations.executions.reading.run_workers import RunWorkers
+from noetl_stream.operations.executions.reading.documents import RunWorkers, event_documents
 from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
 from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent

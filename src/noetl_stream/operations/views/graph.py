@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.envelope import iso
+from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.graphs import graph_document
 from noetl_stream.operations.views.arrays import STATUSES, ArcCounts
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.operations.views.replaying import AscendingStates
 from noetl_stream.operations.views.state import places_of
 from noetl_stream.operations.waiting_on import guard_document
 from noetl_stream.playbook.plan import Plan, StepPlan

@@ -1,4 +1,4 @@
-"""The documents of an execution, from its row and its journal."""
+"""The documents of an execution, from its row and its journal, and the workers that reported it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from msgspec.structs import asdict, replace
 
 from noetl_stream.concurrency import beside
 from noetl_stream.errors import BlobMissing, NotFound
+from noetl_stream.lru import LruCache
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
-from noetl_stream.model.events import ExecutionRequested, ExecutionStarted
+from noetl_stream.model.events import (
+    ExecutionRequested,
+    ExecutionStarted,
+    LoopIterationStarted,
+    StepStarted,
+    TaskProcessed,
+)
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.operations.executions.reading.notices import Notices
@@ -25,6 +32,7 @@ from noetl_stream.ports.operations.executions import (
 )
 from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs, decoded, gather_iterations, read_object
+from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
 START_EVENTS: Final = 3
 """Of an execution that is not a rerun: requested, evaluated, started."""
@@ -193,3 +201,75 @@ async def loaded(payload: Payload, of: str, store: Store, blobs: Blobs) -> Any:
     except BlobMissing as error:
         raise NotFound(f"the result of {of} is lost: {error.message}") from None
     return await decoded(data, partial(codec.decode_shown, decode=pieces.decode))
+
+
+LOOK_AHEAD: Final = 500
+"""How many entries after a page are read for the name of a run that begins in it."""
+
+RUNS_KEPT: Final = 10_000
+"""How many runs are cached: the next page mostly has the same ones."""
+
+_NAMING: Final = frozenset({"step.started", "loop.iteration.started", "task.processed"})
+"""Events in which a run names its worker: one of its first is among them."""
+
+
+class RunWorkers:
+    """Reads the names of workers from journals. Only some events of a run name its worker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: LruCache[str, str] = LruCache(RUNS_KEPT)
+
+    async def names(self, execution_id: str, rows: Sequence[StoredEvent]) -> dict[int, str]:
+        """The workers that reported these entries, by position. A run that has not named its worker is missing: it has
+        only claimed its command, or ended before it began.
+
+        Args:
+            rows: Entries of one journal, by position.
+        """
+        runs = {row.position: run for row in rows if (run := _run_of(row)) is not None}
+        known = {run: name for run in runs.values() if (name := self._kept.get(run)) is not None}
+        _learn(rows, set(runs.values()) - known.keys(), known)
+        if unknown := set(runs.values()) - known.keys():
+            await self._look_back(execution_id, rows, unknown, known)
+        if unknown := set(runs.values()) - known.keys():
+            _learn(await self._store.journal(execution_id, rows[-1].position, LOOK_AHEAD), unknown, known)
+        for run, name in known.items():
+            self._kept.put(run, name)
+        return {position: known[run] for position, run in runs.items() if run in known}
+
+    async def _look_back(
+        self, execution_id: str, rows: Sequence[StoredEvent], unknown: set[str], known: dict[str, str]
+    ) -> None:
+        """Reads backwards, up to where each of the ``unknown`` runs began."""
+        sought = unknown - _beginning(rows)
+        end = rows[0].position - 1
+        while sought and end > 0:
+            size = min(end, EVENTS_AT_ONCE)
+            piece = await self._store.journal(execution_id, end - size, size)
+            _learn(reversed(piece), sought, known)
+            sought -= known.keys() | _beginning(piece)
+            end -= size
+
+
+def _run_of(row: StoredEvent) -> str | None:
+    """The run that reported an entry, from the id of the report."""
+    return row.report_id.rpartition(".")[0] if row.report_id is not None and row.number is not None else None
+
+
+def _beginning(rows: Iterable[StoredEvent]) -> set[str]:
+    """The runs whose first event is in these entries."""
+    return {run for row in rows if row.number == 0 and (run := _run_of(row)) is not None}
+
+
+def _learn(rows: Iterable[StoredEvent], wanted: set[str], known: dict[str, str]) -> None:
+    """Adds to ``known`` the workers of the ``wanted`` runs that these entries name."""
+    for row in rows:
+        run = _run_of(row)
+        if run is None or run not in wanted or run in known or row.name not in _NAMING:
+            continue
+        fact = codec.decode_fact(row.data)
+        if isinstance(fact, StepStarted | LoopIterationStarted) and fact.worker:
+            known[run] = fact.worker
+        elif isinstance(fact, TaskProcessed) and fact.outcome.meta.worker:
+            known[run] = fact.outcome.meta.worker

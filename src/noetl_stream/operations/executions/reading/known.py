@@ -1,14 +1,17 @@
-"""An execution that is asked about: its row, and the plan of its playbook."""
+"""Executions that are asked about: the filter of a list, a row, and the plan of its playbook."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
 
-from noetl_stream.errors import NotFound, PlaybookRefused
+from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.search_terms import label_terms, word_terms
+from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.ports.stores.store import ExecutionRow, Store
+from noetl_stream.ports.operations.executions import ExecutionFilter
+from noetl_stream.ports.stores.store import ExecutionRow, ListingFilter, Store
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan
@@ -36,3 +39,24 @@ async def known_plan(store: Store, checking: PlaybookChecker, row: ExecutionRow)
         with contextlib.suppress(PlaybookRefused):
             return await checking.plan(playbook.source, row.path)
     return None
+
+
+def listing_of(chosen: ExecutionFilter) -> ListingFilter:
+    """A filter as the store takes it.
+
+    Raises:
+        UsageError: one of its conditions is impossible.
+    """
+    unknown = set(chosen.status) - set(STATUSES)
+    if unknown:
+        raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
+    words = word_terms(chosen.error or "")
+    if chosen.error is not None and not words:
+        raise UsageError(f"{chosen.error!r} contains no word to search errors for")
+    return ListingFilter(
+        chosen.status,
+        None if chosen.path is None else chosen.path.strip("/"),
+        sorted(label_terms(chosen.labels) | words),
+        chosen.started_from_ms,
+        chosen.started_before_ms,
+    )

@@ -17,10 +17,10 @@ from noetl_stream.model.events import (
     TaskWarning,
     TokenDiscarded,
     TokenEnqueued,
+    ToleratedFailures,
 )
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.merging import deep_merge
-from noetl_stream.operations.executions.reading.tolerated import tolerated_text
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
@@ -129,3 +129,16 @@ def _undeclared(
             yield path, declared
         elif isinstance(value, dict) and isinstance(inner := declared[key], dict) and inner:
             yield from _undeclared(value, inner, path)
+
+
+def tolerated_text(failures: ToleratedFailures) -> str:
+    """Such as ``4 of 200 iterations of fetch failed``; of nested loops, the innermost iterations too."""
+    failed, leaves, step = failures.failed, failures.failed_leaves, failures.step
+    if not failed:
+        return f"{_iterations(leaves, 'innermost ')} of {step} failed"
+    innermost = f", {_iterations(leaves, 'innermost ')}" if leaves != failed else ""
+    return f"{failed} of {_iterations(failures.count)} of {step} failed{innermost}"
+
+
+def _iterations(number: int, which: str = "") -> str:
+    return f"{number} {which}iteration{'' if number == 1 else 's'}"

@@ -1,0 +1,114 @@
+"""Who is there and what they hold: servers and workers as they say, living executions as Postgres has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+
+from noetl_stream.concurrency import SharedLoads
+from noetl_stream.errors import NoetlError, PayloadRefused
+from noetl_stream.model.json import codec
+from noetl_stream.model.messages import MemoryUse, WorkerPresence
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.idempotency import Living
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.ports.streams.command_queue import CommandQueue
+from noetl_stream.protocol import subjects
+
+log = logging.getLogger(__name__)
+
+WAIT_S: Final = 0.3
+"""How long answers are collected."""
+
+_Answer = TypeVar("_Answer")
+
+
+async def server_uses(bus: Bus) -> list[MemoryUse]:
+    """What each server says it holds in memory."""
+    return await _answers(bus, subjects.ASK_MEMORY, codec.decode_memory_use)
+
+
+async def workers_of(bus: Bus, pools: Collection[str]) -> list[WorkerPresence]:
+    """The workers of these pools, by pool and name. One that names a pool other than the one asked is left out."""
+    asked = [_answers(bus, f"{subjects.ASK_WORKERS}.{pool}", codec.decode_presence) for pool in pools]
+    answered = zip(pools, await asyncio.gather(*asked), strict=True)
+    found = [worker for pool, workers in answered for worker in workers if worker.pool == pool]
+    return sorted(found, key=lambda worker: (worker.pool, worker.name))
+
+
+async def _answers(bus: Bus, subject: str, decode: Callable[[bytes], _Answer]) -> list[_Answer]:
+    found = []
+    for answer in await bus.ask_all(subject, b"", WAIT_S):
+        try:
+            found.append(decode(answer))
+        except PayloadRefused as error:
+            log.warning("cannot read an answer on %s: %s", subject, error)
+    return found
+
+
+class DirectMemory:
+    """:class:`~noetl_stream.ports.stores.idempotency.Memory`, asked of all processes over NATS; once, however many ask
+    here.
+    """
+
+    def __init__(self, queue: CommandQueue, bus: Bus) -> None:
+        self._queue = queue
+        self._bus = bus
+        self._asked: SharedLoads[str, list[MemoryUse]] = SharedLoads()
+
+    async def uses(self) -> list[MemoryUse]:
+        """See :meth:`noetl_stream.ports.stores.idempotency.Memory.uses`."""
+        return await self._asked.get("uses", self._ask_all)
+
+    async def _ask_all(self) -> list[MemoryUse]:
+        try:
+            pools = [pool.pool for pool in await self._queue.pools()]
+            uses, workers = await asyncio.gather(server_uses(self._bus), workers_of(self._bus, pools))
+        except NoetlError as error:
+            log.debug("cannot see what others hold in memory: %s", error)
+            return []
+        return [*uses, *(MemoryUse("worker", one.name, {"commands": one.held_bytes}) for one in workers)]
+
+
+COUNT_S: Final = 2.0
+"""How long Postgres may take to count."""
+
+KEPT_S: Final = 5.0
+"""How long a count, which reads each living execution, is not repeated."""
+
+MOST_STUCK: Final = 100
+
+
+class DirectLiving:
+    """:class:`~noetl_stream.ports.stores.idempotency.LivingExecutions`, counted once, however many ask here.
+
+    Args:
+        kept_s: How long a count is not repeated.
+    """
+
+    def __init__(self, store: Store, clock: Clock, kept_s: float = KEPT_S) -> None:
+        self._kept_s = kept_s
+        self._store = store
+        self._clock = clock
+        self._counts: SharedLoads[str, Living | None] = SharedLoads()
+        self._last: Living | None = None
+        self._counted_s = float("-inf")
+
+    async def count(self) -> Living | None:
+        """See :meth:`noetl_stream.ports.stores.idempotency.LivingExecutions.count`."""
+        if self._clock.monotonic_s() - self._counted_s < self._kept_s:
+            return self._last
+        return await self._counts.get("", self._count)
+
+    async def _count(self) -> Living | None:
+        both = asyncio.gather(self._store.living_by_status(), self._store.stuck(MOST_STUCK))
+        try:
+            by_status, stuck = await asyncio.wait_for(both, COUNT_S)
+        except (NoetlError, TimeoutError) as error:
+            log.debug("cannot count the living executions: %s", error)
+            return None
+        self._last, self._counted_s = Living(by_status, len(stuck)), self._clock.monotonic_s()
+        return self._last
