@@ -25,8 +25,7 @@ from noetl_stream.adapters.postgres.statements import compile_statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.aggregates import LIMIT, AggregateFact, LimitSlot, LimitState, SlotReturned, aggregate_id
 from noetl_stream.model.json import codec
-from noetl_stream.ports.stores.aggregates import AggregateRow
-from noetl_stream.ports.stores.limit_slots import LimitSlotRow
+from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
 from noetl_stream.ports.stores.store import EntryRow, PartitionAdvance, Tick
 from noetl_stream.server.aggregates.aggregate_fold import AggregateInput, Aggregates
 from noetl_stream.server.aggregates.lookups import Lookups

@@ -10,7 +10,7 @@ from operations_stage import BY, OperationsStage
 from noetl_stream.model.events import CancelRequested, CtxPatched
 from noetl_stream.operations.views import changes as change_pages
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.reading.changes import KeyChangeDocument
+from noetl_stream.ports.operations.reading.views import KeyChangeDocument
 from noetl_testkit.simulation.work import playbook, then, work
 
 

@@ -12,8 +12,7 @@ from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
 from noetl_stream.operations import statistics
 from noetl_stream.operations.statistics import PlaybookStatistics, durations
-from noetl_stream.ports.operations.playbooks import PlaybookDocument
-from noetl_stream.ports.operations.reading.statistics import DurationsDocument
+from noetl_stream.ports.operations.playbooks import DurationsDocument, PlaybookDocument
 from noetl_testkit.conformance.store_rows import committed, execution_row
 from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.work import playbook, then, work

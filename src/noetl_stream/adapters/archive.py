@@ -73,7 +73,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 
 class ParquetArchive:
-    """:class:`~noetl_stream.ports.archive.ArchiveFiles` in Parquet, and the reads of commands."""
+    """:class:`~noetl_stream.ports.stores.retention.ArchiveFiles` in Parquet, and the reads of commands."""
 
     def __init__(self, files: FolderFiles | ObjectFiles) -> None:
         self._files = files
@@ -154,7 +154,7 @@ class ParquetArchive:
 
 
 class ParquetBatch:
-    """:class:`~noetl_stream.ports.archive.ArchiveBatch` of executions that started in one month."""
+    """:class:`~noetl_stream.ports.stores.retention.ArchiveBatch` of executions that started in one month."""
 
     def __init__(self, files: FolderFiles | ObjectFiles) -> None:
         self._files = files

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import mcp_types as types
@@ -17,11 +19,10 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from noetl_stream import __version__
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.mcp.answers import ANSWER_SCHEMA, error_document
 from noetl_stream.mcp.changing import changing_tools
 from noetl_stream.mcp.reading import reading_tools
-from noetl_stream.mcp.stdin import lines_of_stdin
 from noetl_stream.mcp.tools import AnyAgentTool, Door, PerformedTool, Toolbox
 from noetl_stream.model.json import codec
 from noetl_stream.model.roles import Role
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs each request
 
 TOOLS: Final = [*reading_tools, *changing_tools]
+
+PIECE_BYTES: Final = 64 * 1024
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 INSTRUCTIONS: Final = (
     "noetl-stream runs playbooks: workflows in YAML, durable, whose executions are recorded event by event. To write "
@@ -87,6 +91,33 @@ async def serve_stdio(server: Server[Any]) -> None:
     lines: Any = lines_of_stdin()  # the SDK would read in a thread that nothing interrupts
     async with stdio_server(stdin=lines) as (requests, answers):
         await server.run(requests, answers, server.create_initialization_options())
+
+
+async def lines_of_stdin() -> AsyncIterator[str]:
+    """Yields each line of stdin without its end, until it is closed. The process can end while none comes.
+
+    Raises:
+        UsageError: a line is longer than :data:`MAX_LINE_BYTES`.
+    """
+    loop, pieces = asyncio.get_running_loop(), asyncio.Queue[bytes](1)
+
+    def read() -> None:
+        while True:
+            piece = os.read(0, PIECE_BYTES)  # not by sys.stdin, whose lock would keep the interpreter from ending
+            asyncio.run_coroutine_threadsafe(pieces.put(piece), loop).result()
+            if not piece:
+                return
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    line = bytearray()
+    while piece := await pieces.get():
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            yield (line + end).decode("utf-8", "replace")
+            line.clear()
+        line += rest
+        if len(line) > MAX_LINE_BYTES:
+            raise UsageError(f"a line of stdin is longer than {MAX_LINE_BYTES} bytes", hint="send shorter messages")
 
 
 async def answer_http(server: Server[Any], headers: Mapping[str, str], body: bytes) -> HttpAnswer:

@@ -19,8 +19,7 @@ from noetl_stream.ports.operations.limits import (
     RateDocument,
     SlotDocument,
 )
-from noetl_stream.ports.stores.aggregates import AggregateRow
-from noetl_stream.ports.stores.limit_slots import LimitSlotRow
+from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
 from noetl_stream.ports.stores.store import Store
 
 SLOTS_SHOWN: Final = 100

@@ -24,11 +24,11 @@ from noetl_stream.ports.operations.playbooks import (
     PlaybookDiffDocument,
     PlaybookDocument,
     PlaybookPage,
+    PlaybookStatisticsDocument,
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
-from noetl_stream.ports.operations.reading.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.stores.catalog import (
     PLAYBOOK,
     SCHEMA,

@@ -10,7 +10,7 @@ from typing import Final
 from noetl_stream.lru import LruCache
 from noetl_stream.model.envelope import iso
 from noetl_stream.operations.executions.reading.step_runs import StepTime, step_times
-from noetl_stream.ports.operations.reading.statistics import (
+from noetl_stream.ports.operations.playbooks import (
     DurationsDocument,
     PlaybookStatisticsDocument,
     StatisticsBucketDocument,

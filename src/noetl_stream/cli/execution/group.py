@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         ResultDocument,
         StepRunDocument,
     )
-    from noetl_stream.ports.operations.reading.changes import KeyChangeDocument
     from noetl_stream.ports.operations.reading.events import ListedEventDocument
+    from noetl_stream.ports.operations.reading.views import KeyChangeDocument
     from noetl_stream.settings.places import Place
 
 MODULES: Final = {

@@ -11,7 +11,7 @@ from noetl_stream.cli.base.output import print_document, print_table, say
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.reading.statistics import DurationsDocument, PlaybookStatisticsDocument
+from noetl_stream.ports.operations.playbooks import DurationsDocument, PlaybookStatisticsDocument
 from noetl_stream.ports.stores.catalog import read_address
 
 TIMES: Final = ("p50", "p90", "p99", "longest")

@@ -26,7 +26,9 @@ from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError
 
 if TYPE_CHECKING:  # the list of commands starts faster
-    from noetl_stream.ports.operations.starters.base import Starters
+    from noetl_stream.ports.operations.documents import DocumentPage
+    from noetl_stream.ports.operations.starters.schedules import Schedules
+    from noetl_stream.ports.operations.starters.triggers import Triggers
 
 Document = TypeVar("Document")
 
@@ -43,7 +45,7 @@ class Starter(NamedTuple):
     """
 
     noun: str
-    of: Callable[[Session], Starters]
+    of: Callable[[Session], Schedules | Triggers]
     document: Callable[[str, bytes], Any]
     helps: Mapping[str, str]
     columns: Columns
@@ -111,7 +113,7 @@ def _add_readings(group: click.Group, kind: Starter) -> None:
         from noetl_stream.operations.paging import cursor_of
 
         cursor = None if after is None else cursor_of(after)
-        found = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
+        found: DocumentPage[Any] = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
         print_documents(found.items, output, kind.columns, "path")
         if found.next is not None:
             say(f"next page: --after {found.items[-1].path}", err=True)
@@ -160,7 +162,7 @@ def _add_history(group: click.Group, kind: Starter) -> None:
         from noetl_stream.operations.paging import cursor_of
 
         cursor = None if before is None else cursor_of(before)
-        found = with_session(
+        found: DocumentPage[Any] = with_session(
             target, lambda session: kind.of(session).history(path, status=status, limit=limit, cursor=cursor)
         )
         print_documents(found.items, output, kind.entry_columns, kind.entry_name)

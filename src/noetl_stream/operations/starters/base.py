@@ -59,8 +59,7 @@ class StarterPorts(NamedTuple):
 
 
 class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
-    """Base of the operations of a kind (:class:`~noetl_stream.ports.operations.starters.base.Starters`, where each
-    method is described).
+    """Base of the operations of a kind; each method is described at its port, of schedules or of triggers.
 
     Args:
         unanswered: Called whenever no server has answered a request, before it is published again.

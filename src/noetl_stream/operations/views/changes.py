@@ -13,7 +13,7 @@ from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.ports.operations.reading.changes import KeyChangeDocument, KeyChangePage
+from noetl_stream.ports.operations.reading.views import KeyChangeDocument, KeyChangePage
 from noetl_stream.ports.stores.store import Store, StoredEvent
 
 MOST_REPLAYED: Final = 5_000

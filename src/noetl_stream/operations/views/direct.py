@@ -18,7 +18,6 @@ from noetl_stream.ports.stores.store import Store
 if TYPE_CHECKING:
     from noetl_stream.operations.diff.executions import ExecutionDiffs
     from noetl_stream.operations.views.index import ExecutionIndex, ExecutionIndexes
-    from noetl_stream.ports.operations.reading.changes import KeyChangePage
     from noetl_stream.ports.operations.reading.diffs import ExecutionDiffDocument, RowChoice
     from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
     from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
         TimelineDocument,
         TimeRange,
     )
-    from noetl_stream.ports.operations.reading.views import ExecutionStateDocument
+    from noetl_stream.ports.operations.reading.views import ExecutionStateDocument, KeyChangePage
 
 Answer = TypeVar("Answer")
 

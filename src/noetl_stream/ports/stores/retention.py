@@ -1,13 +1,17 @@
-"""What servers read and delete so that the stores do not grow for ever (PROTOCOL §5 *Retention*)."""
+"""What servers read, archive and delete so that the stores do not grow for ever (PROTOCOL §5 *Retention*)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
+
+if TYPE_CHECKING:  # servers know no documents
+    from noetl_stream.model.envelope import EventDocument
+    from noetl_stream.ports.operations.executions import ExecutionDocument, ListedExecutionDocument, ResultDocument
 
 
 class LivingExecution(msgspec.Struct, frozen=True, gc=False):
@@ -65,3 +69,30 @@ class Archiver(Protocol):
             Unreachable: a store is away.
             UsageError: the archive cannot be written.
         """
+
+
+class ArchiveBatch(Protocol):
+    """Executions that are archived together, as operations showed them, without their secrets; nothing of it is in the
+    archive before :meth:`finish`.
+    """
+
+    def add_events(self, events: Sequence[EventDocument]) -> None:
+        """Adds the next events of an execution."""
+
+    def add(self, listed: ListedExecutionDocument, document: ExecutionDocument, result: ResultDocument) -> None:
+        """Adds an execution; its events are complete."""
+
+    def finish(self) -> None:
+        """Writes, syncs and reads back what was added. Blocks."""
+
+    def abandon(self) -> None:
+        """Removes what was written so far."""
+
+
+class ArchiveFiles(Protocol):
+    """Any method raises :class:`~noetl_stream.errors.UsageError` when a file cannot be read or written, and blocks."""
+
+    def positions(self, execution_ids: Collection[str]) -> Mapping[str, int]:
+        """The archived ones of these executions, with their last position."""
+
+    def begin(self) -> ArchiveBatch: ...

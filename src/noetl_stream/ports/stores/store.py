@@ -8,10 +8,9 @@ from typing import Final, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.stores.aggregates import AggregateParts, AggregateStore
+from noetl_stream.ports.stores.aggregates import AggregateParts, AggregateStore, LimitSlotKey, LimitSlotRow, LimitStore
 from noetl_stream.ports.stores.cursors import Cursors
 from noetl_stream.ports.stores.dead_letters import DeadLetterRow
-from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow, LimitStore
 from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
 from noetl_stream.protocol.rows import Json, Row
 

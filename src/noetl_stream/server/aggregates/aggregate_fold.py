@@ -45,9 +45,9 @@ from noetl_stream.ports.stores.aggregates import (
     AggregateRow,
     HistoryRow,
     HistoryTrim,
+    LimitSlotRow,
     RequestTrim,
 )
-from noetl_stream.ports.stores.limit_slots import LimitSlotRow
 from noetl_stream.ports.stores.store import InboxItem, Store, TimerRow
 from noetl_stream.server.aggregates.loaded_slots import LoadedSlots, load_slots
 from noetl_stream.server.aggregates.lookups import Lookups

@@ -8,7 +8,7 @@ from typing import Final
 
 from noetl_stream.model.aggregates import LimitFact, LimitSlot, SlotAsked, is_limit
 from noetl_stream.model.json import codec
-from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow, LimitStore, WantedSlots
+from noetl_stream.ports.stores.aggregates import LimitSlotKey, LimitSlotRow, LimitStore, WantedSlots
 from noetl_stream.server.ticks.tick import PendingTick
 
 MORE_WAITING: Final = 8

@@ -40,9 +40,16 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.model.status import Rejection
-from noetl_stream.ports.stores.aggregates import AggregateKey, AggregateRow, HistoryRow, HistoryTrim, RequestTrim
+from noetl_stream.ports.stores.aggregates import (
+    AggregateKey,
+    AggregateRow,
+    HistoryRow,
+    HistoryTrim,
+    LimitSlotKey,
+    LimitSlotRow,
+    RequestTrim,
+)
 from noetl_stream.ports.stores.dead_letters import DeadLetterRow, storable_text
-from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow
 from noetl_stream.ports.stores.store import (
     EntryRow,
     ExecutionRow,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow, PlacedSlot, WantedSlots
+from noetl_stream.ports.stores.aggregates import LimitSlotKey, LimitSlotRow, PlacedSlot, WantedSlots
 from noetl_stream.ports.stores.store import Store
 from noetl_testkit.conformance.store_rows import committed, execution_row, following
 

@@ -1,4 +1,4 @@
-"""What an execution looked like: its state at a position of its journal."""
+"""What an execution looked like: its state at a position of its journal, and how each key of ``ctx`` came to be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
 from noetl_stream.ports.operations.parameters import (
     MAX_POSITION,
@@ -20,7 +20,6 @@ from noetl_stream.ports.operations.parameters import (
     StepRunId,
     Without,
 )
-from noetl_stream.ports.operations.reading.changes import KeyChangePage
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
 from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
@@ -33,6 +32,35 @@ from noetl_stream.ports.operations.reading.timelines import (
     TimeRange,
 )
 from noetl_stream.ports.operations.verbs import verb
+
+
+class KeyChangeDocument(Document, frozen=True):
+    """A change of a key of ``ctx``, from outside with principal and reason, from within with step and task.
+
+    ``had`` and ``has``: whether the key was there before and is after it; ``before`` and ``after`` its values, a large
+    one ``{"$large": …}``.
+    """
+
+    key: str
+    position: int
+    at: Time
+    event: str
+    principal: str
+    reason: str
+    correlation_id: str
+    step: str | None
+    step_run_id: str | None
+    task: str | None
+    iteration: list[int] | None
+    had: bool
+    before: Any
+    has: bool
+    after: Any
+
+
+class KeyChangePage(DocumentPage[KeyChangeDocument], frozen=True):
+    """By position. A page may be short and not the last."""
+
 
 TOKENS_SHOWN: Final = 500
 
