@@ -12,7 +12,6 @@ from typing import Final
 from msgspec.structs import asdict
 
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
-from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
@@ -25,6 +24,7 @@ from noetl_stream.ports.operations.access import (
     NewApiTokenDocument,
     NewToken,
 )
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.problems import problem_kind
 from noetl_stream.ports.stores.catalog import is_path
 from noetl_stream.ports.stores.identities import (
@@ -86,7 +86,7 @@ class DirectAccess:
             if made is None:
                 raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
             token = made  # by this call's earlier attempt, or at this moment by another gateway
-        return NewApiTokenDocument(**asdict(_shown(token)), secret=token_text(token_id, secret))
+        return document_from(NewApiTokenDocument, _shown(token), secret=token_text(token_id, secret))
 
     async def tokens(self) -> list[ApiTokenDocument]:
         return [_shown(token) for token in await self._tokens.list_all()]
@@ -149,38 +149,12 @@ def _check(new: NewToken, now_ms: int) -> None:
 
 
 def _shown(token: StoredToken) -> ApiTokenDocument:
-    return ApiTokenDocument(
-        id=token.id,
-        name=token.name,
-        role=token.role,
-        paths=list(token.paths),
-        created=iso(token.created_ms),
-        created_by=token.created_by,
-        expires=iso_or_none(token.expires_ms),
-        last_used=iso_or_none(token.last_used_ms),
-        revoked=iso_or_none(token.revoked_ms),
-        revoked_by=token.revoked_by,
-    )
+    return document_from(ApiTokenDocument, token, paths=list(token.paths))
 
 
 def _entry(entry: AuditEntry) -> AuditEntryDocument:
-    attempt, answer = entry.attempt, entry.answer
-    return AuditEntryDocument(
-        number=entry.number,
-        at=iso(attempt.at_ms),
-        principal=attempt.principal,
-        role=attempt.role,
-        method=attempt.method,
-        operation=attempt.operation,
-        target=attempt.target,
-        correlation_id=attempt.correlation_id,
-        remote=attempt.remote,
-        idempotency_key=attempt.idempotency_key,
-        status=answer.status if answer is not None else None,
-        reason=answer.reason if answer is not None else "",
-        made=answer.made if answer is not None else "",
-        left_out=answer.left_out if answer is not None else 0,
-    )
+    answer = {"status": None, "reason": "", "made": "", "left_out": 0} if entry.answer is None else asdict(entry.answer)
+    return document_from(AuditEntryDocument, entry.attempt, number=entry.number, **answer)
 
 
 class AuditRecord:

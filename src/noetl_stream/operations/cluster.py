@@ -31,6 +31,7 @@ from noetl_stream.ports.operations.cluster import (
     RunningCommandDocument,
     WorkerDocument,
 )
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 from noetl_stream.ports.stores.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
 from noetl_stream.ports.stores.store import Store
@@ -98,11 +99,10 @@ class DirectCluster:
         left = {view.id: view.last_seq for view in views if not view.live}
         counted = await self._ports.log.beyond(left) if left else {}
         return [
-            PartitionDocument(
+            document_from(
+                PartitionDocument,
+                view,
                 partition=view.id,
-                owner=view.owner,
-                epoch=view.epoch,
-                live=view.live,
                 folded=view.last_seq,
                 behind=counted.get(view.id, view.behind),
             )
@@ -176,28 +176,9 @@ def _by_priority(pool: QueuedPool | None) -> dict[str, int]:
 
 
 def _worker_document(worker: WorkerPresence) -> WorkerDocument:
-    return WorkerDocument(
-        name=worker.name,
-        pool=worker.pool,
-        slots=worker.slots,
-        busy=worker.busy,
-        since=iso(worker.since_ms),
-        kinds=worker.kinds,
-        draining=worker.draining,
-        version=worker.version,
-        running=[
-            RunningCommandDocument(
-                running.execution_id,
-                running.command_id,
-                running.step,
-                running.delivered,
-                running.waits_for,
-                running.task_waits_for,
-            )
-            for running in worker.running
-        ],
-        children={kind: ChildUseDocument(use.busy, use.most, use.waiting) for kind, use in worker.children.items()},
-    )
+    running = [document_from(RunningCommandDocument, one) for one in worker.running]
+    children = {kind: document_from(ChildUseDocument, use) for kind, use in worker.children.items()}
+    return document_from(WorkerDocument, worker, running=running, children=children)
 
 
 def _check_requeue(letter: DeadLetter) -> None:
@@ -225,21 +206,8 @@ def _settled(letter: DeadLetter) -> Conflict:
 
 
 def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
-    row = letter.row
-    return DeadLetterDocument(
-        id=row.id,
-        at=iso(row.at_ms),
-        source=row.source,
-        partition=row.partition,
-        execution_id=row.execution_id,
-        subject=row.subject,
-        reason=row.reason,
-        size=row.size,
-        sequence=row.source_seq,
-        state=letter.state,
-        settled_at=iso_or_none(letter.settled_ms),
-        settled_by=letter.settled_by,
-    )
+    settled_at = iso_or_none(letter.settled_ms)
+    return document_from(DeadLetterDocument, letter.row, letter, sequence=letter.row.source_seq, settled_at=settled_at)
 
 
 class DirectReadiness:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
-from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
 from noetl_stream.model.secrets.credential import CREDENTIAL_NAME, CredentialValue, check_secrets
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials, NewCredential
 from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
@@ -141,13 +141,4 @@ def _check(name: str, value: Any) -> None:
 
 
 def _document(info: CredentialInfo) -> CredentialDocument:
-    return CredentialDocument(
-        name=info.name,
-        kind=info.kind,
-        description=info.description,
-        tags=list(info.tags),
-        version=info.version,
-        key_id=info.key_id,
-        created=iso(info.created_ms),
-        updated=iso(info.updated_ms),
-    )
+    return document_from(CredentialDocument, info, tags=list(info.tags))

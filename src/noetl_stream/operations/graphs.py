@@ -30,12 +30,4 @@ def _arcs(plan: Plan, graph: Graph) -> Iterator[ArcDocument]:
         for index, arc in enumerate(step.arcs):
             edge = next(edges)
             is_else = index > 0 and arc.guard is None and step.routing == "exclusive"
-            yield ArcDocument(
-                source=step.name,
-                to=arc.step,
-                when=edge.when,
-                kind=edge.kind,
-                is_else=is_else,
-                index=index,
-                line=arc.line,
-            )
+            yield ArcDocument(step.name, arc.step, edge.when, edge.kind, is_else, index, arc.line)

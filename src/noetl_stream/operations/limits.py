@@ -11,6 +11,7 @@ from noetl_stream.model.aggregates import LIMIT, LimitSlot, LimitState, aggregat
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.limits import (
     AwaitedSlotDocument,
     LimitDocument,
@@ -56,9 +57,9 @@ async def limit_with_slots(store: Store, key: str) -> LimitWithSlotsDocument:
     if row is None:
         hint = "keys in use: `noetl-stream limit list`"
         raise NotFound(f"nobody holds key {key}, and nobody waits for it", hint=hint)
-    document = _document(row)
-    fields = {name: getattr(document, name) for name in LimitDocument.__struct_fields__}
-    return LimitWithSlotsDocument(**fields, holders=list(map(_slot, holders)), waiting=list(map(_slot, waiting)))
+    return document_from(
+        LimitWithSlotsDocument, _document(row), holders=list(map(_slot, holders)), waiting=list(map(_slot, waiting))
+    )
 
 
 async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, AwaitedSlotDocument]:
@@ -78,15 +79,9 @@ async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, Awaited
         limit = limits.get(row.limit_id)
         if limit is not None:
             slot, document = codec.decode_as(LimitSlot, row.body), _document(limit)
-            found[slot.slot_id or slot.step_run_id] = AwaitedSlotDocument(
-                key=document.key,
-                place=one.place,
-                queued=document.queued,
-                held=document.held,
-                concurrency=document.concurrency,
-                next_at=document.next_at,
-                catching_up=document.catching_up,
-                holders=[_slot(holder) for holder in holders[row.limit_id]],
+            held_by = [_slot(holder) for holder in holders[row.limit_id]]
+            found[slot.slot_id or slot.step_run_id] = document_from(
+                AwaitedSlotDocument, document, place=one.place, holders=held_by
             )
     return found
 
@@ -94,27 +89,16 @@ async def awaited_slots(store: Store, execution_id: str) -> Mapping[str, Awaited
 def _document(row: AggregateRow) -> LimitDocument:
     state = codec.decode_as(LimitState, row.state)
     rate = state.rate
-    return LimitDocument(
-        key=state.key,
-        concurrency=state.concurrency,
+    return document_from(
+        LimitDocument,
+        state,
         rate=None if rate is None else RateDocument(rate.per_s, rate.burst),
-        held=state.held,
-        queued=state.queued,
-        set_by=state.set_by,
         set_at=iso(state.set_ms),
-        replaced=state.replaced,
         next_at=iso_or_none(state.timer_ms or None if state.queued and not state.catching_up else None),
-        catching_up=state.catching_up,
     )
 
 
 def _slot(row: LimitSlotRow) -> SlotDocument:
     slot = codec.decode_as(LimitSlot, row.body)
-    return SlotDocument(
-        execution_id=slot.execution_id,
-        path=slot.path,
-        step=slot.step or None,
-        step_run_id=slot.step_run_id or None,
-        task=slot.task or None,
-        since=iso(slot.granted_ms or slot.asked_ms),
-    )
+    named = {"step": slot.step or None, "step_run_id": slot.step_run_id or None, "task": slot.task or None}
+    return document_from(SlotDocument, slot, since=iso(slot.granted_ms or slot.asked_ms), **named)

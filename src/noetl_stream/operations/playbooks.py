@@ -7,11 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec.structs import asdict
-
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
-from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
 from noetl_stream.model.paths import covers
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
@@ -19,6 +16,7 @@ from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     PlaybookDiffDocument,
@@ -139,7 +137,7 @@ class DirectPlaybooks:
             if is_new:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
-        return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
+        return document_from(RegisteredDocument, entry_document(entry), created=is_new)
 
     async def page(
         self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
@@ -151,7 +149,7 @@ class DirectPlaybooks:
 
     async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         entry = await find_entry(self._catalog, _address(path, version))
-        return PlaybookWithSourceDocument(**asdict(entry_document(entry)), source=await self._source(entry))
+        return await self._with_source(entry)
 
     async def versions(self, path: str) -> list[PlaybookDocument]:
         return [entry_document(entry) for entry in await find_versions(self._catalog, _address(path, None).path)]
@@ -195,11 +193,7 @@ class DirectPlaybooks:
     ) -> PlaybookDiffDocument:
         from noetl_stream.operations.differences import playbook_diff
 
-        before = (
-            None
-            if first is None
-            else PlaybookWithSourceDocument(**asdict(entry_document(first)), source=await self._source(first))
-        )
+        before = None if first is None else await self._with_source(first)
         after = None if second is None else entry_document(second)
         # In a thread: it may take long.
         return await asyncio.to_thread(playbook_diff, before, after, text, name)
@@ -266,6 +260,9 @@ class DirectPlaybooks:
             raise NotFound(f"no text of {path} has the digest {digest}")
         return await self._checking.plan(row.source, path)
 
+    async def _with_source(self, entry: CatalogEntry) -> PlaybookWithSourceDocument:
+        return document_from(PlaybookWithSourceDocument, entry_document(entry), source=await self._source(entry))
+
     async def _source(self, entry: CatalogEntry) -> str:
         row = await self._store.playbook(entry.digest)
         assert row is not None  # the entry's foreign key
@@ -280,20 +277,7 @@ async def _drawn(draft: Plan) -> GraphDocument | None:
 
 def entry_document(entry: CatalogEntry) -> PlaybookDocument:
     """A catalog entry without its text."""
-    return PlaybookDocument(
-        path=entry.path,
-        version=entry.version,
-        revision=entry.revision,
-        digest=entry.digest,
-        name=entry.name,
-        description=entry.description,
-        labels=dict(entry.labels),
-        tags=entry.tags,
-        registered_by=entry.registered_by,
-        registered=iso(entry.registered_ms),
-        known_as=entry.known_as,
-        kind=entry.kind,
-    )
+    return document_from(PlaybookDocument, entry, labels=dict(entry.labels))
 
 
 def _address(path: str, version: str | None) -> Address:

@@ -23,6 +23,7 @@ from noetl_stream.operations.executions.reading.states import state_at
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.paging import cursor_of, read_cursor
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.reading.diffs import (
     MAX_ROWS,
     VALUES_SHOWN,
@@ -148,19 +149,9 @@ def _size(alignment: Alignment) -> int:
 
 
 def _execution(side: ComparedSide) -> ComparedExecutionDocument:
-    listed = listed_document(side.row)
-    return ComparedExecutionDocument(
-        execution_id=listed.execution_id,
-        path=listed.path,
-        version=listed.version,
-        digest=listed.digest,
-        status=listed.status,
-        started=listed.started,
-        duration_s=listed.duration_s,
-        rerun_of=side.row.rerun_of,
-        position=side.row.position,
-        compared=side.course.position,
-    )
+    duration_s = listed_document(side.row).duration_s
+    compared = side.course.position
+    return document_from(ComparedExecutionDocument, side.row, duration_s=duration_s, compared=compared)
 
 
 class _LastValues(NamedTuple):

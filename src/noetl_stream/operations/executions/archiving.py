@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from noetl_stream.errors import NotFound
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import ExecutionDocument, Executions, ListedExecutionDocument
 from noetl_stream.ports.stores.retention import ArchiveBatch, ArchiveFiles
 
@@ -59,10 +60,4 @@ class ExecutionArchiver:
         while events := await self._executions.events(execution_id, after, EVENTS_AT_ONCE):
             batch.add_events(events)
             after = events[-1].position
-        batch.add(_listed(document), document, result)
-
-
-def _listed(document: ExecutionDocument) -> ListedExecutionDocument:
-    return ListedExecutionDocument(
-        **{name: getattr(document, name) for name in ListedExecutionDocument.__struct_fields__}
-    )
+        batch.add(document_from(ListedExecutionDocument, document), document, result)

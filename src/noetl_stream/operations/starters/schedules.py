@@ -22,6 +22,7 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.operations.starters.base import DirectStarters
 from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.starters.schedules import (
     BackfillDocument,
@@ -70,28 +71,18 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         terms, backfill = state.terms, state.backfill
         table = terms.timetable
         timetable = TimetableDocument(table.zone, list(table.cron), table.every_s or None, list(map(iso, table.at_ms)))
-        return RegisteredScheduleDocument(
-            path=state.path,
-            playbook=terms.playbook,
-            version=terms.version,
-            revision=state.revision,
-            digest=state.digest,
+        return document_from(
+            RegisteredScheduleDocument,
+            terms,
+            state,
             registered_by=state.by,
-            registered=iso(state.registered_ms),
             timetable=timetable,
-            jitter_s=terms.jitter_s,
-            overlap=terms.overlap,
-            missed=terms.missed,
-            missed_within_s=terms.missed_within_s,
             pause_after_failures=terms.pause_after_failures or None,
             next=iso_or_none(ScheduleKind().timers(state).get("next")),
             paused=PauseDocument(state.paused, iso(state.paused_ms)) if state.paused else None,
-            failures=state.failures,
             running=[one.execution_id for one in state.running],
             waiting=len(state.waiting),
-            backfill=None
-            if backfill is None
-            else BackfillDocument(iso(backfill.next_ms), iso(backfill.before_ms), backfill.overlap, backfill.left),
+            backfill=None if backfill is None else document_from(BackfillDocument, backfill),
             occurrences=state.number,
         )
 

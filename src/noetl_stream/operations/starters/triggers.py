@@ -27,6 +27,7 @@ from noetl_stream.operations.executions.submit import Unanswered
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.operations.starters.base import DirectStarters, StarterPorts
 from noetl_stream.playbook.trigger.notification import notify_playbook
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.starters.triggers import (
     DeliveredDocument,
@@ -93,27 +94,18 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
 
         state: TriggerState = codec.decode_as(TriggerState, row.state)
         terms: TriggerTerms = state.terms
-        return TriggerStateDocument(
-            path=state.path,
-            source=terms.source,
-            on={
-                terms.source: msgspec.to_builtins(terms.webhook or terms.execution)
-                if terms.nats is None
-                else _on(terms.nats)
-            },
+        on = msgspec.to_builtins(terms.webhook or terms.execution) if terms.nats is None else _on(terms.nats)
+        return document_from(
+            TriggerStateDocument,
+            terms,
+            state,
+            on={terms.source: on},
             address=webhook_address(state.path) if terms.webhook is not None else None,
-            playbook=terms.playbook,
-            version=terms.version,
-            when=terms.when,
             workload=dict(terms.workload),
-            key=terms.key,
-            revision=state.revision,
-            digest=state.digest,
-            registered=iso(state.registered_ms),
             registered_by=state.by,
             paused=state.paused or None,
             events=state.number,
-            faults=_faults(state),
+            faults=document_from(TriggerFaultsDocument, state.faults) if state.faults.count else None,
             stream=_stream(state) if terms.nats is not None else None,
         )
 
@@ -168,13 +160,6 @@ def webhook_address(path: str) -> str:
     return f"{API}/hooks/{quote(path)}"
 
 
-def _faults(state: TriggerState) -> TriggerFaultsDocument | None:
-    found = state.faults
-    if not found.count:
-        return None
-    return TriggerFaultsDocument(count=found.count, number=found.number, at=iso(found.at_ms), reason=found.reason)
-
-
 def _on(nats: StreamFilter) -> dict[str, str]:
     from_ = "new" if nats.from_ms is None else iso(nats.from_ms) if nats.from_ms else "all"
     return {"stream": nats.stream, "subject": nats.subject, "from": from_, "format": nats.format}
@@ -182,10 +167,11 @@ def _on(nats: StreamFilter) -> dict[str, str]:
 
 def _stream(state: TriggerState) -> TriggerStreamDocument:
     reading = state.reading
-    return TriggerStreamDocument(
+    return document_from(
+        TriggerStreamDocument,
+        reading,
         consumer=state.consumer,
         sequence=reading.place.sequence if reading.place is not None else None,
-        pending=reading.pending,
         running=len(reading.running),
         trouble=reading.trouble or None,
         since=iso(reading.trouble_ms) if reading.trouble else None,

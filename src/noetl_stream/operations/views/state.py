@@ -19,6 +19,7 @@ from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, sh
 from noetl_stream.operations.views.index import place_of_wait
 from noetl_stream.operations.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
 from noetl_stream.ports.operations.reading.views import (
     TOKENS_SHOWN,
@@ -146,9 +147,7 @@ def _document(state: Execution, plan: Plan | None, one: _Placed, explained: bool
         task=None if wait is None else wait.task,
         iteration=[] if wait is None else list(wait.path),
         since=iso(since_ms) if since_ms else None,
-        loop=None
-        if loop is None
-        else LoopCountsDocument(loop.count, loop.ok, loop.failed, loop.skipped, loop.failed_leaves),
+        loop=None if loop is None else document_from(LoopCountsDocument, loop),
         waiting_on=_waiting_on(state, plan, one, explained),
     )
 

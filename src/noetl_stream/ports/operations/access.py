@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.roles import Role
-from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.parameters import Cursor, Limit
 from noetl_stream.ports.operations.verbs import verb
 
@@ -53,10 +53,6 @@ class NewApiTokenDocument(ApiTokenDocument, frozen=True):
     """``secret`` is the token itself. It is shown this once; the answer to a repeated call does not have it."""
 
     secret: str | None = None
-
-
-class ApiTokensDocument(Document, frozen=True):
-    items: list[ApiTokenDocument]
 
 
 class SignInCodeDocument(Document, frozen=True):
@@ -106,7 +102,7 @@ class Access(Protocol):
             Conflict: a token of that name is not revoked yet.
         """
 
-    @verb("GET", "/tokens", "listTokens", "admin", scope="everyone", document=ApiTokensDocument)
+    @verb("GET", "/tokens", "listTokens", "admin", scope="everyone", document=list_of("ApiTokens", ApiTokenDocument))
     async def tokens(self) -> list[ApiTokenDocument]:
         """List tokens in the order they were created, without their secrets.
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.envelope import Time
-from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 from noetl_stream.ports.operations.parameters import Cursor, Limit
 from noetl_stream.ports.operations.verbs import verb
@@ -54,10 +54,6 @@ class WorkerDocument(Document, frozen=True):
     children: dict[str, ChildUseDocument] = msgspec.field(default_factory=dict)
 
 
-class WorkersDocument(Document, frozen=True):
-    items: list[WorkerDocument]
-
-
 class PoolDocument(Document, frozen=True):
     """``queued`` commands wait for a worker, ``running`` ones were delivered to one, ``again`` of them more than
     once. ``oldest`` is since when the longest of the queued ones waits; null if none waits, or no server says.
@@ -75,10 +71,6 @@ class PoolDocument(Document, frozen=True):
     by_priority: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class PoolsDocument(Document, frozen=True):
-    items: list[PoolDocument]
-
-
 class PartitionDocument(Document, frozen=True):
     """``behind`` messages of EVENTS are not folded yet."""
 
@@ -88,10 +80,6 @@ class PartitionDocument(Document, frozen=True):
     live: bool
     folded: int
     behind: int
-
-
-class PartitionsDocument(Document, frozen=True):
-    items: list[PartitionDocument]
 
 
 class DeadLetterDocument(Document, frozen=True):
@@ -130,7 +118,7 @@ class Cluster(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` goes into the audit.
     """
 
-    @verb("GET", "/workers", "listWorkers", scope="special", document=WorkersDocument)
+    @verb("GET", "/workers", "listWorkers", scope="special", document=list_of("Workers", WorkerDocument))
     async def workers(self) -> list[WorkerDocument]:
         """List the workers that are alive.
 
@@ -138,7 +126,7 @@ class Cluster(Protocol):
         number of them.
         """
 
-    @verb("GET", "/pools", "listPools", scope="everyone", document=PoolsDocument)
+    @verb("GET", "/pools", "listPools", scope="everyone", document=list_of("Pools", PoolDocument))
     async def pools(self) -> list[PoolDocument]:
         """List pools, with what is queued and running in each.
 
@@ -148,7 +136,7 @@ class Cluster(Protocol):
         lease ends. ``again`` of these were delivered before. A pool with commands and no worker has ``workers: 0``.
         """
 
-    @verb("GET", "/partitions", "listPartitions", scope="everyone", document=PartitionsDocument)
+    @verb("GET", "/partitions", "listPartitions", scope="everyone", document=list_of("Partitions", PartitionDocument))
     async def partitions(self) -> list[PartitionDocument]:
         """List partitions: which server folds them, and how far behind it is.
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.secrets.credential import CredentialValue
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.documents import Document, list_of
 from noetl_stream.ports.operations.verbs import verb
 
 
@@ -24,10 +24,6 @@ class CredentialDocument(Document, frozen=True):
     key_id: str
     created: Time
     updated: Time
-
-
-class CredentialsDocument(Document, frozen=True):
-    items: list[CredentialDocument]
 
 
 class RotatedDocument(Document, frozen=True):
@@ -47,7 +43,14 @@ CredentialName = Annotated[str, Meta(min_length=1, max_length=128)]
 class CredentialStore(Protocol):
     """No method ever returns a value. ``reason`` goes into the audit."""
 
-    @verb("GET", "/credentials", "listCredentials", "author", scope="everyone", document=CredentialsDocument)
+    @verb(
+        "GET",
+        "/credentials",
+        "listCredentials",
+        "author",
+        scope="everyone",
+        document=list_of("Credentials", CredentialDocument),
+    )
     async def list_all(self) -> list[CredentialDocument]:
         """List credentials by name, without their values."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.documents import Document, list_of
 from noetl_stream.ports.operations.verbs import verb
 
 Verdict = Literal["ok", "warning", "wrong", "skipped"]
@@ -19,10 +19,6 @@ class CheckDocument(Document, frozen=True):
     verdict: Verdict
     says: str
     mend: str = ""
-
-
-class ChecksDocument(Document, frozen=True):
-    items: list[CheckDocument]
 
 
 Store = Literal["stream", "objects", "account", "table", "database"]
@@ -41,19 +37,29 @@ class StoredDocument(Document, frozen=True):
     items: int | None
 
 
-class StorageDocument(Document, frozen=True):
-    items: list[StoredDocument]
-
-
 class Diagnosis(Protocol):
-    @verb("GET", "/doctor", "examine", "admin", denied="look into the whole system", document=ChecksDocument)
+    @verb(
+        "GET",
+        "/doctor",
+        "examine",
+        "admin",
+        denied="look into the whole system",
+        document=list_of("Checks", CheckDocument),
+    )
     async def examine(self) -> list[CheckDocument]:
         """Look for what is wrong with the system, check by check, with what mends it.
 
         All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why.
         """
 
-    @verb("GET", "/storage", "listStorage", "admin", denied="look into the whole system", document=StorageDocument)
+    @verb(
+        "GET",
+        "/storage",
+        "listStorage",
+        "admin",
+        denied="look into the whole system",
+        document=list_of("Storage", StoredDocument),
+    )
     async def storage(self) -> list[StoredDocument]:
         """List what streams and tables take on disk.
 

@@ -5,11 +5,15 @@ A struct is next to the protocol that returns it. The OpenAPI document calls it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from types import GenericAlias
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.envelope import iso_or_none
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -30,6 +34,38 @@ class DocumentPage(Document, Generic[Item], frozen=True):
 
     items: list[Item]
     next: Next
+
+
+def list_of(name: str, item: type[Document], says: str | None = None) -> type[Document]:
+    """The document of a whole list, which the OpenAPI document calls ``name``."""
+    fields = [("items", GenericAlias(list, item))]
+    namespace = {"__doc__": says, "__module__": item.__module__}
+    made: Any = msgspec.defstruct(f"{name}Document", fields, bases=(Document,), namespace=namespace, frozen=True)
+    found: type[Document] = made
+    return found
+
+
+def document_from(kind: Callable[..., Value], *rows: object, **others: Any) -> Value:
+    """The document with ``others``; each further field is that of the first row that has it, by name. Of a time, rows
+    have the ms since the epoch, in a field that ends in ``_ms``.
+    """
+    for name, place, source in _sources(kind, *map(type, rows)):
+        if name not in others:
+            value = getattr(rows[place], source)
+            others[name] = value if source == name else iso_or_none(value)
+    return kind(**others)
+
+
+@cache
+def _sources(kind: Any, *rows: type[Any]) -> list[tuple[str, int, str]]:
+    """Where a document's fields come from: each by name, the place of the row, and the field there."""
+    found: dict[str, tuple[str, int, str]] = {}
+    for name in kind.__struct_fields__:
+        for place, row in enumerate(rows):
+            for source in (name, f"{name}_ms"):
+                if hasattr(row, source):
+                    found.setdefault(name, (name, place, source))
+    return list(found.values())
 
 
 def document_of(value: Any, kind: type[Value]) -> Value:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
+from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument, document_from, list_of
 from noetl_stream.ports.operations.parameters import (
     Cursor,
     Inner,
@@ -114,17 +114,11 @@ class PlaybookWithSourceDocument(PlaybookDocument, frozen=True):
     @property
     def entry(self) -> PlaybookDocument:
         """All but the text."""
-        return PlaybookDocument(**{name: getattr(self, name) for name in PlaybookDocument.__struct_fields__})
+        return document_from(PlaybookDocument, self)
 
 
 class PlaybookPage(DocumentPage[PlaybookDocument], frozen=True):
     """The latest entry of each path, by path."""
-
-
-class PlaybookVersionsDocument(Document, frozen=True):
-    """Newest first."""
-
-    items: list[PlaybookDocument]
 
 
 class CheckedDocument(Document, frozen=True):
@@ -261,7 +255,12 @@ class Playbooks(Protocol):
     ) -> GraphDocument:
         """Get its steps and arcs."""
 
-    @verb("GET", "/playbooks/{path}/versions", "listVersions", document=PlaybookVersionsDocument)
+    @verb(
+        "GET",
+        "/playbooks/{path}/versions",
+        "listVersions",
+        document=list_of("PlaybookVersions", PlaybookDocument, "Newest first."),
+    )
     async def versions(self, path: PlaybookPath) -> list[PlaybookDocument]:
         """List every version of a playbook.
 

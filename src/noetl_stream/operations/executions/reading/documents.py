@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from noetl_stream.concurrency import beside
 from noetl_stream.errors import BlobMissing, NotFound
@@ -22,6 +22,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.operations.executions.reading.notices import Notices
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
@@ -81,19 +82,17 @@ def execution_document(
     listed = listed_document(row)
     if row.finished_ms is None:
         listed = replace(listed, duration_s=round(max(0, now_ms - row.started_ms) / 1000, 3))
-    return ExecutionDocument(
-        **asdict(listed),
+    return document_from(
+        ExecutionDocument,
+        listed,
+        row,
         result=result_of(row),
         ctx=codec.decode_shown(row.ctx),
-        ctx_version=row.ctx_version,
-        position=row.position,
         discarded_tokens=row.discarded,
         discarded=None if notices is None else notices.discarded,
         warnings=None if notices is None else notices.warnings,
-        trace_id=row.trace_id,
         principal=requested.principal if requested is not None else "",
         priority=_priority_of(journal, requested),
-        rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
         origin=_origin_of(requested),
         steps=steps,

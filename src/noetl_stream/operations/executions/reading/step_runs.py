@@ -15,12 +15,13 @@ import msgspec
 from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model import events
-from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.envelope import iso_or_none
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
 from noetl_stream.operations.paging import page_of, page_size
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,
@@ -71,29 +72,13 @@ class _RunHistory(msgspec.Struct):
 
     def document(self, trace_id: str) -> StepRunDocument:
         token = self.token
-        return StepRunDocument(
-            step_run_id=self.step_run_id,
-            step=token.step,
-            token=TokenDocument(
-                token_id=token.token_id,
-                cause=token.cause,
-                args=token.args,
-                from_step=token.from_step,
-                from_step_run_id=token.from_step_run_id,
-                trace_id=trace_id,
-                lineage=token.waves,
-            ),
-            status=self.status,
-            claimed=iso(self.claimed_ms),
-            started=iso_or_none(self.started_ms),
+        return document_from(
+            StepRunDocument,
+            self,
+            token=document_from(TokenDocument, token, trace_id=trace_id, lineage=token.waves),
             finished=iso_or_none(self.finished),
             duration_s=None if self.duration_s is None else round(self.duration_s, 3),
-            worker=self.worker,
-            attempts=self.attempts,
-            retries=self.retries,
-            loop=self.loop,
             result=None if self.last is None or self.loop is not None else shown_result(self.last.result),
-            error=self.error,
         )
 
 
@@ -271,7 +256,7 @@ def shown_result(payload: Payload) -> Any:
 class _Iteration(msgspec.Struct):
     path: events.Path
     started_ms: int | None = None
-    ended_ms: int | None = None
+    finished_ms: int | None = None
     status: RunStatus = "running"
     worker: str = ""
     attempts: int = 0
@@ -279,16 +264,8 @@ class _Iteration(msgspec.Struct):
     error: ErrorInfo | None = None
 
     def document(self) -> IterationDocument:
-        return IterationDocument(
-            path=list(self.path),
-            status=self.status,
-            started=iso_or_none(self.started_ms),
-            finished=iso_or_none(self.ended_ms),
-            worker=self.worker,
-            attempts=self.attempts,
-            result=None if self.last is None else shown_result(self.last.result),
-            error=self.error,
-        )
+        result = None if self.last is None else shown_result(self.last.result)
+        return document_from(IterationDocument, self, path=list(self.path), result=result)
 
 
 class _Iterations(JournalReader[str]):
@@ -334,7 +311,7 @@ class _Iterations(JournalReader[str]):
 
     def iteration_ended(self, at: Recorded, run: str, fact: IterationEnd) -> None:
         if (one := self._iteration(fact.path)) is not None:
-            one.ended_ms, one.status, one.error = at.at_ms, "done" if fact.error is None else "failed", fact.error
+            one.finished_ms, one.status, one.error = at.at_ms, "done" if fact.error is None else "failed", fact.error
 
 
 async def iterations_page(

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.envelope import Time
-from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.parameters import Cursor, Default, Limit, PlaybookPath
 from noetl_stream.ports.operations.verbs import verb
@@ -110,10 +110,6 @@ class UpcomingDocument(Document, frozen=True):
     note: str = ""
 
 
-class UpcomingOccurrencesDocument(Document, frozen=True):
-    items: list[UpcomingDocument]
-
-
 class BackfilledDocument(Document, frozen=True):
     """``occurrences`` are in the range; each is in the history once it is reached."""
 
@@ -146,7 +142,9 @@ class Schedules(Protocol):
     async def get(self, path: PlaybookPath) -> RegisteredScheduleDocument:
         """Get a schedule: when it starts next, what runs and waits, whether it is paused and why."""
 
-    @verb("GET", "/schedules/{path}/upcoming", "listUpcoming", document=UpcomingOccurrencesDocument)
+    @verb(
+        "GET", "/schedules/{path}/upcoming", "listUpcoming", document=list_of("UpcomingOccurrences", UpcomingDocument)
+    )
     async def upcoming(
         self,
         path: PlaybookPath,
