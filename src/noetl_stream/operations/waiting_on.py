@@ -186,7 +186,7 @@ def _coming(state: Execution, plan: Plan, step: str) -> Iterator[str]:
 
 
 GUARD_OPERATIONS: Final = 20_000
-"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
+"""What the guards of an answer, or of a side of one, may cost together. Others are shown without values."""
 
 WAITS_EXPLAINED: Final = 50
 """How many held tokens, and how many resting branches, have their guards shown."""

@@ -25,7 +25,7 @@ from noetl_stream.operations.diff.sentences import Subject, Told, sentence
 from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.executions.redacted import Shown, hidden
 from noetl_stream.operations.views.state import state_document
-from noetl_stream.operations.waiting_on import guard_document
+from noetl_stream.operations.waiting_on import GUARD_OPERATIONS, guard_document
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import GuardDocument
 from noetl_stream.ports.operations.reading.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
@@ -33,9 +33,6 @@ from noetl_stream.ports.operations.reading.views import PlacedTokenDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.template import Budget, Scope
 from noetl_stream.template.runtime.scope import outcome_view
-
-GUARD_OPERATIONS: Final = 20_000
-"""What the guards of a side may cost together. Those that cost more are shown without their values."""
 
 MOST_REPLAYED: Final = 5_000
 """How many events are replayed for the values of guards."""

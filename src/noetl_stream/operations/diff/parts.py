@@ -11,7 +11,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events.journal_reader import RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Payload
-from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES
+from noetl_stream.operations.executions.reading.step_runs import within_size
 from noetl_stream.ports.operations.reading.diffs import (
     VALUES_SHOWN,
     DivergenceKind,
@@ -64,22 +64,6 @@ def _kind_of(error: ErrorInfo | None) -> str | None:
     return None if error is None else error.kind
 
 
-def _started(fact: events.ExecutionStarted, _: Sequence[str]) -> Parts:
-    return Parts("workload", {}, {"workload": fact.workload})
-
-
-def _patched(fact: events.CtxPatched, _: Sequence[str]) -> Parts:
-    return Parts("patch", {}, {"patch": fact.patch})
-
-
-def _signalled(fact: events.SignalReceived, _: Sequence[str]) -> Parts:
-    return Parts("signal", {}, {"signal": fact.signal, "payload": fact.payload})
-
-
-def _cancelled(_fact: events.CancelRequested, _: Sequence[str]) -> Parts:
-    return Parts("cancel", {}, {})
-
-
 def _finished(fact: events.ExecutionFinished, _: Sequence[str]) -> Parts:
     error, result = fact.outcome.error, result_of(fact.outcome.result)
     return Parts("finish", {"status": fact.status, "error": _kind_of(error)}, {"result": result, **_error(error)})
@@ -119,22 +103,6 @@ def _processed(fact: events.TaskProcessed, _: Sequence[str]) -> Parts:
     return Parts("task", choice, {"result": result, **_error(outcome.error), **patches, "shared": shared})
 
 
-def _iteration_failed(fact: events.LoopIterationFailed, _: Sequence[str]) -> Parts:
-    return Parts("iteration", {"error": fact.error.kind}, _error(fact.error))
-
-
-def _loop_started(fact: events.LoopStarted, _: Sequence[str]) -> Parts:
-    return Parts("loop", {"count": fact.count}, {"items": fact.items} if fact.items else {})
-
-
-def _paged_out(fact: events.LoopPagedOut, _: Sequence[str]) -> Parts:
-    return Parts("loop", {"count": fact.count}, {})
-
-
-def _loop_done(fact: events.LoopDone, _: Sequence[str]) -> Parts:
-    return Parts("loop_end", {"ok": fact.ok, "failed": fact.failed, "skipped": fact.skipped}, {})
-
-
 def end_of(fact: RunEnd, _: Sequence[str] = ()) -> Parts:
     """What is compared of the end of a step run."""
     return Parts("end", {"failed": fact.error is not None, "error": _kind_of(fact.error)}, _error(fact.error))
@@ -146,20 +114,24 @@ def _routed(fact: events.NextEvaluated, targets: Sequence[str]) -> Parts:
 
 
 _RULES: Final[dict[type[events.Fact], Callable[[Any, Sequence[str]], Parts]]] = {
-    events.ExecutionStarted: _started,
-    events.CtxPatched: _patched,
-    events.SignalReceived: _signalled,
-    events.CancelRequested: _cancelled,
+    events.ExecutionStarted: lambda fact, _: Parts("workload", {}, {"workload": fact.workload}),
+    events.CtxPatched: lambda fact, _: Parts("patch", {}, {"patch": fact.patch}),
+    events.SignalReceived: lambda fact, _: Parts("signal", {}, {"signal": fact.signal, "payload": fact.payload}),
+    events.CancelRequested: lambda fact, _: Parts("cancel", {}, {}),
     events.ExecutionFinished: _finished,
     events.TokenEnqueued: _enqueued,
     events.TokenClaimed: _claimed,
     events.TokenDiscarded: _dropped,
     events.TokenAbsorbed: _dropped,
     events.TaskProcessed: _processed,
-    events.LoopIterationFailed: _iteration_failed,
-    events.LoopStarted: _loop_started,
-    events.LoopPagedOut: _paged_out,
-    events.LoopDone: _loop_done,
+    events.LoopIterationFailed: lambda fact, _: Parts("iteration", {"error": fact.error.kind}, _error(fact.error)),
+    events.LoopStarted: lambda fact, _: Parts(
+        "loop", {"count": fact.count}, {"items": fact.items} if fact.items else {}
+    ),
+    events.LoopPagedOut: lambda fact, _: Parts("loop", {"count": fact.count}, {}),
+    events.LoopDone: lambda fact, _: Parts(
+        "loop_end", {"ok": fact.ok, "failed": fact.failed, "skipped": fact.skipped}, {}
+    ),
     events.StepReused: end_of,
     events.StepFailed: end_of,
     events.StepDone: end_of,
@@ -180,7 +152,6 @@ SHORTEST_ID: Final = 16
 """A shorter id of an execution is not looked for in its values: it may be a word."""
 
 HIDDEN: Final = "~"
-NOTHING_DIFFERS: Final = ValueDifferencesDocument([], 0)
 _ABSENT: Final = object()
 
 
@@ -218,9 +189,9 @@ def differences(
                 ValueDifferenceDocument(
                     pointer,
                     in_a,
-                    _shown(one) if in_a else None,
+                    within_size(one) if in_a else None,
                     in_b,
-                    _shown(other) if in_b else None,
+                    within_size(other) if in_b else None,
                     kept is volatile,
                 )
             )
@@ -252,8 +223,3 @@ def _at(values: list[Any], index: int) -> Any:
 
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _shown(value: Any) -> Any:
-    size = len(codec.encode(value))
-    return value if size <= SHOWN_BYTES else {"$large": {"size": size}}

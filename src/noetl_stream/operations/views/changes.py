@@ -10,7 +10,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CtxPatched, TaskProcessed
 from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.reading.states import AscendingStates
-from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES
+from noetl_stream.operations.executions.reading.step_runs import within_size
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.operations.reading.views import KeyChangeDocument, KeyChangePage
@@ -77,12 +77,7 @@ def _change(
         task=task.task if task else None,
         iteration=list(task.path) if task and task.path else None,
         had=key in before,
-        before=_shown(before.get(key)),
+        before=within_size(before.get(key)),
         has=key in state.ctx,
-        after=_shown(state.ctx.get(key)),
+        after=within_size(state.ctx.get(key)),
     )
-
-
-def _shown(value: Any) -> Any:
-    size = len(codec.encode(value))
-    return value if size <= SHOWN_BYTES else {"$large": {"size": size}}

@@ -15,7 +15,7 @@ from noetl_stream.operations.graphs import graph_document
 from noetl_stream.operations.views.arrays import STATUSES, ArcCounts
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.operations.views.state import places_of
-from noetl_stream.operations.waiting_on import guard_document
+from noetl_stream.operations.waiting_on import GUARD_OPERATIONS, guard_document
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.operations.executions import GuardDocument
 from noetl_stream.ports.operations.reading.graphs import (
@@ -30,9 +30,6 @@ from noetl_stream.template import Budget
 
 MOST_REPLAYED: Final = 5_000
 """How many events are replayed for the values of guards. Those that would take more are not shown."""
-
-GUARD_OPERATIONS: Final = 20_000
-"""What the guards of an answer may cost together. Those that cost more are shown without their values."""
 
 
 async def execution_graph(store: Store, index: ExecutionIndex, state: Execution, plan: Plan) -> ExecutionGraphDocument:

@@ -17,7 +17,15 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, shown_result
 from noetl_stream.operations.views.index import place_of_wait
-from noetl_stream.operations.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
+from noetl_stream.operations.waiting_on import (
+    GUARD_OPERATIONS,
+    on_admission,
+    on_join,
+    on_next,
+    on_pool,
+    on_timer,
+    on_wait,
+)
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
@@ -31,9 +39,6 @@ from noetl_stream.ports.operations.reading.views import (
     TokenPlace,
 )
 from noetl_stream.template import Budget
-
-GUARD_OPERATIONS: Final = 20_000
-"""What the guards of an answer may cost together. Those that cost more are shown without their values."""
 
 EXPLAINED: Final = 50
 """How many tokens have their guards shown."""

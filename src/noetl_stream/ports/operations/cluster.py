@@ -122,7 +122,7 @@ class Cluster(Protocol):
     async def workers(self) -> list[WorkerDocument]:
         """List the workers that are alive.
 
-        Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
+        By pool and name. ``busy`` counts the slots that hold a command; ``running`` names a bounded
         number of them.
         """
 
@@ -130,10 +130,9 @@ class Cluster(Protocol):
     async def pools(self) -> list[PoolDocument]:
         """List pools, with what is queued and running in each.
 
-        By name.
-
-        ``queued`` commands wait; ``running`` ones were delivered to a worker: one that died keeps its own until their
-        lease ends. ``again`` of these were delivered before. A pool with commands and no worker has ``workers: 0``.
+        By name. ``queued`` commands wait; ``running`` ones were delivered to a worker: one that died keeps its own till
+        their lease ends. ``again`` of these were delivered before. A pool with commands and no worker has
+        ``workers: 0``.
         """
 
     @verb("GET", "/partitions", "listPartitions", scope="everyone", document=list_of("Partitions", PartitionDocument))
@@ -146,16 +145,11 @@ class Cluster(Protocol):
 
     @verb("GET", "/limits", "listLimits", denied="read limits")
     async def limits(self, limit: Limit, cursor: Cursor | None) -> LimitPage:
-        """List the keys of limits that are held or waited for.
-
-        Keys that are held or waited for, by key.
-        """
+        """List the keys of limits that are held or waited for."""
 
     @verb("GET", "/limits/{key}", "getLimit", denied="read limits")
     async def limit(self, key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)]) -> LimitWithSlotsDocument:
         """Get the limit of a key, with who holds it and who waits.
-
-        One, with who holds it and who waits.
 
         Raises:
             NotFound: nobody holds it, and nobody waits for it.
@@ -163,16 +157,13 @@ class Cluster(Protocol):
 
     @verb("GET", "/dead-letters", "listDeadLetters", "admin", denied="read dead letters")
     async def dead_letters(self, limit: Limit, cursor: Cursor | None) -> DeadLetterPage:
-        """List messages and commands that were given up, newest first, without bodies.
-
-        Those that wait, newest first, without their bodies.
-        """
+        """List messages and commands that were given up, newest first, without bodies."""
 
     @verb("GET", "/dead-letters/{letter_id}", "getDeadLetter", "admin", denied="read dead letters")
     async def dead_letter(self, letter_id: LetterId) -> DeadLetterWithBodyDocument:
         """Get a dead letter with its body.
 
-        One, settled or not, with its body.
+        Also one that is settled.
         """
 
     @verb(
@@ -186,7 +177,7 @@ class Cluster(Protocol):
     async def requeue(self, letter_id: LetterId, by: str, reason: str = "") -> DeadLetterDocument:
         """Send it again where it came from, and take it off the list.
 
-        Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
+        Who did so, and when, stays on record.
 
         Raises:
             Conflict: it is settled already; it is of a command, whose step run has failed; or it was not kept whole.
@@ -203,7 +194,7 @@ class Cluster(Protocol):
     async def discard(self, letter_id: LetterId, by: str, reason: str = "") -> None:
         """Take it off the list for good.
 
-        Takes it off the list for good and forgets its body; who did so, and when, stays on record.
+        Its body is forgotten; who did so, and when, stays on record.
 
         Raises:
             Conflict: it is settled already.

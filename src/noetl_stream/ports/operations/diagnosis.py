@@ -63,7 +63,7 @@ class Diagnosis(Protocol):
     async def storage(self) -> list[StoredDocument]:
         """List what streams and tables take on disk.
 
-        What the streams and tables take, by store, the largest first.
+        By store, the largest first.
 
         Raises:
             Unreachable: NATS or Postgres does not answer.

@@ -245,6 +245,12 @@ def _summary(step: str, runs: Sequence[_RunHistory | StepRunDocument]) -> StepSu
     )
 
 
+def within_size(value: Any) -> Any:
+    """A JSON value in a list: ``{"$large": …}`` in place of a large one."""
+    size = len(codec.encode(value))
+    return value if size <= SHOWN_BYTES else {"$large": {"size": size}}
+
+
 def shown_result(payload: Payload) -> Any:
     """A result in a list: ``{"$reference": {…}}`` if it is in the object store, ``{"$large": …}`` if it is large."""
     if payload.reference is not None:
