@@ -22,11 +22,11 @@ from statistics import median
 from typing import Any, Final
 
 from bench_stack import running, until
-from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
+from noetl_testkit.following import Submission, Watcher, submit
 
 ROUNDS: Final = 3
 ITEM_BYTES: Final = 1_000
@@ -62,9 +62,9 @@ async def run_once(connected: Connected, source: str, count: int) -> dict[str, f
     workload = {"rows": items(count)} if source == "workload" else {"count": count}
     submission = Submission.new(playbook(source), "bench/items", workload, connected.clock)
     client = make_client(connected)
-    follower = await client.follow(submission.execution_id).open()
+    follower = await Watcher(connected.bus, submission.execution_id).open()
     began_s = time.perf_counter()
-    await client.submit(submission, follower)
+    await submit(client, submission, follower)
     await follower.finished.wait()
     took_s = time.perf_counter() - began_s
     await follower.close()

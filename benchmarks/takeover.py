@@ -20,13 +20,14 @@ from pathlib import Path
 from bench_stack import running, until
 from noetl_stream.hosting.bench import chain_playbook
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.operations.executions.submit import Client, Submission
+from noetl_stream.operations.executions.submit import Client
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
+from noetl_testkit.following import Submission, Watcher, submit
 
 EXECUTIONS = 64
 
@@ -40,8 +41,8 @@ async def owned_by(store: Store, count: int) -> bool:
 async def complete(client: Client, connected: Connected) -> None:
     """Runs one execution to its end."""
     submission = Submission.new(chain_playbook(3), "bench/chain", {}, connected.clock)
-    follower = await client.follow(submission.execution_id).open()
-    await client.submit(submission, follower)
+    follower = await Watcher(connected.bus, submission.execution_id).open()
+    await submit(client, submission, follower)
     await follower.finished.wait()
     await follower.close()
 

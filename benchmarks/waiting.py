@@ -28,7 +28,7 @@ from noetl_stream.hosting.processes import Supervised
 from noetl_stream.model.events import ExecutionRequested, SignalReceived, StepSuspended, TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
-from noetl_stream.operations.executions.submit import Client, Submission
+from noetl_stream.operations.executions.submit import Client
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.settings.sources.environment import Settings
@@ -36,6 +36,7 @@ from noetl_stream.tools.registry import kinds_of
 from noetl_stream.wiring.operations import installed_kinds, make_client
 from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.wiring.stores import Connected
+from noetl_testkit.following import Submission, Watcher, submit
 
 RUNS = 200
 AT_ONCE = 500
@@ -142,9 +143,9 @@ class Measured:
 
     async def _signal_once(self, number: int) -> float:
         submission = Submission.new(HEARS, "bench/hears", {}, self._connected.clock)
-        follower = await self._client.follow(submission.execution_id).open(reports=True)
+        follower = await Watcher(self._connected.bus, submission.execution_id).open(reports=True)
         try:
-            await self._client.submit(submission, follower)
+            await submit(self._client, submission, follower)
             began_s = 0.0
             async for news in follower.news():
                 if isinstance(news.fact, StepSuspended):
@@ -159,9 +160,9 @@ class Measured:
 
     async def _run_once(self, source: str) -> float:
         submission = Submission.new(source, "bench", {}, self._connected.clock)
-        follower = await self._client.follow(submission.execution_id).open()
+        follower = await Watcher(self._connected.bus, submission.execution_id).open()
         began_s = time.perf_counter()
-        await self._client.submit(submission, follower)
+        await submit(self._client, submission, follower)
         await follower.finished.wait()
         took_s = time.perf_counter() - began_s
         await follower.close()

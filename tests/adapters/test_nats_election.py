@@ -22,11 +22,12 @@ from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import Unreachable
-from noetl_stream.operations.executions.submit import Client, Requests, Submission
+from noetl_stream.operations.executions.submit import Client, Requests
 from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_testkit.following import Submission, submit
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.store import StagedStore
@@ -114,7 +115,7 @@ async def test_no_error_reaches_a_client_while_a_leader_is_elected(
             source = playbook(f"quick-{number}", [{"step": "only", "tool": work("done")}])
             submission = Submission.new(source, "simulation/quick", {}, CLOCK)
             follower = await client.follow(submission.execution_id).open()
-            await client.submit(submission, follower)
+            await submit(client, submission, follower)
             await follower.close()
             accepted_s.append(time.monotonic() - began_s)
 

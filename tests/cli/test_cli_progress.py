@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from noetl_stream.cli.execution.live_progress import LiveProgress
-from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, update_of
+from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, ProgressUpdate, update_of
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     ExecutionFailing,
@@ -29,7 +29,6 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.json.codec import decode_json, encode
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.operations.executions.follow import ProgressUpdate
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 

@@ -7,11 +7,11 @@ from collections import Counter
 
 from noetl_stream.concurrency import set_within
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.stores.store import Store, StoredEvent
 from noetl_stream.storage.journal import events_of
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected
+from noetl_testkit.following import Submission, Watcher, submit
 
 STEPS = 5
 PATIENCE_S = 120.0
@@ -34,9 +34,9 @@ def chain(steps: int) -> str:
 async def submit_and_end(connected: Connected, source: str) -> str:
     client = make_client(connected)
     submission = Submission.new(source, "tests/chain", {}, connected.clock)
-    follower = await client.follow(submission.execution_id).open()
+    follower = await Watcher(connected.bus, submission.execution_id).open()
     try:
-        await client.submit(submission, follower)
+        await submit(client, submission, follower)
         assert await set_within(follower.finished, PATIENCE_S)
     finally:
         await follower.close()

@@ -17,10 +17,10 @@ from journey_stack import LiveStack
 import warm_program
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected, connect
+from noetl_testkit.following import Submission, submit
 
 PATIENCE_S = 150.0
 POLL_S = 0.1
@@ -87,7 +87,7 @@ async def begin(connected: Connected, source: str, workload: dict[str, Any]) -> 
     client = make_client(connected)
     follower = await client.follow(submission.execution_id).open()
     try:
-        await client.submit(submission, follower)
+        await submit(client, submission, follower)
     finally:
         await follower.close()
     return submission.execution_id

@@ -18,16 +18,16 @@ from playbook_team import Team, team_nats
 
 import warm_program
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
-from noetl_stream.operations.executions.follow import Follower
 from noetl_stream.operations.executions.reading.documents import execution_document
 from noetl_stream.operations.executions.reading.step_runs import summarize
-from noetl_stream.operations.executions.submit import Client, Submission
+from noetl_stream.operations.executions.submit import Client
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.protocol.nats_permissions import GATEWAY
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
+from noetl_testkit.following import Submission, Watcher, submit
 
 sys.path.insert(0, str(ROOT / "playbooks"))
 from airports_api import AirportsApi
@@ -96,10 +96,10 @@ class Stage:
         workload = ({"api_url": self.urls[port[1]]} if port else {}) | scenario.workload
         submission = Submission.new(source, f"tests/{scenario.playbook}", workload, self.connected.clock)
         execution_id = submission.execution_id
-        follower = await self.client.follow(execution_id).open()
+        follower = await Watcher(self.connected.bus, execution_id).open()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self.client.submit(submission, follower)
+                await submit(self.client, submission, follower)
                 if scenario.meanwhile is not None:
                     await self._until_waiting(execution_id, follower)
                     await scenario.meanwhile(self, execution_id)
@@ -114,7 +114,7 @@ class Stage:
             await scenario.check(self, ended)
         return ended
 
-    async def _until_waiting(self, execution_id: str, follower: Follower) -> None:
+    async def _until_waiting(self, execution_id: str, follower: Watcher) -> None:
         async for _ in follower.news():
             row = await self.connected.store.execution(execution_id)
             if row is not None and row.status == "waiting":

@@ -22,7 +22,6 @@ from hostile_messages import requests_to
 from hostile_storm import Storm
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import PARTITIONS, digest_of
-from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.protocol.nats_permissions import SERVER
 from noetl_stream.sealing.keys import key_ring
@@ -31,6 +30,7 @@ from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, Setti
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect
+from noetl_testkit.following import Submission, submit
 
 pytestmark = [pytest.mark.verify, pytest.mark.xdist_group("journeys")]
 
@@ -93,7 +93,7 @@ async def begin_victims(connected: Connected, victims: list[str]) -> None:
         async with asyncio.timeout(60):
             follower = await make_client(connected).follow(submission.execution_id).open()
             try:
-                await make_client(connected).submit(submission, follower)
+                await submit(make_client(connected), submission, follower)
             finally:
                 await follower.close()
 

@@ -13,12 +13,12 @@ import pytest
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
 from noetl_stream.operations.executions.reading.documents import result_of
-from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.protocol.nats_permissions import GATEWAY
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import connect
+from noetl_testkit.following import Submission, Watcher, submit
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -55,9 +55,9 @@ async def test_loops_of_every_shape_run_over_a_result_larger_than_the_server_rea
         try:
             client = make_client(connected)
             submission = Submission.new(playbook(), "tests/paging", {}, connected.clock)
-            follower = await client.follow(submission.execution_id).open()
+            follower = await Watcher(connected.bus, submission.execution_id).open()
             async with asyncio.timeout(PATIENCE_S):
-                await client.submit(submission, follower)
+                await submit(client, submission, follower)
                 await follower.finished.wait()
             await follower.close()
             row = await connected.store.execution(submission.execution_id)

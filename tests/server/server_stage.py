@@ -29,7 +29,7 @@ from noetl_stream.model.ids import RunId, digest_of, report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
+from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.evaluator import Evaluator
@@ -49,6 +49,7 @@ from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.following import Submission, submit
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.store import StagedStore
@@ -166,7 +167,7 @@ class Stage:
         client = Client(self.requests, self.blobs, self.broker.bus)
         follower = await client.follow(submission.execution_id).open()
         try:
-            await client.submit(submission, follower)
+            await submit(client, submission, follower)
         finally:
             await follower.close()
         return submission.execution_id

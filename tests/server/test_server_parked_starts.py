@@ -10,7 +10,8 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import digest_of
 from noetl_stream.operations.executions.follow import Follower
-from noetl_stream.operations.executions.submit import Client, RequestRefused, Submission
+from noetl_stream.operations.executions.submit import Client, RequestRefused
+from noetl_testkit.following import Submission, submit
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import playbook, work
 
@@ -103,7 +104,7 @@ async def test_its_client_hears_of_the_refusal_and_not_before(stage: Stage) -> N
     submission = Submission.new(BROKEN, "tests/server", {}, stage.clock)
     follower = await Follower(stage.broker.bus, submission.execution_id).open()
     with pytest.raises(RequestRefused, match="line"):
-        await client.submit(submission, follower)
+        await submit(client, submission, follower)
     await follower.close()
 
 

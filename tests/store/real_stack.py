@@ -14,13 +14,13 @@ from nats_process import NatsServer
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting import maintenance
-from noetl_stream.operations.executions.submit import Submission
 from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.role_assembly import make_server, make_worker
 from noetl_stream.wiring.stores import Connected, connect, connect_to_nats
+from noetl_testkit.following import Submission, submit
 
 TIMEOUT_S = 60
 WAITING = """
@@ -97,7 +97,7 @@ class RealStack:
             while True:
                 follower = await client.follow(submission.execution_id).open()
                 try:
-                    await client.submit(submission, follower)
+                    await submit(client, submission, follower)
                     return submission.execution_id
                 except NoetlError:
                     await asyncio.sleep(0.2)

@@ -14,7 +14,7 @@ from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.operations.executions.submit import Client, Requests, Submission
+from noetl_stream.operations.executions.submit import Client, Requests
 from noetl_stream.ports.clock import Clock
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.settings.egress import egress_rules
@@ -22,6 +22,7 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import create_tools, load_tools
+from noetl_testkit.following import Submission, Watcher, submit
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.store import StagedStore
@@ -51,9 +52,9 @@ class LocalEngine:
     async def run(self, source: str, workload: Mapping[str, Any] | None = None) -> Ended:
         """Runs a playbook to its end."""
         submission = Submission.new(source, "tests/upgraded", dict(workload or {}), self._broker.clock)
-        follower = await self._client.follow(submission.execution_id).open()
+        follower = await Watcher(self._broker.bus, submission.execution_id).open()
         try:
-            await self._client.submit(submission, follower)
+            await submit(self._client, submission, follower)
             async with asyncio.timeout(PATIENCE_S):
                 await follower.finished.wait()
         finally:

@@ -15,7 +15,6 @@ from noetl_stream.model.envelope import EventDocument, iso
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.operations.executions.follow import ProgressUpdate
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 
@@ -56,6 +55,13 @@ class ProgressLine(NamedTuple):
     step: str
     text: str
     error: ErrorInfo | None = None
+
+
+class ProgressUpdate(NamedTuple):
+    """A fact, and the step run whose report it came with (``None`` for the server's own facts)."""
+
+    fact: events.Fact
+    step_run_id: str | None
 
 
 class ProgressFold(JournalReader[str]):

@@ -1,4 +1,4 @@
-"""Following an execution live over core NATS: decided records and worker reports as they are published.
+"""Following an execution live over core NATS: decided records as they are published.
 
 A record may be missed during a reconnect. Postgres is the source of truth.
 """
@@ -6,17 +6,14 @@ A record may be missed during a reconnect. Postgres is the source of truth.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
-
-import msgspec
 
 from noetl_stream.concurrency import set_within
 from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact, ReferenceAwaited
 from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import PLAYBOOK
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 from noetl_stream.ports.streams.bus import Bus, Subscription
@@ -29,18 +26,10 @@ _ENDS: Final = (b'"execution.finished"',)
 _BEGINS: Final = (b'"execution.started"', *_ENDS)
 
 
-class ProgressUpdate(msgspec.Struct, frozen=True, gc=False):
-    """A fact, and the step run whose report it came with (``None`` for the server's own facts)."""
-
-    fact: Fact
-    step_run_id: str | None
-
-
 class Follower:
-    """Receives everything that is published about an execution from :meth:`open` on.
+    """Hears what servers decide about an execution from :meth:`open` on.
 
     Attributes:
-        finished: Set by ``execution.finished``.
         refusal: The message and diagnostics of a rejected request.
     """
 
@@ -48,19 +37,14 @@ class Follower:
         self._bus = bus
         self._execution_id = execution_id
         self._subscription: Subscription | None = None
-        self._news: asyncio.Queue[ProgressUpdate] = asyncio.Queue()
         self._begun = asyncio.Event()
         self._is_parked = False
-        self.finished = asyncio.Event()
         self.refusal: tuple[str, list[dict[str, Any]]] | None = None
 
-    async def open(self, *, reports: bool = False) -> Follower:
-        """Subscribes. ``reports``: to worker reports, too, which show tasks as they run."""
+    async def open(self) -> Follower:
+        """Subscribes."""
         subject = subjects.decided(partition_of(self._execution_id), self._execution_id)
-        if reports:
-            # A single subscription keeps the order of both kinds.
-            subject = f"{subject.rpartition('.')[0]}.*"
-        self._subscription = await self._bus.listen(subject, self._on_message)
+        self._subscription = await self._bus.listen(subject, self._on_decided)
         return self
 
     async def close(self) -> None:
@@ -71,21 +55,7 @@ class Follower:
         """Whether a journal record of the execution was received in time: its request is committed, and evaluated."""
         return await set_within(self._begun, timeout_s)
 
-    async def news(self) -> AsyncIterator[ProgressUpdate]:
-        """Facts in the order of arrival; ends with ``execution.finished``."""
-        while True:
-            news = await self._news.get()
-            yield news
-            if isinstance(news.fact, ExecutionFinished):
-                return
-
-    async def _on_message(self, subject: str, body: bytes, reply: str) -> None:
-        if subject.endswith(".decided"):
-            self._on_decided(body)
-        else:
-            self._on_reported(body)
-
-    def _on_decided(self, body: bytes) -> None:
+    async def _on_decided(self, _subject: str, body: bytes, _reply: str) -> None:
         for entry in map(codec.decode_entry, codec.decode_record(body).entries):
             for facts in (entry.facts, entry.decisions):
                 for fact, _ in codec.decode_facts(facts):
@@ -95,7 +65,6 @@ class Follower:
 
     def _hear(self, heard: Fact) -> None:
         for fact in expand(self._execution_id, heard):
-            self._news.put_nowait(ProgressUpdate(fact, None))
             if isinstance(fact, ReferenceAwaited) and fact.reference.store == PLAYBOOK:
                 self._is_parked = True
             elif isinstance(fact, ExecutionEvaluated):
@@ -107,14 +76,6 @@ class Follower:
                 if self.refusal is not None and error is not None:
                     self.refusal = (error.message, self.refusal[1])
                 self._is_parked = False
-                self.finished.set()
-
-    def _on_reported(self, body: bytes) -> None:
-        message = codec.decode_reported(body)
-        if isinstance(message, Report):
-            for raw in message.events:
-                for fact in expand(self._execution_id, codec.decode_fact(raw)):
-                    self._news.put_nowait(ProgressUpdate(fact, message.step_run_id))
 
 
 async def until_ended(store: Store, bus: Bus, execution_id: str, timeout_s: float) -> None:

@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TooDeep, Unreachable, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
 from noetl_stream.model.bounds import bounds_exceeded
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
-from noetl_stream.model.ids import digest_of, uuid7
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.nesting import MAX_DEPTH
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateRequest, ClientMessage, Request
@@ -75,31 +73,6 @@ class RequestRefused(NoetlError):
         self.diagnostics = list(diagnostics)
 
 
-class Submission(msgspec.Struct, frozen=True):
-    """A request to run a playbook. ``source`` is its YAML text, checked before (LANGUAGE §9)."""
-
-    source: str
-    path: str
-    workload: dict[str, Any]
-    execution_id: str
-    request_id: str
-    trace_id: str = ""
-    principal: str = ""
-
-    @classmethod
-    def new(cls, source: str, path: str, workload: dict[str, Any], clock: Clock, *, principal: str = "") -> Submission:
-        """A submission with new ids. Submitting it again, even elsewhere, starts nothing twice."""
-        return cls(
-            source=source,
-            path=path,
-            workload=workload,
-            execution_id=uuid7(clock.now_ms(), clock.random_bytes(10)),
-            request_id=uuid7(clock.now_ms(), clock.random_bytes(10)),
-            trace_id=clock.random_bytes(16).hex(),
-            principal=principal,
-        )
-
-
 class Requests:
     """Signs requests, so that servers know the sender, and stores them in EVENTS."""
 
@@ -151,19 +124,6 @@ class Client:
     def follow(self, execution_id: str) -> Follower:
         """A live view of an execution; open it before submitting to miss nothing."""
         return Follower(self._bus, execution_id)
-
-    async def submit(self, submission: Submission, follower: Follower) -> None:
-        """:meth:`put` and :meth:`begin`."""
-        digest = await self.put(submission.source)
-        fact = ExecutionRequested(
-            submission.request_id,
-            digest,
-            submission.path,
-            submission.workload,
-            principal=submission.principal,
-            trace_id=submission.trace_id,
-        )
-        await self.begin(Request(submission.execution_id, submission.request_id, fact, format=FORMAT), follower)
 
     async def put(self, source: str) -> str:
         """Stores a playbook where servers find it, and returns its digest. Call it before the request."""

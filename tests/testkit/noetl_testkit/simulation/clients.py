@@ -14,8 +14,9 @@ from noetl_stream.model import events
 from noetl_stream.model.events import Rerun
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Request
-from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
+from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_testkit.following import Submission, submit
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.poison import Poison
@@ -118,7 +119,7 @@ class SimulatedClients:
     async def _submit(self, submission: Submission, job: Job) -> None:
         follower = await self._client.follow(submission.execution_id).open()
         try:
-            await self._client.submit(submission, follower)
+            await submit(self._client, submission, follower)
             self.accepted[submission.execution_id] = (submission, job)
         except RequestRefused:
             self.refused[submission.execution_id] = (submission, job)
