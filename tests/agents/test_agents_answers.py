@@ -14,7 +14,6 @@ from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageErro
 from noetl_stream.mcp.answers import (
     MAX_BYTES,
     ROOM,
-    ListPage,
     ToolAnswer,
     error_document,
     list_answer,
@@ -22,6 +21,7 @@ from noetl_stream.mcp.answers import (
     plain_object,
     size_of,
 )
+from noetl_stream.ports.operations.documents import DocumentPage
 
 LONG = "long " * 100_000
 TEXT = some.text(some.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
@@ -124,8 +124,8 @@ def test_a_wrong_pointer_or_cursor_is_refused(pointer: str, cursor: str | None) 
 
 
 async def test_a_list_has_as_many_items_as_there_is_room_for() -> None:
-    async def read(limit: int) -> ListPage:
-        return ListPage(["x" * 9000] * limit, str(limit))
+    async def read(limit: int) -> DocumentPage[Any]:
+        return DocumentPage(["x" * 9000] * limit, str(limit))
 
     answer = await list_answer(read, 100)
     assert (len(answer.data["items"]), answer.next) == (3, "3")
@@ -133,8 +133,8 @@ async def test_a_list_has_as_many_items_as_there_is_room_for() -> None:
 
 
 async def test_one_item_that_is_too_long_is_cut() -> None:
-    async def read(limit: int) -> ListPage:
-        return ListPage([{"id": "one", "error": LONG}][:limit], "more")
+    async def read(limit: int) -> DocumentPage[Any]:
+        return DocumentPage([{"id": "one", "error": LONG}][:limit], "more")
 
     answer = await list_answer(read, 5)
     assert answer.next == "more"

@@ -13,6 +13,7 @@ from aiohttp import ClientSession
 from gateway_stage import TOKEN, GatewayStage
 
 from effort import first_in_gate
+from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.mcp.answers import BYTES_A_TOKEN, MAX_TOKENS
 from noetl_stream.mcp.changing import MAX_WAIT_S
 from noetl_stream.mcp.protocol import TOOLS
@@ -40,6 +41,14 @@ def test_the_page_lists_every_tool() -> None:
     section = PAGE.split("\n## Tools\n")[1].split("\n## ")[0]
     shown = [line for line in section.splitlines() if line.startswith("| `")]
     assert shown == [row(tool) for tool in TOOLS]
+
+
+def test_a_tool_needs_the_role_of_its_operation_and_adds_work_as_that_does() -> None:
+    routes = {route.operation: route for route in RESOURCES}
+    for tool in TOOLS:
+        route = routes[tool.operation]
+        assert (tool.role, tool.adds_work) == (route.role, route.adds_work), tool.name
+        assert tool.changes == (route.method != "GET" and not route.reads), tool.name
 
 
 def test_the_page_has_the_numbers_of_the_code() -> None:

@@ -7,8 +7,8 @@ pointer, it is answered alone, and continued with the cursor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -148,26 +148,20 @@ def part_of(value: Any, pointer: str = "", cursor: str | None = None) -> ToolAns
     return ToolAnswer(prune(part, ROOM, pointer), None, pointer)
 
 
-class ListPage(NamedTuple):
-    """A page of a list; ``next`` as the operation has it."""
-
-    items: Sequence[Any]
-    next: str | None
-
-
-async def list_answer(read: Callable[[int], Awaitable[ListPage]], limit: int) -> ToolAnswer:
+async def list_answer(read: Callable[[int], Awaitable[Any]], limit: int) -> ToolAnswer:
     """Returns a page of a list, of as many items as there is room for.
 
     Args:
-        read: Reads a page, given its size.
+        read: Reads a page, a document with ``items`` and ``next``, given its size.
     """
     while True:
         page = await read(limit)
+        following = None if page.next is None else str(page.next)
         data = {"items": plain(list(page.items))}
         if size_of(data) <= ROOM:
-            return ToolAnswer(data, page.next)
+            return ToolAnswer(data, following)
         if limit == 1:
-            return ToolAnswer(prune(data, ROOM, ""), page.next)
+            return ToolAnswer(prune(data, ROOM, ""), following)
         limit = max(1, min(limit, len(page.items)) // 2)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import AwareDatetime, Field
 
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.mcp.answers import ListPage, ToolAnswer, list_answer, part_answer
+from noetl_stream.mcp.answers import ToolAnswer, list_answer, part_answer
 from noetl_stream.mcp.tools import AgentCall, Arguments, ExecutionId, OfList, OfPart, Tools
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import ExecutionFilter, StepRunRange
+from noetl_stream.ports.operations.executions import Executions, StepRunRange
+from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS
 from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, MAX_TEXT, EventField, EventFilter
 
@@ -34,32 +35,25 @@ Moment = Annotated[AwareDatetime | None, Field(strict=False, description="ISO 86
 reading_tools = Tools()
 
 
-@reading_tools("getSchema")
-async def get_schema(call: AgentCall, given: OfPart) -> ToolAnswer:
+@reading_tools.asks("playbooks", Playbooks.schema)
+def get_schema(given: OfPart) -> None:
     """Get the JSON Schema of playbooks.
 
     What may stand in a playbook, with the tool kinds installed here. Read it before you write one; the parts that are
     cut have pointers.
     """
-    return await part_answer(await call.operations.playbooks.schema(), given.pointer, given.cursor)
 
 
 class PlaybooksWanted(OfList):
     prefix: Annotated[str, Field(max_length=256, description="What the path begins with.")] = ""
 
 
-@reading_tools("listPlaybooks")
-async def list_playbooks(call: AgentCall, given: PlaybooksWanted) -> ToolAnswer:
+@reading_tools.asks("playbooks", Playbooks.page)
+def list_playbooks(given: PlaybooksWanted) -> None:
     """List registered playbooks.
 
     By path, the latest version of each, without its text.
     """
-
-    async def read(limit: int) -> ListPage:
-        page = await call.operations.playbooks.page(given.prefix, {}, limit, given.cursor)
-        return ListPage(page.items, page.next)
-
-    return await list_answer(read, given.limit)
 
 
 class TextGiven(OfPart):
@@ -108,40 +102,25 @@ class ExecutionsWanted(OfList):
     error: Annotated[str | None, Field(max_length=512, description="Words that the error has.")] = None
 
 
-@reading_tools("listExecutions")
-async def list_executions(call: AgentCall, given: ExecutionsWanted) -> ToolAnswer:
+@reading_tools.asks("executions", Executions.page)
+def list_executions(given: ExecutionsWanted) -> None:
     """List executions.
 
     Newest first, with status and error. Of one that failed or does not go on, ask why.
     """
-    chosen = ExecutionFilter(
-        status=tuple(given.status),
-        path=given.path,
-        labels=given.labels,
-        started_from_ms=_ms(given.started_from),
-        started_before_ms=_ms(given.started_before),
-        error=given.error,
-    )
-
-    async def read(limit: int) -> ListPage:
-        page = await call.operations.executions.page(chosen, limit, given.cursor)
-        return ListPage(page.items, page.next)
-
-    return await list_answer(read, given.limit)
 
 
 class ExecutionWanted(OfPart):
     execution_id: ExecutionId
 
 
-@reading_tools("explainExecution")
-async def why(call: AgentCall, given: ExecutionWanted) -> ToolAnswer:
+@reading_tools.asks("executions", Executions.why)
+def why(given: ExecutionWanted) -> None:
     """Explain why an execution is where it is.
 
     The first to ask about any execution: why it failed, or what it waits for and what would move it, with step, task
     and times.
     """
-    return await part_answer(await call.operations.executions.why(given.execution_id), given.pointer, given.cursor)
 
 
 class EventsWanted(Arguments):
@@ -171,11 +150,8 @@ async def list_events(call: AgentCall, given: EventsWanted) -> ToolAnswer:
         fields=WITHOUT_PAYLOADS,
     )
 
-    async def read(limit: int) -> ListPage:
-        page = await call.operations.views.events(given.execution_id, chosen, limit)
-        return ListPage(page.items, None if page.next is None else str(page.next))
-
-    return await list_answer(read, given.limit)
+    events = partial(call.operations.views.events, given.execution_id, chosen)
+    return await list_answer(events, given.limit)
 
 
 class EventWanted(ExecutionWanted):
@@ -248,7 +224,3 @@ async def _last_run(call: AgentCall, execution_id: str, step: str) -> str:
     if not page.items:
         raise NotFound(f"step {step!r} of {execution_id} has not run", hint="list_events shows which steps have")
     return page.items[-1].step_run_id
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp() * 1000)

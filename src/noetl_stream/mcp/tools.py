@@ -5,18 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import Forbidden, NotFound, UsageError
-from noetl_stream.mcp.answers import ToolAnswer
+from noetl_stream.mcp.answers import ToolAnswer, list_answer, part_answer
 from noetl_stream.model.json import codec
 from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
+from noetl_stream.ports.operations.parameters import VerbParameter, arguments_of, parameters_of
+from noetl_stream.ports.operations.verbs import verb_of
 
 Given = TypeVar("Given", bound="Arguments")
+Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 MAX_FAULTS: Final = 20
 
@@ -141,32 +147,56 @@ class Tools(list[AnyAgentTool]):
     """
 
     def __call__(
-        self, operation: str, role: Role = "viewer", **more: bool
-    ) -> Callable[
-        [Callable[[AgentCall, Given], Awaitable[ToolAnswer]]], Callable[[AgentCall, Given], Awaitable[ToolAnswer]]
-    ]:
-        """Registers a function as a tool. ``more`` are other fields of :class:`AgentTool`."""
+        self,
+        operation: str,
+        role: Role = "viewer",
+        work: Callable[[AgentCall, Any], Awaitable[ToolAnswer]] | None = None,
+        **more: bool,
+    ) -> Callable[[Declared], Declared]:
+        """Registers a function as a tool. Without ``work`` it does it itself; ``more`` are other fields."""
 
-        def offer(
-            work: Callable[[AgentCall, Given], Awaitable[ToolAnswer]],
-        ) -> Callable[[AgentCall, Given], Awaitable[ToolAnswer]]:
-            title, _, description = (inspect.getdoc(work) or "").partition("\n\n")
-            given = get_type_hints(work, include_extras=True)["given"]
+        def offer(declared: Declared) -> Declared:
+            title, _, description = (inspect.getdoc(declared) or "").partition("\n\n")
             self.append(
                 AgentTool(
-                    name=work.__name__,
+                    name=declared.__name__,
                     operation=operation,
                     role=role,
                     title=title.removesuffix("."),
                     description=" ".join(description.split()),
-                    given=given,
-                    work=work,
+                    given=get_type_hints(declared, include_extras=True)["given"],
+                    work=work or declared,
                     **more,
                 )
             )
-            return work
+            return declared
 
         return offer
+
+    def asks(self, noun: str, asked: Callable[..., Any]) -> Callable[[Declared], Declared]:
+        """Registers a function without a body as a tool that asks one verb, and answers with what that returns.
+
+        Parameters of the verb are arguments of the tool by the same name, or by that of their field.
+        """
+        record, parameters = verb_of(asked), parameters_of(asked)
+        verb_at = attrgetter(f"{noun}.{record.name}")
+
+        async def work(call: AgentCall, given: Any) -> ToolAnswer:
+            ask = partial(verb_at(call.operations), **arguments_of(parameters, partial(_value, given)))
+            if isinstance(given, OfList):
+                return await list_answer(lambda limit: ask(limit=limit), given.limit)
+            return await part_answer(await ask(), given.pointer, given.cursor)
+
+        return self(record.operation, record.role, work)
+
+
+def _value(given: Arguments, parameter: VerbParameter) -> Any:
+    """What a tool was given for a parameter of its verb, or the default of that."""
+    names = [name for name in (parameter.name, parameter.field) if name in type(given).model_fields]
+    value = getattr(given, names[0]) if names else parameter.default
+    if isinstance(value, list):
+        return tuple(value)
+    return int(value.timestamp() * 1000) if isinstance(value, datetime) else value
 
 
 class InnerCall(NamedTuple):

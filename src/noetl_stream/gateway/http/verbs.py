@@ -25,7 +25,14 @@ from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Retu
 from noetl_stream.model.events.fact_parts import Path
 from noetl_stream.ports.operations import port_of
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.parameters import REQUIRED, VerbParameter, marks_of, parameters_of, plain_of
+from noetl_stream.ports.operations.parameters import (
+    REQUIRED,
+    VerbParameter,
+    arguments_of,
+    marks_of,
+    parameters_of,
+    plain_of,
+)
 from noetl_stream.ports.operations.verbs import Verb, is_verb, verb_of
 
 OK: Final = 200
@@ -151,11 +158,9 @@ def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParame
     found = {name: value for name, value in of_call.items() if name in verb.parameters}
     if "reason" in verb.parameters:
         found["reason"] = call.parameters.reason
-    structs: dict[tuple[str, type], dict[str, Any]] = {}
-    for one in parameters:
-        into = found if one.struct is None else structs.setdefault((one.argument, one.struct), {})
-        into[one.field] = _value(one, getattr(call.body if one.place == "body" else call.parameters, one.name))
-    return found | {argument: struct(**fields) for (argument, struct), fields in structs.items()}
+    return found | arguments_of(
+        parameters, lambda one: _value(one, getattr(call.body if one.place == "body" else call.parameters, one.name))
+    )
 
 
 def _value(parameter: VerbParameter, given: Any) -> Any:

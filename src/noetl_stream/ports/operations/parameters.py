@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -93,6 +93,16 @@ def parameters_of(asked: Callable[..., Any]) -> tuple[VerbParameter, ...]:
         if name not in _OF_CALL and Inner not in marks_of(hints[name])
         for one in _spread(verb_of(asked), name, hints[name], parameter.default)
     )
+
+
+def arguments_of(parameters: Iterable[VerbParameter], value_of: Callable[[VerbParameter], Any]) -> dict[str, Any]:
+    """The arguments of a verb, by name, made of the values of its parameters."""
+    found: dict[str, Any] = {}
+    structs: dict[tuple[str, type], dict[str, Any]] = {}
+    for one in parameters:
+        into = found if one.struct is None else structs.setdefault((one.argument, one.struct), {})
+        into[one.field] = value_of(one)
+    return found | {argument: struct(**fields) for (argument, struct), fields in structs.items()}
 
 
 def _spread(verb: Verb, argument: str, hint: Any, default: Any) -> Iterator[VerbParameter]:
