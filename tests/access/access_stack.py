@@ -33,7 +33,7 @@ from noetl_stream.operations.starters.schedules import DirectSchedules
 from noetl_stream.operations.starters.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
-from noetl_stream.ports.operations import OperationParts
+from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.stores.identities import Authenticator
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -80,7 +80,7 @@ class Stack:
         schedules = DirectSchedules(StarterPorts(requests, broker.bus, self._store, catalog, clock))
         triggers = DirectTriggers(StarterPorts(requests, broker.bus, self._store, catalog, clock), checking)
         starters = RegisteredStarters(lambda: schedules, lambda: triggers)
-        self.operations = OperationParts(
+        self.operations = Operations(
             executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, begin=starters.begin),

@@ -39,7 +39,7 @@ from noetl_stream.operations.starters.schedules import DirectSchedules
 from noetl_stream.operations.starters.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
-from noetl_stream.ports.operations import OperationParts, Operations
+from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.stores.identities import LOCAL_NAME, StoredToken, hash_of, token_text
 from noetl_stream.ports.stores.store import Tick
@@ -131,7 +131,7 @@ class GatewayStage:
         schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock))
         triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking)
         starters = RegisteredStarters(lambda: schedules, lambda: triggers)
-        return OperationParts(
+        return Operations(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, starters.begin),

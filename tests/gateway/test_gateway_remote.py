@@ -24,7 +24,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.ports.operations import OperationParts, Operations
+from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import Access, NewToken
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
@@ -128,7 +128,7 @@ async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None
     """A verb has an address on its port, or a method of its own over HTTP."""
     async with remote_operations(stage) as operations:
         verbs = [(noun, verb) for noun, port in PORTS.items() for verb in vars(port) if not verb.startswith("_")]
-        assert list(PORTS) == list(OperationParts.__struct_fields__) and len(verbs) > 30
+        assert list(PORTS) == list(Operations.__struct_fields__) and len(verbs) > 30
         assert [(noun, verb) for noun, verb in verbs if not hasattr(getattr(operations, noun), verb)] == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -49,7 +50,7 @@ async def operations(shared_home: Path) -> AsyncIterator[Operations]:
         endpoint = embedded_endpoint(embedded, Settings(), GATEWAY)
         connected = await connect(endpoint, name="journey")
         try:
-            yield DirectOperations(connected, endpoint)
+            yield cast(Operations, DirectOperations(connected, endpoint))
         finally:
             await connected.close()
 

@@ -19,7 +19,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.operations.executions import direct
 from noetl_stream.operations.executions.reading.step_runs import summaries, summarize
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports.operations import OperationParts
+from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
 from noetl_stream.ports.stores.store import StoredEvent
 from noetl_testkit.memory.journals import MemoryFeed
@@ -39,7 +39,7 @@ class RunSession:
     def __init__(self, stage: OperationsStage) -> None:
         nobody: Any = None
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock, NO_SECRETS)
-        operations = OperationParts(stage.executions, feed, stage.playbooks, nobody, stage.cluster, *[nobody] * 6)
+        operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, *[nobody] * 6)
         self.ensured = 0
         self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True, role=nobody)
 

@@ -11,6 +11,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import NotFound, Unreachable
 from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.executions.replica import ACTED_ON_MS, AWAY_MS, Replicated
+from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import Access
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
@@ -23,6 +24,7 @@ from noetl_stream.ports.operations.selections import Selections
 from noetl_stream.ports.operations.starters.schedules import Schedules
 from noetl_stream.ports.operations.starters.triggers import Triggers
 from noetl_stream.ports.operations.verbs import is_verb, verb, verb_of
+from noetl_stream.wiring.operations import DirectOperations
 
 PORTS = (*(Executions, Playbooks, CredentialStore, Cluster, Access, Diagnosis, Views, Selections, Schedules, Triggers),)
 
@@ -158,3 +160,7 @@ async def test_an_answer_shows_no_secret_of_the_executions_that_are_asked_about_
         await executions.ask("old", None),
     ]
     assert [one.hidden for one in answers] == [("old",), ("old", "new"), ()]
+
+
+def test_operations_made_part_by_part_have_every_noun() -> None:
+    assert [noun for noun in Operations.__struct_fields__ if not hasattr(DirectOperations, noun)] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from noetl_stream.ports.operations import Operations, port_of
+from noetl_stream.ports.operations import port_of
 from noetl_stream.ports.operations.verbs import Verb, Verbs
 
 
@@ -19,7 +19,7 @@ class OnRecord(Protocol):
 class RecordedOperations:
     """Operations of which every change that no event tells of is recorded."""
 
-    def __init__(self, operations: Operations, record: OnRecord) -> None:
+    def __init__(self, operations: object, record: OnRecord) -> None:
         self._operations = operations
         self._record = record
 

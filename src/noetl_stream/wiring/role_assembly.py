@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -32,6 +32,7 @@ from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, need
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
     from noetl_stream.gateway.gateway import Gateway
+    from noetl_stream.ports.operations import Operations
     from noetl_stream.ports.stores.retention import Archiver
     from noetl_stream.server.server import Server
     from noetl_stream.server.upkeep.expiry import Retention
@@ -214,7 +215,7 @@ async def open_gateway(
     evaluator = EvaluationPool()
     operations = DirectOperations(connected, endpoint, evaluator=evaluator)
     ports = GatewayPorts(
-        operations=operations,
+        operations=cast("Operations", operations),
         indexes=operations.indexes,
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),

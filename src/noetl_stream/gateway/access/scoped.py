@@ -19,7 +19,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
-from noetl_stream.ports.operations import PORTS, OperationParts, Operations, port_of
+from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
@@ -98,7 +98,7 @@ class Scopes:
             "cluster": ScopedCluster(Cluster, operations.cluster, scope),
             "selections": ScopedSelections(operations.selections, executions, scope),
         }
-        return OperationParts(**parts)
+        return Operations(**parts)
 
 
 class _Scope(NamedTuple):

@@ -8,7 +8,7 @@ Two implementations: :mod:`noetl_stream.operations` works on NATS and Postgres i
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -55,45 +55,8 @@ def port_of(noun: str) -> type:
     return port
 
 
-class Operations(Protocol):
-    """The verbs, by noun."""
-
-    @property
-    def executions(self) -> Executions: ...
-
-    @property
-    def feed(self) -> Feed: ...
-
-    @property
-    def playbooks(self) -> Playbooks: ...
-
-    @property
-    def credentials(self) -> CredentialStore: ...
-
-    @property
-    def cluster(self) -> Cluster: ...
-
-    @property
-    def access(self) -> Access: ...
-
-    @property
-    def diagnosis(self) -> Diagnosis: ...
-
-    @property
-    def views(self) -> Views: ...
-
-    @property
-    def selections(self) -> Selections: ...
-
-    @property
-    def schedules(self) -> Schedules: ...
-
-    @property
-    def triggers(self) -> Triggers: ...
-
-
-class OperationParts(msgspec.Struct, frozen=True):
-    """:class:`Operations` of parts that are there."""
+class Operations(msgspec.Struct, frozen=True):
+    """The verbs, by noun. What makes or wraps the parts when they are first asked for is cast to it."""
 
     executions: Executions
     feed: Feed
