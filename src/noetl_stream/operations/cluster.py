@@ -77,18 +77,18 @@ class DirectCluster:
         documents: list[PoolDocument] = []
         for name in sorted({*counts, *(worker.pool for worker in workers)}):
             here = [worker for worker in workers if worker.pool == name]
-            pool = counts.get(name)
+            pool = counts.get(name, QueuedPool(name, 0, 0, 0))
             documents.append(
                 PoolDocument(
                     pool=name,
                     workers=len(here),
                     slots=sum(worker.slots for worker in here),
                     busy=sum(worker.busy for worker in here),
-                    queued=pool.queued if pool is not None else 0,
-                    running=pool.given if pool is not None else 0,
-                    again=pool.again if pool is not None else 0,
+                    queued=pool.queued,
+                    running=pool.given,
+                    again=pool.again,
                     oldest=iso_or_none(oldest.get(name)),
-                    by_priority=_by_priority(pool),
+                    by_priority={str(priority): count for priority, count in pool.by_priority.items()},
                 )
             )
         return documents
@@ -169,10 +169,6 @@ class DirectCluster:
         if letter is None:
             raise NotFound(f"dead letter {letter_id} not found", hint="list them: `noetl-stream dead-letter list`")
         return letter
-
-
-def _by_priority(pool: QueuedPool | None) -> dict[str, int]:
-    return {} if pool is None else {str(priority): count for priority, count in pool.by_priority.items()}
 
 
 def _worker_document(worker: WorkerPresence) -> WorkerDocument:

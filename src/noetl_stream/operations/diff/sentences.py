@@ -47,7 +47,8 @@ def sentence(subject: Subject, a: Told, b: Told, differences: ValueDifferencesDo
         return f"{_done_by(subject, there)} only in {there.name}: {missing.name} {_instead(missing)}"
     if a.parts.choice != b.parts.choice:
         return _choices(subject, a, b)
-    return f"{_differing(subject)} {_of_value(differences)}"
+    differing = DIFFERING.get(subject.kind, "{} ends differently:").format(subject)
+    return f"{differing} {_of_value(differences)}"
 
 
 def _done_by(subject: Subject, told: Told) -> str:
@@ -149,22 +150,14 @@ def _to(parts: Parts) -> str:
     return f"to {' and '.join(f'`{arc}`' for arc in arcs)}" if arcs else "nowhere"
 
 
-def _differing(subject: Subject) -> str:
-    match subject.kind:
-        case "workload":
-            return "the workloads differ:"
-        case "patch":
-            return "other patches of ctx:"
-        case "signal":
-            return "other signals:"
-        case "token":
-            return f"{subject} begins with other arguments:"
-        case "loop":
-            return f"the loop of {subject} has other items:"
-        case "task":
-            return f"{subject} ends with something else:"
-        case _:
-            return f"{subject} ends differently:"
+DIFFERING: Final[Mapping[str, str]] = {
+    "workload": "the workloads differ:",
+    "patch": "other patches of ctx:",
+    "signal": "other signals:",
+    "token": "{} begins with other arguments:",
+    "loop": "the loop of {} has other items:",
+    "task": "{} ends with something else:",
+}
 
 
 def _of_value(differences: ValueDifferencesDocument) -> str:

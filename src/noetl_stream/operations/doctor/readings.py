@@ -130,7 +130,9 @@ def begin(ports: DoctorPorts) -> Readings:
         database=reading("Postgres", _timed(ports.clock, ports.database.facts())),
         nats=reading("NATS", ports.nats.facts()),
         schema=reading("the schema", ports.store.verify()),
-        streams=reading("the streams", _streams(ports)),
+        streams=reading(
+            "the streams", asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
+        ),
         storage=reading("the storage of NATS", ports.nats.storage()),
         warnings=reading("the settings of Postgres", ports.store.durability_warnings()),
         excess=reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
@@ -165,10 +167,6 @@ async def _in_time(what: str, work: Awaitable[Read]) -> Read:
 async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
     from_ms = clock.now_ms()
     return Timed(await work, from_ms, clock.now_ms())
-
-
-async def _streams(ports: DoctorPorts) -> list[Timed[StreamFacts]]:
-    return await asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
 
 
 async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> list[WorkerPresence]:

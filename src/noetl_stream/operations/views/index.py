@@ -14,7 +14,6 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import events
 from noetl_stream.model.events.composite import StepRan
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.views.arrays import (
     CANCELLED,
     DONE,
@@ -295,7 +294,8 @@ class ExecutionIndex(JournalReader[int]):
         failure = None
         if fact.error is not None:
             self._failures += 1
-            failure = _failure(fact.error) if self._failures <= ERRORS_KEPT else None
+            if self._failures <= ERRORS_KEPT:
+                failure = Failure(fact.error.kind, fact.error.message[:ERROR_CHARS])
         level.ends(fact.path[-1], at.at_ms, DONE if fact.error is None else FAILED, failure)
 
     def loop_ended(self, at: Recorded, run: int, fact: events.LoopDone) -> None:
@@ -328,10 +328,6 @@ class ExecutionIndex(JournalReader[int]):
     def run_patched(self, at: Recorded, run: int, fact: events.StepPatched) -> None:
         for key in dict.fromkeys((*fact.set_ctx, *(key for key, _ in fact.shared))):
             self.changes.add(at.position, key, run)
-
-
-def _failure(error: ErrorInfo) -> Failure:
-    return Failure(error.kind, error.message[:ERROR_CHARS])
 
 
 class ExecutionIndexes:

@@ -14,7 +14,6 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Token, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, shown_result
 from noetl_stream.operations.views.index import place_of_wait
 from noetl_stream.operations.waiting_on import (
@@ -76,7 +75,7 @@ def state_document(
         last=last,
         at=iso(state.at_ms),
         status=state.shown_status,
-        error=_error(state),
+        error=state.outcome.error if state.outcome is not None else state.failing,
         tokens=tokens,
         more=len(placed) - len(tokens),
         places=_places(placed),
@@ -170,10 +169,6 @@ def _waiting_on(state: Execution, plan: Plan | None, one: _Placed, explained: bo
     if one.place == "queued":
         return on_pool(plan, one.token.step, [one.command_id])
     return None if one.wait is None else on_wait(state, one.command_id, one.wait)
-
-
-def _error(state: Execution) -> ErrorInfo | None:
-    return state.outcome.error if state.outcome is not None else state.failing
 
 
 def _shown_ctx(ctx: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,8 @@ def _of_ctx(
     guards: Iterable[Guard | None], state: Execution, choose: Callable[[Execution], Evaluated], ends: Ends
 ) -> list[ExpectedKeyDocument]:
     found: dict[tuple[str, ...], list[ExpectedValueDocument]] = {}
-    compared = ((path[1:], value) for path, value in _tested(guards) if path[0] == "ctx")
+    tested = (one for guard in guards if guard is not None for one in guard.tested)
+    compared = ((path[1:], value) for path, value in tested if path[0] == "ctx")
     for path, value in _candidates(compared):
         if not _is_open(state.ctx, path):
             continue
@@ -122,11 +123,6 @@ def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDoc
     content = None if task.schema is None else task.schema.content
     is_shown = content is not None and len(codec.encode(content)) <= SCHEMA_BYTES
     return WaitingOnDocument(expects=expects, schema=content if is_shown else None)
-
-
-def _tested(guards: Iterable[Guard | None]) -> Iterator[Compared]:
-    for guard in guards:
-        yield from guard.tested if guard is not None else ()
 
 
 def _candidates(compared: Iterable[Compared]) -> Iterator[Compared]:
