@@ -26,9 +26,8 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import Access, NewToken
-from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
 from noetl_stream.ports.operations.credentials import CredentialStore
-from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import DocumentPage, plain
 from noetl_stream.ports.operations.executions import (
     ExecutionFilter,

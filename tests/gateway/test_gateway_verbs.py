@@ -20,8 +20,17 @@ from noetl_stream.gateway.http.verbs import route_of
 from noetl_stream.model import json as model_json
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.parameters import Cursor, Inner, Labels, Limit, Named, PlaybookPath, Without
-from noetl_stream.ports.operations.verbs import verb, verb_of
+from noetl_stream.ports.operations.verbs import (
+    Cursor,
+    Inner,
+    Labels,
+    Limit,
+    Named,
+    PlaybookPath,
+    Without,
+    verb,
+    verb_of,
+)
 
 IDS = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
 AT_MS = 1_700_000_000_123

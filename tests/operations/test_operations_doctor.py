@@ -21,7 +21,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
-from noetl_stream.ports.operations.diagnosis import CheckDocument
+from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.self_reports import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
 from noetl_stream.ports.stores.aggregates import AggregateRow

@@ -13,9 +13,8 @@ from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
 from noetl_stream.operations.executions.replica import ACTED_ON_MS, AWAY_MS, Replicated
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import Access
-from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
 from noetl_stream.ports.operations.credentials import CredentialStore
-from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, Executions
 from noetl_stream.ports.operations.playbooks import Playbooks

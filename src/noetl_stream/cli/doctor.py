@@ -10,7 +10,7 @@ from noetl_stream.cli.base.output import print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.ports.operations.diagnosis import CheckDocument
+from noetl_stream.ports.operations.cluster import CheckDocument
 
 
 @click.command()

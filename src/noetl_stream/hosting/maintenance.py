@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # each command imports what it uses
     from noetl_stream.backup.folder import BackupReader
     from noetl_stream.backup.restore import RestoredBackup
     from noetl_stream.ports.files import Files
-    from noetl_stream.ports.operations.diagnosis import CheckDocument
+    from noetl_stream.ports.operations.cluster import CheckDocument
     from noetl_stream.ports.stores.cursors import Repair
     from noetl_stream.server.rebuild import Rebuilt
     from noetl_stream.server.upkeep.expiry import RetentionPlan

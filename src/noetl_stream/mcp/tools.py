@@ -18,8 +18,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
-from noetl_stream.ports.operations.parameters import VerbParameter, arguments_of, parameters_of
-from noetl_stream.ports.operations.verbs import verb_of
+from noetl_stream.ports.operations.verbs import VerbParameter, arguments_of, parameters_of, verb_of
 
 Given = TypeVar("Given", bound="Arguments")
 Declared = TypeVar("Declared", bound=Callable[..., Any])

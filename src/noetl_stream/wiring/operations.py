@@ -25,9 +25,8 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.evaluator import Evaluator
     from noetl_stream.ports.operations.access import Access
-    from noetl_stream.ports.operations.cluster import Cluster
+    from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
     from noetl_stream.ports.operations.credentials import CredentialStore
-    from noetl_stream.ports.operations.diagnosis import Diagnosis
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.reading.feed import Feed

@@ -11,8 +11,7 @@ from noetl_stream.adapters.gateway_client.connection import JSON, GatewayConnect
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations import Operations, port_of
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.parameters import VerbParameter, parameters_of
-from noetl_stream.ports.operations.verbs import API, Verb, Verbs
+from noetl_stream.ports.operations.verbs import API, Verb, VerbParameter, Verbs, parameters_of
 
 Item = TypeVar("Item")
 

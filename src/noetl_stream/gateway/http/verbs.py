@@ -25,15 +25,17 @@ from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Retu
 from noetl_stream.model.events.fact_parts import Path
 from noetl_stream.ports.operations import port_of
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.parameters import (
+from noetl_stream.ports.operations.verbs import (
     REQUIRED,
+    Verb,
     VerbParameter,
     arguments_of,
+    is_verb,
     marks_of,
     parameters_of,
     plain_of,
+    verb_of,
 )
-from noetl_stream.ports.operations.verbs import Verb, is_verb, verb_of
 
 OK: Final = 200
 _METAS: Final = ("ge", "le", "pattern", "min_length", "max_length", "description")

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from noetl_stream import __version__
 from noetl_stream.errors import NoetlError, NotReady, page
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
-from noetl_stream.ports.operations.diagnosis import Verdict
+from noetl_stream.ports.operations.cluster import Verdict
 from noetl_stream.ports.stores.dead_letters import LetterBounds
 from noetl_stream.sealing.keys import KeyRing
 
@@ -356,7 +356,7 @@ NAMED: Final = 5
 
 
 class Finding(NamedTuple):
-    """The fields are those of :class:`~noetl_stream.ports.operations.diagnosis.CheckDocument`."""
+    """The fields are those of :class:`~noetl_stream.ports.operations.cluster.CheckDocument`."""
 
     verdict: Verdict
     says: str

@@ -9,12 +9,12 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.checks import Finding
 from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
-from noetl_stream.ports.operations.diagnosis import CheckDocument, StoredDocument
+from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
 from noetl_stream.protocol.subjects import RESULTS
 
 
 class DirectDiagnosis:
-    """:class:`~noetl_stream.ports.operations.diagnosis.Diagnosis`, directly on the stores."""
+    """:class:`~noetl_stream.ports.operations.cluster.Diagnosis`, directly on the stores."""
 
     def __init__(self, ports: DoctorPorts) -> None:
         self._ports = ports

@@ -14,9 +14,8 @@ import msgspec
 
 if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.access import Access
-    from noetl_stream.ports.operations.cluster import Cluster
+    from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
     from noetl_stream.ports.operations.credentials import CredentialStore
-    from noetl_stream.ports.operations.diagnosis import Diagnosis
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.reading.feed import Feed
@@ -33,7 +32,7 @@ PORTS: Final = {
     "credentials": "credentials:CredentialStore",
     "cluster": "cluster:Cluster",
     "access": "access:Access",
-    "diagnosis": "diagnosis:Diagnosis",
+    "diagnosis": "cluster:Diagnosis",
     "views": "reading.views:Views",
     "selections": "selections:Selections",
     "schedules": "starters.schedules:Schedules",

@@ -14,9 +14,8 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
-from noetl_stream.ports.operations.parameters import Cursor, ExecutionId, Labels, Limit, StepRunId
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
-from noetl_stream.ports.operations.verbs import verb
+from noetl_stream.ports.operations.verbs import Cursor, ExecutionId, Labels, Limit, StepRunId, verb
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,8 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument, document_from, list_of
-from noetl_stream.ports.operations.parameters import (
+from noetl_stream.ports.operations.reading.graphs import GraphDocument
+from noetl_stream.ports.operations.verbs import (
     Cursor,
     Inner,
     Labels,
@@ -19,9 +20,8 @@ from noetl_stream.ports.operations.parameters import (
     PlaybookPath,
     Prefix,
     TextName,
+    verb,
 )
-from noetl_stream.ports.operations.reading.graphs import GraphDocument
-from noetl_stream.ports.operations.verbs import verb
 
 
 class DurationsDocument(Document, frozen=True):

@@ -13,8 +13,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
-from noetl_stream.ports.operations.parameters import Default, Named
-from noetl_stream.ports.operations.verbs import verb
+from noetl_stream.ports.operations.verbs import Default, Named, verb
 
 MAX_SELECTED: Final = 1_000
 """Executions that one call may concern."""

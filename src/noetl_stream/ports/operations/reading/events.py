@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.events.fact_parts import Entity, EvaluatedGuard, EventStatus, Path, Source
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.parameters import MAX_POSITION, Name, Named, Position
+from noetl_stream.ports.operations.verbs import MAX_POSITION, Name, Named, Position
 
 EventField = Literal[
     "event_id", "execution_id", "position", "ts", "source", "name", "entity", "entity_id", "status", "step_run_id",

@@ -11,15 +11,6 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
-from noetl_stream.ports.operations.parameters import (
-    MAX_POSITION,
-    Cursor,
-    Default,
-    ExecutionId,
-    Limit,
-    StepRunId,
-    Without,
-)
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
 from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
@@ -31,7 +22,16 @@ from noetl_stream.ports.operations.reading.timelines import (
     TimelineDocument,
     TimeRange,
 )
-from noetl_stream.ports.operations.verbs import verb
+from noetl_stream.ports.operations.verbs import (
+    MAX_POSITION,
+    Cursor,
+    Default,
+    ExecutionId,
+    Limit,
+    StepRunId,
+    Without,
+    verb,
+)
 
 
 class KeyChangeDocument(Document, frozen=True):

@@ -10,8 +10,7 @@ from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.parameters import Cursor, Default, Limit, PlaybookPath
-from noetl_stream.ports.operations.verbs import verb
+from noetl_stream.ports.operations.verbs import Cursor, Default, Limit, PlaybookPath, verb
 
 OccurrenceStatus = Literal["waiting", "started", "skipped", "completed", "failed", "cancelled"]
 OCCURRENCE_STATUSES: tuple[OccurrenceStatus, ...] = get_args(OccurrenceStatus)

@@ -11,8 +11,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.parameters import MAX_POSITION, Cursor, Limit, PlaybookPath, Prefix
-from noetl_stream.ports.operations.verbs import verb
+from noetl_stream.ports.operations.verbs import MAX_POSITION, Cursor, Limit, PlaybookPath, Prefix, verb
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 EventStatus = Literal["started", "repeated", "ignored"]
