@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from noetl_stream.playbook.drawing import Graph, drawable_part, graph_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.documents import document_of
+from noetl_stream.ports.operations.documents import document_from, document_of
 from noetl_stream.ports.operations.reading.graphs import ArcDocument, GraphDocument, StepNodeDocument
 
 
@@ -30,4 +30,6 @@ def _arcs(plan: Plan, graph: Graph) -> Iterator[ArcDocument]:
         for index, arc in enumerate(step.arcs):
             edge = next(edges)
             is_else = index > 0 and arc.guard is None and step.routing == "exclusive"
-            yield ArcDocument(step.name, arc.step, edge.when, edge.kind, is_else, index, arc.line)
+            yield document_from(
+                ArcDocument, edge, source=step.name, to=arc.step, is_else=is_else, index=index, line=arc.line
+            )
