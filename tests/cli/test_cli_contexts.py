@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from noetl_stream.cli.about.context import context
 from noetl_stream.cli.base.target import (
     Context,
     Contexts,
@@ -21,6 +20,7 @@ from noetl_stream.cli.base.target import (
     read_contexts,
     write_contexts,
 )
+from noetl_stream.cli.context import context
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local.gateway_address import announce_gateway
 from noetl_stream.local.home import write_private

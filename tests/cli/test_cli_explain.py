@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 from msgspec.structs import fields
 
-from noetl_stream.cli.about.docs import FOLDERS, SECTIONS, explanations, find_topic, topics
 from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.docs import FOLDERS, SECTIONS, explanations, find_topic, topics
 from noetl_stream.errors import NotFound
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ERROR_KINDS
@@ -30,7 +30,7 @@ A_FILE: re.Pattern[str] = re.compile(r"\bdocs/|\b[\w-]+\.md\b|\bnats\.conf\b")
 
 NO_MESSAGES = {
     ("cli/examples.py", "README.md"),  # which it writes
-    ("cli/tool/group.py", "README.md"),
+    ("cli/tool.py", "README.md"),
     ("local/nats_server.py", "nats.conf"),
     ("settings/sources/environment.py", "see limits.md"),  # which a page has
 }

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 
 import noetl_stream
-from noetl_stream.cli.about.docs import FOLDERS
+from noetl_stream.cli.docs import FOLDERS
 from wheel_building import CLI, ROOT, build_wheels
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

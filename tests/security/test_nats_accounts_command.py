@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from nats_process import ROOT, NatsServer
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.cli.nats import accounts
+from noetl_stream.cli.setup import accounts
 from noetl_stream.errors import Unreachable, UsageError
 
 INCLUDE = '# include "./nats-accounts.conf"'

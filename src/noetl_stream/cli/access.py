@@ -1,5 +1,5 @@
-"""``noetl-stream token|sign-in|audit``: API tokens of the gateway, and what was done with them. (For tokens of
-executions: ``noetl-stream execution token``.)
+"""``noetl-stream token|sign-in|audit|grant``: API tokens of the gateway, what was done with them, and what playbooks
+may use. (For tokens of executions: ``noetl-stream execution token``.)
 """
 
 from __future__ import annotations
@@ -7,15 +7,17 @@ from __future__ import annotations
 import time
 from functools import partial
 from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
-from noetl_stream.cli.base.options import form_option, limit_option, reason_option, seconds
+from noetl_stream.cli.base.options import form_option, limit_option, seconds
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.base.verbs import lists
+from noetl_stream.cli.base.verbs import does, lists
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.roles import ROLES, Role
@@ -75,17 +77,9 @@ def list_tokens() -> None:
 
 @token.command()
 @click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
-@reason_option
-@target_options
-def revoke(token_ids: tuple[str, ...], reason: str, target: Target) -> None:
+@does("access.revoke_token", "revoked")
+def revoke() -> None:
     """Revoke tokens by their ids, as `token list` shows them."""
-
-    async def work(session: Session) -> None:
-        for token_id in token_ids:
-            await session.operations.access.revoke_token(token_id, session.by, reason)
-            say(f"revoked {token_id}")
-
-    with_session(target, work)
 
 
 @click.command()
@@ -128,3 +122,39 @@ def list_entries(limit: int, output: str, target: Target, of: str | None, **chos
 
     columns = columns_of("number", "at", "principal", "operation", "target", "status", "reason")
     print_documents(with_session(target, read), output, columns, "number")
+
+
+GRANTS_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group()
+def grant() -> None:
+    """Check what the operator's grants let playbooks use.
+
+    Grants are a file of the servers, named by NOETL_GRANTS. Without it, playbooks may use everything.
+    """
+
+
+@grant.command()
+@click.argument("file", type=GRANTS_FILE)
+def check(file: Path) -> None:
+    """Check the grants in FILE."""
+    from noetl_stream.settings.grants import read_grants
+
+    say(f"{file}: {len(read_grants(file).grants)} grants")
+
+
+@grant.command()
+@click.argument("path")
+@click.option("--file", type=GRANTS_FILE, default=None, help="The grants file. [default: NOETL_GRANTS]")
+@form_option()
+def show(path: str, file: Path | None, output: str) -> None:
+    """List what the playbook at PATH may use."""
+    from noetl_stream.settings.grants import SORTS, read_grants
+
+    chosen = file or settings_for(None).grants_file
+    if chosen is None:
+        raise UsageError("NOETL_GRANTS is not set: every playbook may use everything", hint="name a file with --file")
+    found = read_grants(chosen)
+    rows = [{"sort": sort, "name": name} for sort in SORTS for name in found.names_for(path.strip("/"), sort)]
+    print_documents(rows, output, columns_of("sort", "name"), "name")

@@ -1,32 +1,32 @@
-"""``noetl-stream pool|limit|partition|dead-letter|database|storage|stream``: what runs executions and what holds them
-back, and where they are stored.
+"""``noetl-stream pool|limit|partition|dead-letter|database|storage|stream|doctor``: what runs executions and what holds
+them back, where they are stored, and what is wrong.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, home_option, limit_option, reason_option
+from noetl_stream.cli.base.options import form_option, home_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
-from noetl_stream.cli.base.process import run_async, settings_for
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.base.verbs import lists, shows
+from noetl_stream.cli.base.process import run_on_stack, settings_for
+from noetl_stream.cli.base.session import with_session
+from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.cluster import PoolDocument
 from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
-from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
-from noetl_stream.settings.streams import (
-    MAX_REPLICAS,
-    PLACEMENT_VARIABLE,
-    REPLICAS_VARIABLE,
-    Spread,
-    read_tags,
-)
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.settings.streams import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
+
+if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
+    from noetl_stream.ports.operations.diagnosis import CheckDocument
+    from noetl_stream.wiring.endpoint import Endpoint
 
 
 @click.group()
@@ -130,32 +130,16 @@ def show() -> None:
 
 @dead_letter.command()
 @letter_ids
-@reason_option
-@target_options
-def requeue(letter_ids: tuple[str, ...], reason: str, target: Target) -> None:
+@does("cluster.requeue", "requeued", publishes=True)
+def requeue() -> None:
     """Send dead letters to their origin again. Stops at the first that cannot be sent."""
-
-    async def work(session: Session) -> None:
-        for letter_id in letter_ids:
-            await session.operations.cluster.requeue(letter_id, session.by, reason)
-            say(f"requeued {letter_id}")
-
-    with_session(target, work, publishes=True)
 
 
 @dead_letter.command()
 @letter_ids
-@reason_option
-@target_options
-def discard(letter_ids: tuple[str, ...], reason: str, target: Target) -> None:
+@does("cluster.discard", "discarded")
+def discard() -> None:
     """Discard dead letters and their bodies for good. Stops at the first that cannot be discarded."""
-
-    async def work(session: Session) -> None:
-        for letter_id in letter_ids:
-            await session.operations.cluster.discard(letter_id, session.by, reason)
-            say(f"discarded {letter_id}")
-
-    with_session(target, work)
 
 
 @click.group()
@@ -172,11 +156,9 @@ def migrate(roles: bool, home: Path | None) -> None:
     Safe to repeat. `run` and `dev` do this for the embedded Postgres. For your own, you choose when. --roles needs a
     user that may create roles.
     """
-    from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import migrate_schema
 
-    with open_stack(settings_for(home)) as stack:
-        applied = run_async(migrate_schema(stack.endpoint_of(ADMIN), roles=roles))
+    applied = run_on_stack(settings_for(home), ADMIN, partial(migrate_schema, roles=roles))
     for name in applied:
         say(f"applied {name}")
     if not applied:
@@ -193,10 +175,8 @@ def verify(ctx: click.Context, home: Path | None) -> None:
     wait for nothing. Servers may run meanwhile.
     """
     from noetl_stream.hosting.maintenance import compare_stores
-    from noetl_stream.wiring.stack import open_stack
 
-    with open_stack(settings_for(home)) as stack:
-        found = run_async(compare_stores(stack.endpoint_of(ADMIN)))
+    found = run_on_stack(settings_for(home), ADMIN, compare_stores)
     for line in found:
         say(line)
     if found:
@@ -214,10 +194,8 @@ def repartition(count: int, home: Path | None) -> None:
     set NOETL_PARTITIONS to COUNT for every process.
     """
     from noetl_stream.hosting.maintenance import repartition as change
-    from noetl_stream.wiring.stack import open_stack
 
-    with open_stack(settings_for(home)) as stack:
-        moved = run_async(change(stack.endpoint_of(ADMIN), count))
+    moved = run_on_stack(settings_for(home), ADMIN, partial(change, count=count))
     if moved is None:
         say(f"the stores have {count} partitions")
     else:
@@ -234,10 +212,8 @@ def rebuild(home: Path | None) -> None:
     schedules and triggers: they are listed, to be registered again.
     """
     from noetl_stream.hosting.maintenance import rebuild_database
-    from noetl_stream.wiring.stack import open_stack
 
-    with open_stack(settings_for(home)) as stack:
-        restored = run_async(rebuild_database(stack.endpoint_of(SERVER)))
+    restored = run_on_stack(settings_for(home), SERVER, rebuild_database)
     say(f"restored {restored.executions} executions with {restored.entries} journal entries")
     if restored.starters:
         say("schedules and triggers are not restored; register again, after the playbooks that they start:")
@@ -275,18 +251,16 @@ def ensure(replicas: int | None, placement_tags: str | None, home: Path | None) 
     `run` and `dev` do this for the embedded NATS. For your own, you choose when. Servers may run meanwhile. Copies are
     added, and moved where the tags are; none is taken away.
     """
-    from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import ensure_all_streams
 
-    with open_stack(settings_for(home)) as stack:
-        endpoint = stack.endpoint_of(ADMIN)
-        spread = Spread(
-            replicas or endpoint.spread.replicas,
-            endpoint.spread.tags
-            if placement_tags is None
-            else read_tags("--placement-tags", {"--placement-tags": placement_tags}),
-        )
-        done = run_async(ensure_all_streams(replace(endpoint, spread=spread)))
+    named = "--placement-tags"
+    tags = None if placement_tags is None else read_tags(named, {named: placement_tags})
+
+    async def work(admin: Endpoint) -> list[str]:
+        spread = Spread(replicas or admin.spread.replicas, admin.spread.tags if tags is None else tags)
+        return await ensure_all_streams(replace(admin, spread=spread))
+
+    done = run_on_stack(settings_for(home), ADMIN, work)
     for line in done:
         say(line)
     if not done:
@@ -301,17 +275,11 @@ def list_all_streams(output: str, home: Path | None) -> None:
 
     CURRENT names the nats-servers whose copies have everything besides the leader's, BEHIND those that do not.
     """
-    from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import list_streams
 
-    with open_stack(settings_for(home)) as stack:
-        found = run_async(list_streams(stack.endpoint_of(ADMIN)))
+    found = run_on_stack(settings_for(home), ADMIN, list_streams)
     columns = columns_of(
-        "stream",
-        "messages",
-        "bytes",
-        "replicas",
-        "leader",
+        *("stream", "messages", "bytes", "replicas", "leader"),
         current=lambda one: ", ".join(one.current),
         behind=lambda one: ", ".join(one.behind),
         tags=lambda one: ", ".join(one.tags),
@@ -329,11 +297,41 @@ def reconcile(home: Path | None) -> None:
     read again from the newest one that is sure to be folded.
     """
     from noetl_stream.hosting.maintenance import reconcile_stream
-    from noetl_stream.wiring.stack import open_stack
 
-    with open_stack(settings_for(home)) as stack:
-        repairs = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
+    repairs = run_on_stack(settings_for(home), ADMIN, reconcile_stream)
     for one in repairs:
         say(f"partition {one.partition}: reads on from sequence {one.last_seq}, was {one.folded}")
     if not repairs:
         say("EVENTS holds all that was folded")
+
+
+@click.command()
+@form_option("text")
+@target_options
+@click.pass_context
+def doctor(ctx: click.Context, output: str, target: Target) -> None:
+    """Look for what is wrong with a running system, and say what mends it.
+
+    Each check is ok, a warning, wrong, or skipped, which says why nobody could look. Exits with 1 if something is
+    wrong. Changes nothing.
+    """
+    checks = _examine(target)
+    if output == "text":
+        for check in checks:
+            say(f"{check.verdict:8} {check.check:13} {check.says}")
+            if check.mend:
+                say(f"{'':22} → {check.mend}")
+    else:
+        print_documents(checks, output, {}, "check")
+    if any(check.verdict == "wrong" for check in checks):
+        ctx.exit(ExitCode.FAILED)
+
+
+def _examine(target: Target) -> list[CheckDocument]:
+    settings = settings_for(target.home)
+    if gateway_of(target, settings) is not None:
+        return with_session(target, lambda session: session.operations.diagnosis.examine())
+    from noetl_stream.hosting.maintenance import diagnose
+
+    on_demand = settings.nats_url is None
+    return run_on_stack(settings, GATEWAY, partial(diagnose, on_demand=on_demand), prepares=True)

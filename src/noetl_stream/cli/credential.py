@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
+from noetl_stream.cli.base.files import file_text, stdin_text
 from noetl_stream.cli.base.options import reason_option
 from noetl_stream.cli.base.output import columns_of, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.base.texts import file_text, stdin_text
-from noetl_stream.cli.base.verbs import lists, shows
+from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.secrets.credential import CredentialValue, credential_value
 from noetl_stream.ports.operations.credentials import CredentialDocument
@@ -85,12 +85,9 @@ def show() -> None:
 
 @credential.command()
 @click.argument("name")
-@reason_option
-@target_options
-def delete(name: str, reason: str, target: Target) -> None:
+@does("credentials.delete", "deleted")
+def delete() -> None:
     """Delete a credential. Workers that have read it may use it for up to an hour."""
-    with_session(target, lambda session: session.operations.credentials.delete(name, session.by, reason))
-    say(f"deleted {name}")
 
 
 @credential.command()

@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from noetl_stream.cli.base.files import shipped, write_project
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents, print_source, say
-from noetl_stream.cli.base.project import write_project
-from noetl_stream.cli.base.shipped import shipped
 from noetl_stream.errors import NotFound
 
 PROJECT_FOLDER: Final = "playbooks"

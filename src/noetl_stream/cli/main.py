@@ -21,38 +21,38 @@ COMMANDS: Final = {
     "run": ("execution.start", "Run a playbook and wait for its end."),
     "execution": ("execution.group", "Start, watch, explain, control and rerun executions."),
     "playbook": ("playbook.group", "Check, test, register, find and compare playbooks."),
-    "lsp": ("lsp", "Serve an editor: the language server of playbooks."),
-    "schedule": ("starters.schedule", "Start executions on time, by schedules."),
-    "trigger": ("starters.trigger", "Start executions on events."),
-    "tool": ("tool.group", "List the installed tool kinds, and make new ones."),
+    "lsp": ("stdio", "Serve an editor: the language server of playbooks."),
+    "schedule": ("schedule", "Start executions on time, by schedules."),
+    "trigger": ("trigger", "Start executions on events."),
+    "tool": ("tool", "List the installed tool kinds, and make new ones."),
     "credential": ("credential", "Store encrypted credentials for playbooks."),
     "setup": ("setup", "Set up a NATS and a Postgres of your own."),
     "dev": ("processes", "Run a whole stack in the foreground."),
     "server": ("processes", "Run a server."),
     "worker": ("processes", "Run a worker, or list the running workers."),
     "gateway": ("processes", "Run a gateway: all operations over HTTP."),
-    "mcp": ("mcp", "Serve tools to an agent: to look, and if allowed to act."),
+    "mcp": ("stdio", "Serve tools to an agent: to look, and if allowed to act."),
     "storage": ("cluster", "Show what streams and tables take on disk."),
-    "doctor": ("doctor", "Find what is wrong with a running system."),
+    "doctor": ("cluster", "Find what is wrong with a running system."),
     "pool": ("cluster", "List worker pools with their queued and running commands."),
     "limit": ("cluster", "List limits by key with who holds them and who waits."),
     "partition": ("cluster", "List partitions with their servers and backlog."),
     "dead-letter": ("cluster", "List, show, requeue and discard undeliverable messages."),
     "token": ("access", "Create, list and revoke API tokens of the gateway."),
-    "grant": ("grant", "Check what the operator's grants let playbooks use."),
+    "grant": ("access", "Check what the operator's grants let playbooks use."),
     "sign-in": ("access", "Print a link that signs a browser in."),
     "audit": ("access", "List changes and refused calls."),
-    "context": ("about.context", "Name gateways, and choose which one commands use."),
+    "context": ("context", "Name gateways, and choose which one commands use."),
     "database": ("cluster", "Prepare the Postgres database."),
     "stream": ("cluster", "Prepare the JetStream streams."),
-    "backup": ("backup", "Back up, check and restore the database and its objects."),
-    "retention": ("retention", "Show and delete what nobody wants kept any longer."),
-    "nats": ("nats", "Prepare the accounts of your own NATS."),
+    "backup": ("upkeep", "Back up, check and restore the database and its objects."),
+    "retention": ("upkeep", "Show and delete what nobody wants kept any longer."),
+    "nats": ("setup", "Prepare the accounts of your own NATS."),
     "bench": ("processes", "Measure performance on this machine."),
-    "docs": ("about.docs", "List the pages of the documentation, with their addresses."),
-    "explain": ("about.docs", "Explain an error kind, a finding, a warning or an exit code."),
-    "completion": ("about.program", "Print a script for completion in bash, zsh or fish."),
-    "version": ("about.program", "Print the versions of noetl-stream and its dependencies."),
+    "docs": ("docs", "List the pages of the documentation, with their addresses."),
+    "explain": ("docs", "Explain an error kind, a finding, a warning or an exit code."),
+    "completion": ("docs", "Print a script for completion in bash, zsh or fish."),
+    "version": ("docs", "Print the versions of noetl-stream and its dependencies."),
 }
 """By name: the module of a command below ``noetl_stream.cli``, and its line in the list, which imports no command."""
 
@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
         _complain(text.getvalue().removesuffix("\n"))
         code = ExitCode.INVALID
     except ModuleNotFoundError as error:
-        from noetl_stream.cli.base.shipped import INSTALL, is_whole
+        from noetl_stream.cli.base.files import INSTALL, is_whole
 
         if is_whole():
             raise

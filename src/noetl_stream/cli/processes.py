@@ -10,12 +10,11 @@ from typing import Final, Literal
 import click
 from msgspec.structs import replace
 
-from noetl_stream.cli.base.options import form_option, home_option, output_option
-from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table, say
+from noetl_stream.cli.base.files import INSTALL, is_whole
+from noetl_stream.cli.base.options import home_option, output_option
+from noetl_stream.cli.base.output import columns_of, print_json, print_table, say
 from noetl_stream.cli.base.process import run_role, settings_for
-from noetl_stream.cli.base.session import with_session
-from noetl_stream.cli.base.shipped import INSTALL, is_whole
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.verbs import lists
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.cluster import WorkerDocument
 from noetl_stream.settings.children import ISOLATIONS, Isolation
@@ -173,18 +172,21 @@ def _children(one: WorkerDocument) -> str:
     return "; ".join(f"{kind} {use.busy}/{use.most}, {use.waiting} waiting" for kind, use in uses)
 
 
+WORKER_COLUMNS: Final = columns_of(
+    *("name", "pool", "slots", "busy", "since", "version", "draining"),
+    children=_children,
+    kinds=lambda one: " ".join(one.kinds),
+)
+
+
 @worker.command("list")
-@form_option()
-@target_options
-def list_workers(output: str, target: Target) -> None:
+@lists("cluster.workers", WORKER_COLUMNS, "name")
+def list_workers() -> None:
     """List the running workers and their load.
 
     CHILDREN says how many child processes of a tool kind are busy, of how many, and how many tasks wait for one: a
     worker can have more slots than Python processes (NOETL_PYTHON_CHILDREN).
     """
-    found = with_session(target, lambda session: session.operations.cluster.workers())
-    columns = columns_of("name", "pool", "slots", "busy", "since", "version", "draining", children=_children)
-    print_documents(found, output, {**columns, "kinds": lambda one: " ".join(one.kinds)}, "name")
 
 
 @click.command()

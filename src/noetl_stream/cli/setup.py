@@ -1,4 +1,4 @@
-"""``noetl-stream setup``: a NATS and a Postgres of the user's own."""
+"""``noetl-stream setup|nats``: a NATS and a Postgres of the user's own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ import click
 
 from noetl_stream.cli.base.options import home_option
 from noetl_stream.cli.base.output import say
-from noetl_stream.settings.postgres import POSTGRES_VARIABLE
-from noetl_stream.settings.sources.environment import NATS_URL_VARIABLE, SEEDS_VARIABLE
-from noetl_stream.settings.sources.process_environment import (
-    home_to_set_up,
-    settings_to_set_up,
-    variable_before_the_home,
-)
+from noetl_stream.errors import UsageError
 
 
 @click.command()
@@ -42,6 +36,13 @@ def setup(nats: str | None, postgres: str | None, seeds: Path | None, new_keys: 
     Both servers are checked before anything is changed. Safe to repeat, as after an upgrade: keys stay.
     """
     from noetl_stream.hosting.own_servers import set_up
+    from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+    from noetl_stream.settings.sources.environment import NATS_URL_VARIABLE, SEEDS_VARIABLE
+    from noetl_stream.settings.sources.process_environment import (
+        home_to_set_up,
+        settings_to_set_up,
+        variable_before_the_home,
+    )
 
     options = {NATS_URL_VARIABLE: nats, POSTGRES_VARIABLE: postgres, SEEDS_VARIABLE: seeds and str(seeds)}
     given = {**settings_to_set_up(), **{name: value for name, value in options.items() if value}}
@@ -51,3 +52,51 @@ def setup(nats: str | None, postgres: str | None, seeds: Path | None, new_keys: 
         say(f"unset {other}: while it is set, commands do not read this file")
     place = "" if home is None else f" --home {folder}"
     say(f"\nnext:     noetl-stream dev{place}, and in another terminal: noetl-stream run FILE{place}")
+
+
+@click.group()
+def nats() -> None:
+    """Prepare your own NATS."""
+
+
+@nats.command()
+@click.option("--pool", "pools", multiple=True, default=("default",), show_default=True, help="A pool with workers.")
+@click.option("--trigger-stream", "streams", multiple=True, metavar="NAME", help="A stream that triggers may read.")
+@click.option(
+    "--seeds",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("nats-seeds"),
+    show_default=True,
+    help="The folder of the seeds, one file for each identity.",
+)
+def accounts(pools: tuple[str, ...], streams: tuple[str, ...], folder: Path) -> None:
+    """Print the accounts of a nats-server, with a user for each identity; keep their seeds in a folder.
+
+    Seeds that exist are used again, so name all pools and streams each time. Each process gets the seed of its own
+    identity as NOETL_NATS_NKEY. nats-server needs the printed text, which holds no secret, and a reload.
+
+    Streams that triggers read are in an account of their own, for whoever has the seed of the publisher.
+    """
+    from nkeys import NkeysError
+
+    from noetl_stream.local.home import read_private, write_private
+    from noetl_stream.local.secrets import new_seed, public_nkey
+    from noetl_stream.protocol.nats_accounts import nats_accounts
+    from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
+
+    public_keys: dict[str, str] = {}
+    publishers = (PUBLISHER,) if streams else ()
+    for identity in (ADMIN, SERVER, GATEWAY, *publishers, *dict.fromkeys(map(worker_identity, pools))):
+        file = folder / f"{identity}.nk"
+        if not file.exists():
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_private(file, new_seed() + "\n")
+            except OSError as error:
+                raise UsageError(f"cannot write {file}: {error.strerror}", hint="use --seeds") from None
+        try:
+            public_keys[identity] = public_nkey(read_private(file).strip())
+        except (ValueError, NkeysError):
+            raise UsageError(f"{file} holds no seed of a NATS user", hint="remove it to make another") from None
+    say(nats_accounts(public_keys, streams), nl=False)

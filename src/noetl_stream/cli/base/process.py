@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,6 +20,9 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.model.ids import uuid7
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.sources.process_environment import settings_place, take_settings
+
+if TYPE_CHECKING:  # a command imports what it calls
+    from noetl_stream.wiring.endpoint import Endpoint
 
 Value = TypeVar("Value")
 
@@ -61,6 +64,30 @@ def new_id() -> str:
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:
     """Runs the work of a command; except on Windows, SIGTERM and SIGHUP cancel it as Ctrl-C does."""
     return _run(work, None)
+
+
+def run_on_stack(
+    settings: Settings,
+    identity: str,
+    work: Callable[[Endpoint], Coroutine[Any, Any, Value]],
+    *,
+    prepares: bool = False,
+) -> Value:
+    """Runs the work of an operator on the stack of the settings, with the endpoint of an identity.
+
+    Args:
+        prepares: Whether an embedded stack is prepared first.
+    """
+    from noetl_stream.wiring.stack import open_stack, prepare_once
+
+    with open_stack(settings) as stack:
+
+        async def prepared() -> Value:
+            if prepares:
+                await prepare_once(stack)
+            return await work(stack.endpoint_of(identity))
+
+        return run_async(prepared())
 
 
 def run_role(work: Coroutine[Any, Any, Value]) -> Value:

@@ -13,9 +13,8 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
+from noetl_stream.cli.base.files import INSTALL, file_text, is_whole
 from noetl_stream.cli.base.options import bundled, home_option
-from noetl_stream.cli.base.shipped import INSTALL, is_whole
-from noetl_stream.cli.base.texts import file_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_url
 from noetl_stream.settings.sources.environment import GATEWAY_SCHEMES, Settings, environment_variable

@@ -1,7 +1,7 @@
 """Commands that ask one verb, such as ``cluster.pools``, and print its answer.
 
 Options and arguments of such a command are the arguments of the verb. Of pages, all are read, or as many as needed for
-the option ``--limit``.
+the option ``--limit``. A verb that notes who asks is told.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from functools import update_wrapper
 from operator import attrgetter
 from typing import Any
 
-from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import Cell, Columns, print_document, print_documents, print_members
+from noetl_stream.cli.base.options import form_option, reason_option
+from noetl_stream.cli.base.output import Cell, Columns, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.ports.operations import port_of
+from noetl_stream.ports.operations.verbs import verb_of
 
 Command = Callable[..., None]
 
@@ -25,16 +27,41 @@ def lists(verb: str, columns: Columns, name: Cell, *, publishes: bool = False) -
 
 
 def shows(
-    verb: str, name: Cell, show: Callable[[Any], object] = print_members, form: str = "text"
+    verb: str,
+    name: Cell,
+    show: Callable[[Any], object] = print_members,
+    form: str = "text",
+    *,
+    publishes: bool = False,
 ) -> Callable[[Command], Command]:
     """Makes a command that shows what a verb answers with, as :func:`~noetl_stream.cli.base.output.print_document`."""
-    return _asks(verb, lambda found, output: print_document(found, output, name, show), form)
+    return _asks(verb, lambda found, output: print_document(found, output, name, show), form, publishes)
 
 
-def _asks(
-    verb: str, shown: Callable[[Any, str], None], form: str, publishes: bool = False
-) -> Callable[[Command], Command]:
+def does(verb: str, done: str, *, publishes: bool = False) -> Callable[[Command], Command]:
+    """Makes a command that asks a verb for each value of its only argument, until one fails, and says what is done."""
+
+    def made(described: Command) -> Command:
+        def run(reason: str, target: Target, **named: Any) -> None:
+            (value,) = named.values()
+
+            async def work(session: Session) -> None:
+                for one in value if isinstance(value, tuple) else (value,):
+                    await attrgetter(verb)(session.operations)(one, session.by, reason)
+                    say(f"{done} {one}")
+
+            with_session(target, work, publishes=publishes)
+
+        return reason_option(target_options(update_wrapper(run, described)))
+
+    return made
+
+
+def _asks(verb: str, shown: Callable[[Any, str], None], form: str, publishes: bool) -> Callable[[Command], Command]:
     async def read(session: Session, given: dict[str, Any]) -> Any:
+        noun, _, name = verb.partition(".")
+        if "by" in verb_of(getattr(port_of(noun), name)).parameters:
+            given["by"] = session.by
         ask = attrgetter(verb)(session.operations)
         if "limit" not in given:
             return await ask(**given)

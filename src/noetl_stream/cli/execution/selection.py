@@ -9,9 +9,9 @@ from typing import Final
 import click
 import msgspec
 
+from noetl_stream.cli.base.files import stdin_text
 from noetl_stream.cli.base.options import Command, bundled, moment_ms, seconds
 from noetl_stream.cli.base.session import Session, collect
-from noetl_stream.cli.base.texts import stdin_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id

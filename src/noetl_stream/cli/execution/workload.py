@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from noetl_stream.cli.base.files import file_text
 from noetl_stream.cli.base.output import say
-from noetl_stream.cli.base.texts import file_text
 from noetl_stream.errors import UsageError
 from noetl_stream.model.json.digits import as_double, digits_lost, digits_lost_text, pointers_lost
 from noetl_stream.model.json.merging import deep_merge

@@ -1,19 +1,30 @@
-"""``noetl-stream playbook register|list|get|versions|show|diff|delete``: the catalog."""
+"""``noetl-stream playbook register|list|get|versions|show|explain|graph|diff|delete|statistics``: the catalog."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, limit_option, output_option
-from noetl_stream.cli.base.output import Columns, cell_text, print_documents, print_json, print_source, say
+from noetl_stream.cli.base.options import form_option, limit_option, moment_ms, output_option
+from noetl_stream.cli.base.output import (
+    Columns,
+    cell_text,
+    columns_of,
+    print_document,
+    print_documents,
+    print_json,
+    print_source,
+    print_table,
+    say,
+)
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.base.verbs import lists
 from noetl_stream.cli.execution.selection import labels_of
 from noetl_stream.cli.playbook.playbook_source import (
     PlaybookText,
@@ -34,8 +45,36 @@ from noetl_stream.ports.operations.playbooks import PlaybookDocument, Registered
 from noetl_stream.ports.stores.catalog import Address, read_address
 from noetl_stream.protocol.subjects import command_subject
 
-DIGEST_SHOWN = 12
+if TYPE_CHECKING:  # what is shown is there already
+    from noetl_stream.ports.operations.reading.statistics import PlaybookStatisticsDocument
+
 Sources = Sequence[tuple[Path, bytes]]
+
+DIGEST_SHOWN: Final = 12
+TIMES: Final = ("p50", "p90", "p99", "longest")
+
+
+def _address_of(entry: PlaybookDocument) -> str:
+    return f"{entry.path}@{entry.known_as}"
+
+
+def _labels(entry: PlaybookDocument) -> str:
+    return " ".join(f"{name}={cell_text(value)}" for name, value in entry.labels.items())
+
+
+def _read_path(context: click.Context, argument: click.Parameter, given: str) -> str:
+    address = read_address(given)
+    if address is None or address.version is not None:
+        raise UsageError(f"{given!r} is not a path in the catalog", hint="a path looks like `examples/airports`")
+    return address.path
+
+
+COLUMNS: Final[Columns] = {
+    **columns_of("path", "version", "revision", digest=lambda entry: entry.digest[:DIGEST_SHOWN]),
+    **columns_of("kind", "registered", labels=_labels),
+}
+
+path_argument = click.argument("path", callback=_read_path)
 
 
 @click.command()
@@ -132,20 +171,14 @@ def list_playbooks(
 
 
 @click.command()
-@click.argument("path")
-@form_option()
-@target_options
-def versions(path: str, output: str, target: Target) -> None:
+@path_argument
+@lists("playbooks.versions", COLUMNS, _address_of)
+def versions() -> None:
     """List everything registered at PATH, newest first.
 
     The first is what PATH alone refers to. Each can be addressed as PATH@VERSION or PATH@REVISION. If a number is both
     a version and a revision, PATH@#REVISION selects the revision.
     """
-    address = read_address(path)
-    if address is None or address.version is not None:
-        raise UsageError(f"{path!r} is not a path in the catalog", hint="a path looks like `examples/airports`")
-    found = with_session(target, lambda session: session.operations.playbooks.versions(address.path))
-    print_documents(found, output, COLUMNS, _address_of)
 
 
 @click.command()
@@ -218,16 +251,31 @@ def explain(playbook: str, output: str, target: Target) -> None:
     names = [one._asdict() for one in explain_names(plan, source.root)]
     if output == "json":
         subjects = {step.name: command_subject(step.pool, "EXECUTION", "COMMAND") for step in plan.steps.values()}
-        print_json(
-            {
-                "path": plan.path,
-                "digest": plan.digest,
-                "names": names,
-                "command_subjects": subjects,
-            }
-        )
+        print_json({"path": plan.path, "digest": plan.digest, "names": names, "command_subjects": subjects})
     else:
-        print_documents(names, "table", EXPLAINED, "name")
+        print_documents(names, "table", columns_of("line", "what", "name", "about", "origin"), "name")
+
+
+@click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]|FILE")
+@output_option("mermaid", "dot", "svg", "json")
+@target_options
+def graph(playbook: str, output: str, target: Target) -> None:
+    """Draw the steps of a playbook and the arcs between them.
+
+    The entry has a thick border, a step that joins a hexagon or square corners. Arcs for failures are dashed; what no
+    run reaches is grey. `-o svg` is a picture for a browser, `-o dot` for Graphviz, `-o mermaid` for Markdown.
+    """
+    from noetl_stream.playbook.drawing.drawn_graph import graph_of
+    from noetl_stream.playbook.drawing.svg import svg
+    from noetl_stream.playbook.drawing.text import dot, mermaid
+
+    (text,) = texts_of(target, [playbook])
+    drawn = graph_of(runnable_plan(text.name, text.source))
+    if output == "json":
+        print_json(drawn.to_json())
+    else:
+        print_source({"mermaid": mermaid, "dot": dot, "svg": svg}[output](drawn))
 
 
 @click.command()
@@ -295,27 +343,44 @@ def _known_of(text: PlaybookText) -> dict[str, Any]:
     return known
 
 
-def _address_of(entry: PlaybookDocument) -> str:
-    return f"{entry.path}@{entry.known_as}"
-
-
-def _labels(entry: PlaybookDocument) -> str:
-    return " ".join(f"{name}={cell_text(value)}" for name, value in entry.labels.items())
-
-
-COLUMNS: Columns = {
-    "path": "path",
-    "version": "version",
-    "revision": "revision",
-    "digest": lambda entry: entry.digest[:DIGEST_SHOWN],
-    "kind": "kind",
-    "registered": "registered",
-    "labels": _labels,
-}
-
-
-EXPLAINED: Columns = {"line": "line", "what": "what", "name": "name", "about": "about", "origin": "origin"}
-
-
 def _print_entries(entries: Sequence[PlaybookDocument], output: str) -> None:
     print_documents(entries, output, COLUMNS, "path")
+
+
+def _print_statistics(found: PlaybookStatisticsDocument) -> None:
+    newest = " (the newest)" if found.is_sample else ""
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items()))
+    say(f"{found.executions} executions{newest} since {found.since}" + (f": {statuses}" if statuses else ""))
+    if found.failure_rate is not None:
+        say(f"failed: {_percent(found.failure_rate)}")
+    if found.duration is not None:
+        times = "  ".join(f"{name} {getattr(found.duration, name):g} s" for name in TIMES)
+        say(f"completed in: {times}")
+    if found.steps:
+        say(f"\nsteps of the newest {found.sampled_executions} that have ended:")
+        rows = []
+        for step in found.steps:
+            of_step = (getattr(step.duration, name) for name in TIMES)
+            rows.append((step.step, step.done, step.failed, _percent(step.failure_rate), *of_step))
+        print_table(("step", "done", "failed", "rate", *TIMES), rows)
+
+
+def _percent(rate: float) -> str:
+    return f"{rate:.1%}"
+
+
+@click.command()
+@path_argument
+@click.option(
+    "--since", "since_ms", callback=moment_ms, metavar="TIME", help="From then on: 24h, or ISO 8601. [default: 7d]"
+)
+@output_option("text", "json", "yaml")
+@target_options
+def statistics(path: str, since_ms: int | None, output: str, target: Target) -> None:
+    """Show how executions of the playbook at PATH ended, and how long they and its steps took.
+
+    All versions count, and at most 10,000 executions, the newest. Steps are those of the newest that have ended.
+    Durations are in seconds.
+    """
+    found = with_session(target, lambda session: session.operations.playbooks.statistics(path, since_ms))
+    print_document(found, output, "path", _print_statistics)

@@ -15,8 +15,7 @@ from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.kinds import accepted, kinds_option
-from noetl_stream.cli.playbook.playbook_source import read_playbook
+from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing

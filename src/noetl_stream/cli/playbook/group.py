@@ -8,14 +8,12 @@ import click
 
 from noetl_stream.cli.base.lazy import LazyGroup
 
-CATALOG: Final = ("register", "get", "versions", "show", "explain", "diff", "delete")
+CATALOG: Final = ("register", "get", "versions", "show", "explain", "diff", "delete", "graph", "statistics")
 MODULES: Final = {
     "check": "playbook.check:check_files",
     "schema": "playbook.check",
     **dict.fromkeys(CATALOG, "playbook.catalog"),
     "list": "playbook.catalog:list_playbooks",
-    "graph": "playbook.graph",
-    "statistics": "playbook.statistics",
     "test": "playbook.test:test_files",
     "upgrade": "playbook.upgrade:upgrade_files",
 }

@@ -12,18 +12,23 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.files import utf8_text
 from noetl_stream.cli.base.output import say
-from noetl_stream.cli.base.texts import utf8_text
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.ports.stores.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.settings.sources.environment import kinds_off, limit_settings
 
 if TYPE_CHECKING:  # what is in the catalog is read without the compiler
+    from noetl_stream.model.limits import Limits
     from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
+    from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.playbook.plan import Plan
+
+kinds_option = click.option(
+    "--kinds", "extra", default="", metavar="KIND,…", help="Accept these tool kinds although they are not installed."
+)
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
 _FILE_ENDINGS: Final = (".yaml", ".yml")
@@ -91,6 +96,16 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
         say((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
 
 
+def accepted(extra: str = "") -> tuple[Kinds, Limits]:
+    """The tool kinds installed here, with those switched off by the environment, and of ``--kinds``; its limits."""
+    from noetl_stream.model.limits import operator_limits
+    from noetl_stream.playbook.kinds.spec import unchecked_kind
+    from noetl_stream.tools.registry import kinds_of, load_tools
+
+    foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
+    return {**foreign, **kinds_of(load_tools(), kinds_off())}, operator_limits(limit_settings())
+
+
 def runnable_plan(name: str, source: bytes | str) -> Plan:
     """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
     return judged(name, source)[0]
@@ -100,9 +115,8 @@ def judged(name: str, source: bytes | str) -> tuple[Plan, bool]:
     """:func:`runnable_plan`, and whether there were no diagnostics."""
     from noetl_stream.playbook.compile.compiler import check
     from noetl_stream.playbook.plan import Plan
-    from noetl_stream.tools.registry import kinds_of, load_tools
 
-    kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
+    kinds, limits = accepted()
     checked = check(source, kinds, file=name, limits=limits, proves=True)
     plan = _valid(checked)
     assert isinstance(plan, Plan)
@@ -112,15 +126,13 @@ def judged(name: str, source: bytes | str) -> tuple[Plan, bool]:
 def registrable(name: str, source: bytes) -> CatalogDocument:
     """:func:`runnable_plan` for any document of the catalog."""
     from noetl_stream.playbook.compile.compiler import check_document
-    from noetl_stream.tools.registry import kinds_of, load_tools
 
-    kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
+    kinds, limits = accepted()
     return _valid(check_document(source, kinds, file=name, limits=limits))
 
 
 def _valid(checked: CheckResult) -> CatalogDocument:
-    for diagnostic in checked.diagnostics:
-        say(diagnostic.render(), err=True)
+    print_diagnostics(checked.diagnostics, "")
     if checked.document is None:
         raise click.exceptions.Exit(ExitCode.INVALID)
     return checked.document

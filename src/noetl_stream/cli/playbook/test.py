@@ -10,7 +10,7 @@ import click
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_table, say
-from noetl_stream.cli.playbook.kinds import kinds_option
+from noetl_stream.cli.playbook.playbook_source import kinds_option
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.settings.sources.environment import limit_settings

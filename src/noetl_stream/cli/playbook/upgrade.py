@@ -12,8 +12,7 @@ import click
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source, say
-from noetl_stream.cli.playbook.kinds import accepted, kinds_option
-from noetl_stream.cli.playbook.playbook_source import print_diagnostics, read_playbook
+from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, print_diagnostics, read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook
 

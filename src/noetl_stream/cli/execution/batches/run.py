@@ -21,10 +21,10 @@ from typing import IO, Any, Final, Literal, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.files import STDIN, utf8_text
 from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.base.texts import STDIN, utf8_text
 from noetl_stream.cli.execution.batches.options import Batch
 from noetl_stream.cli.execution.bulk import patiently
 from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from noetl_stream.cli.base.options import form_option, reason_option, seconds
-from noetl_stream.cli.base.output import Columns, columns_of, print_document, print_documents, print_members, say
+from noetl_stream.cli.base.output import Columns, columns_of, print_documents, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.verbs import shows
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
-from noetl_stream.cli.starters.commands import Starter, add_commands, read_starter
+from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.ports.operations.starters.schedules import (
     OCCURRENCE_STATUSES,
     BackfilledDocument,
-    OccurrenceDocument,
     RegisteredScheduleDocument,
 )
 
@@ -103,15 +103,9 @@ def preview(schedule: str, count: int, after: date | None, output: str, target: 
 @schedule.command("run-now")
 @click.argument("path")
 @reason_option
-@form_option("text")
-@target_options
-def run_now(path: str, reason: str, output: str, target: Target) -> None:
+@shows("schedules.run_now", lambda one: one.execution_id or "", publishes=True)
+def run_now() -> None:
     """Let a schedule be due now, once, also if it is paused. Its `overlap` counts."""
-
-    async def ask(session: Session) -> OccurrenceDocument:
-        return await session.operations.schedules.run_now(path, session.by, reason)
-
-    print_document(with_session(target, ask, publishes=True), output, _execution, print_members)
 
 
 _earlier_name = copy(run_now)
@@ -202,10 +196,6 @@ def _schema() -> dict[str, Any]:
     return schedule_schema()
 
 
-def _execution(one: OccurrenceDocument) -> str:
-    return one.execution_id or ""
-
-
 _HELPS: Final = {
     "create": """Register the schedules in FILES; the same as `playbook register`.
 
@@ -232,7 +222,7 @@ add_commands(
         entries="occurrences",
         statuses=OCCURRENCE_STATUSES,
         entry_columns=columns_of("number", "scheduled", "status", "cause", execution="execution_id", reason="reason"),
-        entry_name=_execution,
+        entry_name=lambda one: one.execution_id or "",
         schema=_schema,
     ),
 )

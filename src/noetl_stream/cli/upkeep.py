@@ -1,22 +1,29 @@
-"""``noetl-stream backup``: the database and its objects, in a folder or in object storage."""
+"""``noetl-stream backup|retention``: copies of the database and its objects, and what servers delete each hour."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.backup.folder import BackupReader, find_backups
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import PlaceType, form_option, home_option
+from noetl_stream.cli.base.options import PlaceType, bundled, form_option, home_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
-from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.process import run_async, run_on_stack, settings_for
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.protocol.nats_permissions import ADMIN
+from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
 from noetl_stream.settings.places import Place
+from noetl_stream.settings.retention_periods import ARCHIVE_VARIABLE, RETENTION_VARIABLE, read_retention
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.files import open_files
+
+if TYPE_CHECKING:  # noetl-stream-cli has no backups
+    from noetl_stream.backup.folder import BackupReader
 
 place_argument = click.argument("place", type=PlaceType(), metavar="PLACE")
 backup_argument = click.argument("place", type=PlaceType(), metavar="BACKUP")
@@ -57,18 +64,11 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
     Run it as the owner of the schema and the NATS identity `admin`, as `database migrate`.
     """
     from noetl_stream.hosting.maintenance import create_backup
-    from noetl_stream.wiring.stack import open_stack, prepare_once
 
     if name is not None and not is_valid_id(name):
         raise UsageError(f"{name!r} is not a valid name", hint="use 1 to 64 letters, digits, '_' and '-'")
-    files = open_files(place)
-    with open_stack(settings_for(home)) as stack:
-
-        async def work() -> BackupReader:
-            await prepare_once(stack)
-            return await create_backup(stack.endpoint_of(ADMIN), files, name)
-
-        made = run_async(work())
+    creating = partial(create_backup, place=open_files(place), name=name)
+    made = run_on_stack(settings_for(home), ADMIN, creating, prepares=True)
     print_document(_document(made), output, lambda _: made.files.place, lambda found: _show(made, found))
 
 
@@ -77,6 +77,8 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
 @form_option()
 def list_backups(place: Place, output: str) -> None:
     """List the backups in PLACE, by name."""
+    from noetl_stream.backup.folder import find_backups
+
     finished, unfinished = find_backups(open_files(place))
     columns = columns_of("name", "created", "release", "generation", "executions", "objects", "bytes")
     print_documents([_document(one) for one in finished], output, columns, "name")
@@ -89,6 +91,7 @@ def list_backups(place: Place, output: str) -> None:
 @click.pass_context
 def verify(ctx: click.Context, place: Place) -> None:
     """Check that a backup is whole. Exits with 1 if it is not. Needs neither NATS nor Postgres."""
+    from noetl_stream.backup.folder import BackupReader
     from noetl_stream.backup.restore import problems_of
 
     found = BackupReader(open_files(place))
@@ -109,6 +112,7 @@ def restore(place: Place, objects_only: bool, home: Path | None) -> None:
 
     Stop all servers first, and make sure that nothing of the system that was backed up runs any more.
     """
+    from noetl_stream.backup.folder import BackupReader
     from noetl_stream.hosting.maintenance import restore_backup, restore_objects
     from noetl_stream.wiring.stack import open_stack
     from noetl_stream.wiring.stores import ensure_all_streams
@@ -153,3 +157,71 @@ def _show(made: BackupReader, found: BackupDocument) -> None:
 
 def _counts(found: BackupDocument) -> str:
     return f"{found.executions} executions, {found.entries} journal entries, {found.objects} objects"
+
+
+class PlannedDocument(msgspec.Struct, frozen=True):
+    """What a rule does not keep."""
+
+    rule: str
+    executions: int
+    journal_bytes: int
+
+
+def _settings(rules: str | None, archive: Place | None, home: Path | None) -> Settings:
+    settings = settings_for(home)
+    if rules is not None:
+        settings = replace(settings, retention_rules=read_retention("--rules", {"--rules": rules}))
+    if archive is not None:
+        settings = replace(settings, archive=archive.absolute() if isinstance(archive, Path) else archive)
+    if not settings.retention_rules:
+        raise UsageError("there are no rules", hint=f"set {RETENTION_VARIABLE}, or use --rules '30d'")
+    return settings
+
+
+rules_options = bundled(
+    "settings",
+    _settings,
+    [
+        click.option("--rules", metavar="RULES", help=f"Rules to apply. [default: {RETENTION_VARIABLE}]"),
+        click.option(
+            "--archive",
+            type=PlaceType(),
+            metavar="PLACE",
+            help=f"Where to archive first. [default: {ARCHIVE_VARIABLE}]",
+        ),
+        home_option,
+    ],
+)
+
+
+@click.group()
+def retention() -> None:
+    """Show, or delete now, the finished executions that the rules do not keep.
+
+    Run it with the settings of a server, which does the same every hour.
+    """
+
+
+@retention.command()
+@rules_options
+@form_option()
+def plan(settings: Settings, output: str) -> None:
+    """Show how many executions each rule would delete. Deletes nothing."""
+    from noetl_stream.hosting.maintenance import plan_retention
+
+    planned = run_on_stack(settings, SERVER, plan_retention, prepares=True)
+    found = [PlannedDocument(str(one.rule), one.executions, one.journal_bytes) for one in planned]
+    print_documents(found, output, columns_of("rule", "executions", "journal_bytes"), "rule")
+
+
+@retention.command()
+@rules_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def apply(settings: Settings, yes: bool) -> None:
+    """Archive and delete what the rules do not keep."""
+    from noetl_stream.hosting.maintenance import apply_retention
+
+    if not yes:
+        where = f"after archiving them in {settings.archive}" if settings.archive else "without an archive"
+        click.confirm(f"Delete what the rules do not keep, {where}?", abort=True, err=True)
+    say(f"deleted {run_on_stack(settings, SERVER, apply_retention, prepares=True)} executions")

@@ -13,9 +13,9 @@ from typing import Final
 import click
 
 import noetl_stream
+from noetl_stream.cli.base.files import write_project
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
-from noetl_stream.cli.base.project import write_project
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS
 from noetl_stream.settings.sources.environment import kinds_off
@@ -82,7 +82,7 @@ def new(name: str, directory: Path | None) -> None:
         "test_tool.py": f"tests/test_{name}.py",
         "playbook.yaml": f"playbooks/{name}.yaml",
     }
-    template = files("noetl_stream.cli.tool") / "template"
+    template = files("noetl_stream.cli") / "tool_template"
     texts = {path: template.joinpath(f"{file}.txt").read_text(encoding="utf-8") for file, path in paths.items()}
     project = {path: Template(text).substitute(words) for path, text in texts.items()}
     project[f"src/{words['module']}/__init__.py"] = f'"""The task kind ``{name}`` for noetl-stream."""\n'

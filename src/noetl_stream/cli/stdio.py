@@ -1,11 +1,15 @@
-"""``noetl-stream mcp``: tools for an agent at stdin and stdout."""
+"""``noetl-stream mcp|lsp``: what an agent or an editor is served at stdin and stdout."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 import click
 
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option
 from noetl_stream.errors import UsageError
 
 
@@ -31,3 +35,21 @@ def mcp(allow_changes: bool, target: Target) -> None:
         await serve_stdio(server_of(role, door_of(session, role), changes=allow_changes))
 
     with_session(target, work, publishes=allow_changes)
+
+
+@click.command()
+@kinds_option
+@click.option("--stdio", is_flag=True, hidden=True, expose_value=False)  # some editors add it to every command
+def lsp(extra: str) -> None:
+    """Serve an editor: the language server of playbooks, on standard input and output.
+
+    An editor starts it. It reports the problems of `playbook check` as you write, completes keys and names, shows what
+    they mean and where they are, and renames them. It runs nothing and needs no servers.
+    """
+    try:
+        from noetl_stream.language_server.serving import serve
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the language server needs {error.name}", hint="install noetl-stream[lsp]") from None
+    taken = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a plugin prints is not part of the protocol
+    serve(*accepted(extra), sys.stdin.buffer, taken)

@@ -10,12 +10,11 @@ import msgspec
 
 from noetl_stream.cli.base.options import form_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_members
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.verbs import shows
 from noetl_stream.cli.playbook.playbook_source import read_playbook
-from noetl_stream.cli.starters.commands import Starter, add_commands, read_starter
+from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.starters.triggers import EVENT_STATUSES, TriggerEventDocument, TriggerStateDocument
+from noetl_stream.ports.operations.starters.triggers import EVENT_STATUSES, TriggerStateDocument
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
@@ -45,30 +44,21 @@ def trigger() -> None:
 @trigger.command()
 @click.argument("path")
 @click.argument("number", type=click.IntRange(1))
-@form_option("text")
-@target_options
-def event(path: str, number: int, output: str, target: Target) -> None:
+@shows("triggers.event", "number")
+def event() -> None:
     """Show event NUMBER for the trigger at PATH, in full."""
-    found = with_session(target, lambda session: session.operations.triggers.event(path, number))
-    print_document(found, output, "number", print_members)
 
 
 @trigger.command()
 @click.argument("path")
 @click.argument("number", type=click.IntRange(1))
 @reason_option
-@form_option("text")
-@target_options
-def resend(path: str, number: int, reason: str, output: str, target: Target) -> None:
+@shows("triggers.resend", "number", publishes=True)
+def resend() -> None:
     """Send event NUMBER to the trigger at PATH again, as a new one.
 
     What the trigger makes of it now counts: change or resume the trigger before.
     """
-
-    async def act(session: Session) -> TriggerEventDocument:
-        return await session.operations.triggers.resend(path, number, session.by, reason)
-
-    print_document(with_session(target, act, publishes=True), output, "number", print_members)
 
 
 @trigger.command("test")

@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from noetl_stream.cli.base.options import form_option, limit_option, reason_option
-from noetl_stream.cli.base.output import (
-    Cell,
-    Columns,
-    print_document,
-    print_documents,
-    print_members,
-    print_source,
-    say,
-)
+from noetl_stream.cli.base.output import Cell, Columns, print_documents, print_members, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.verbs import does, shows
 from noetl_stream.cli.playbook.catalog import register_each
 from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError
@@ -71,10 +64,8 @@ def read_starter(name: str, source: bytes, document: type[Document], noun: str) 
 
 def add_commands(group: click.Group, kind: Starter) -> None:
     """Adds the common commands of a noun to its group."""
-    for add in (_add_create, _add_readings, _add_delete, _add_history, _add_schema):
+    for add in (_add_create, _add_list, _add_changes, _add_history, _add_schema):
         add(group, kind)
-    _add_change(group, kind, "pause", lambda one: f"paused {one.path}")
-    _add_change(group, kind, "resume", kind.resumed)
 
 
 def _add_create(group: click.Group, kind: Starter) -> None:
@@ -102,7 +93,7 @@ def _add_create(group: click.Group, kind: Starter) -> None:
                 print_documents(found, output, kind.columns, "path")
 
 
-def _add_readings(group: click.Group, kind: Starter) -> None:
+def _add_list(group: click.Group, kind: Starter) -> None:
     @group.command("list", help=kind.helps["list"])
     @click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
     @limit_option(f"{kind.noun}s", 100, 1000)
@@ -118,36 +109,31 @@ def _add_readings(group: click.Group, kind: Starter) -> None:
         if found.next is not None:
             say(f"next page: --after {found.items[-1].path}", err=True)
 
+
+def _add_changes(group: click.Group, kind: Starter) -> None:
+    noun = f"{kind.noun}s"
+
     @group.command(help=kind.helps["get"])
     @click.argument("path")
-    @form_option("text")
-    @target_options
-    def get(path: str, output: str, target: Target) -> None:
-        print_document(with_session(target, lambda session: kind.of(session).get(path)), output, "path", print_members)
+    @shows(f"{noun}.get", "path")
+    def get() -> None: ...
 
-
-def _add_change(group: click.Group, kind: Starter, verb: str, said: Callable[[Any], str]) -> None:
-    @group.command(verb, help=kind.helps[verb])
+    @group.command(help=kind.helps["pause"])
     @click.argument("path")
     @reason_option
-    @form_option("text")
-    @target_options
-    def change(path: str, reason: str, output: str, target: Target) -> None:
-        async def act(session: Session) -> Any:
-            return await getattr(kind.of(session), verb)(path, session.by, reason)
+    @shows(f"{noun}.pause", "path", lambda one: say(f"paused {one.path}"), publishes=True)
+    def pause() -> None: ...
 
-        found = with_session(target, act, publishes=True)
-        print_document(found, output, "path", lambda one: say(said(one)))
+    @group.command(help=kind.helps["resume"])
+    @click.argument("path")
+    @reason_option
+    @shows(f"{noun}.resume", "path", lambda one: say(kind.resumed(one)), publishes=True)
+    def resume() -> None: ...
 
-
-def _add_delete(group: click.Group, kind: Starter) -> None:
     @group.command(help=kind.helps["delete"])
     @click.argument("path")
-    @reason_option
-    @target_options
-    def delete(path: str, reason: str, target: Target) -> None:
-        with_session(target, lambda session: kind.of(session).delete(path, session.by, reason), publishes=True)
-        say(f"deleted {path}")
+    @does(f"{noun}.delete", "deleted", publishes=True)
+    def delete() -> None: ...
 
 
 def _add_history(group: click.Group, kind: Starter) -> None:

@@ -1,1 +1,0 @@
-"""``noetl-stream schedule`` and ``noetl-stream trigger``: what starts executions by itself."""

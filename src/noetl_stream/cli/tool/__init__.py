@@ -1,1 +1,0 @@
-"""``noetl-stream tool``: the kinds that are installed, and new ones."""
