@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.gateway.http.openapi import component_schemas, openapi_of
 from noetl_stream.gateway.resources.session import CallerDocument
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from noetl_stream.telemetry.exposition import exposition
 from noetl_stream.telemetry.measures import Reading
+from noetl_stream.telemetry.status_server import exposition
 
 
 def samples_in(text: str) -> dict[str, float]:

@@ -19,7 +19,7 @@ from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
 from noetl_stream.gateway.access.audit import REFUSED
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings.oidc import OidcSettings
+from noetl_stream.settings.gateway_settings import OidcSettings
 from noetl_stream.storage.refusal_audit import SAMPLE_S
 from noetl_testkit.waiting import until_it_is
 

@@ -23,7 +23,7 @@ from noetl_stream.adapters.oidc import (
 )
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable, UsageError
 from noetl_stream.ports.stores.identities import Caller
-from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.gateway_settings import OidcSettings, read_oidc
 
 MINUTE_S = 60
 

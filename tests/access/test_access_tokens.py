@@ -23,7 +23,7 @@ from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.stores.identities import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
-from noetl_stream.settings.oidc import OidcSettings
+from noetl_stream.settings.gateway_settings import OidcSettings
 from noetl_testkit.conformance.access import attempted
 from noetl_testkit.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 

@@ -14,7 +14,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.guard import WAY_IN_AGAIN_S, require_way_in, until_way_in
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
+from noetl_stream.settings.gateway_settings import OIDC_VARIABLES, OidcSettings
 from noetl_stream.settings.sources.environment import Settings
 from noetl_testkit.memory.access import MemoryTokens
 from noetl_testkit.waiting import TIMEOUT_S, until

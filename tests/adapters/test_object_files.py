@@ -13,7 +13,7 @@ from noetl_stream.adapters.files import objects
 from noetl_stream.adapters.files.objects import ObjectFiles
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.settings.places import ObjectAddress, read_place
-from noetl_stream.wiring.files import open_files
+from noetl_stream.wiring.stores import open_files
 from object_storage import SECRET_KEY, ObjectStorage, object_storage
 from warm_program import noetl
 

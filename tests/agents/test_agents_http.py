@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from gateway_playbooks import HELD, LOOP
 from gateway_stage import AS_ADMIN, GatewayStage
 
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.mcp.protocol import TOOLS
 from noetl_stream.ports.stores.identities import AuditEntry, Caller
 from noetl_stream.settings.gateway_settings import GatewayLimits

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from noetl_stream.cli.main import noetl_stream
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 
 
 def verbs(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:

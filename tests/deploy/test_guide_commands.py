@@ -26,9 +26,9 @@ from nats_process import NatsServer
 from noetl_stream.cli.main import noetl_stream
 from noetl_stream.local.binaries import find_nats_server, find_postgres_programs
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
-from noetl_stream.settings.oidc import OIDC_PREFIX, OIDC_VARIABLES
+from noetl_stream.settings.gateway_settings import OIDC_PREFIX, OIDC_VARIABLES
+from noetl_stream.settings.monitoring import PREFIX as TRACES_PREFIX
 from noetl_stream.settings.sources.environment import CREDENTIAL_PREFIX, Settings
-from noetl_stream.settings.traces import PREFIX as TRACES_PREFIX
 from noetl_testkit.waiting import until_it_is
 from postgres_pair import Postgres, postgres_pair
 

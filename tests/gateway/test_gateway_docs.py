@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.gateway.http.problems import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from gateway_playbooks import APPROVAL, FAILS, LIMITED, LOOP
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_testkit.waiting import until_it_is
 
 LONG = {"wait": "20s"}

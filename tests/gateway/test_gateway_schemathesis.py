@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from effort import REQUESTS
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import TIMEOUT_S
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.servers import Spread
 from noetl_stream.settings.sources.environment import Settings
-from noetl_stream.settings.streams import Spread
 
 
 def spread(**variables: str) -> Spread:

@@ -6,7 +6,7 @@ import re
 
 from gateway_stage import GatewayStage
 
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
 WITH_BODIES = [route for route in RESOURCES if route.body.media]

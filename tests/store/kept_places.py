@@ -8,7 +8,7 @@ from typing import NamedTuple
 from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.adapters.files.objects import ObjectFiles
 from noetl_stream.settings.places import Place, read_place
-from noetl_stream.wiring.files import open_files
+from noetl_stream.wiring.stores import open_files
 
 
 class KeptPlace(NamedTuple):

@@ -19,8 +19,8 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting.role_processes import host_worker
 from noetl_stream.local.processes import choose_port
+from noetl_stream.settings.monitoring import StatusAddress, read_status_address
 from noetl_stream.settings.sources.environment import Settings
-from noetl_stream.settings.status_address import StatusAddress, read_status_address
 from noetl_stream.telemetry import status_server as status
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
 from noetl_stream.telemetry.status_server import StatusAnswers, open_status

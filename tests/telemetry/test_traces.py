@@ -16,9 +16,9 @@ from noetl_stream.errors import UsageError
 from noetl_stream.local.processes import choose_port
 from noetl_stream.model.traces import Trace, Traceparent, read_traceparent, trace_of
 from noetl_stream.ports.traces import Span, SpanLink
+from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.sources.process_environment import drop_engine_variables
-from noetl_stream.settings.traces import TraceSettings
 from noetl_testkit.waiting import until
 from otlp_collector import Collector, Seen, collecting
 from rotel_collector import rotel_before

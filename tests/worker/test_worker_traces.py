@@ -7,7 +7,7 @@ from worker_stage import EXECUTION, Endless, Stage
 
 from measured import samples_of
 from noetl_stream.model.traces import task_span, trace_of
-from noetl_stream.telemetry.exposition import exposition
+from noetl_stream.telemetry.status_server import exposition
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.status_report import WorkerStatus
 from noetl_testkit.memory.observation import MemoryTracing

@@ -19,7 +19,7 @@ from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.identities import Caller
-from noetl_stream.settings.oidc import OidcSettings
+from noetl_stream.settings.gateway_settings import OidcSettings
 from noetl_stream.tools.egress import Egress, Reach
 
 log = logging.getLogger(__name__)

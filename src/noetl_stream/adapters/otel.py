@@ -23,7 +23,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.traces import Trace
 from noetl_stream.ports.traces import SPANS, Span
-from noetl_stream.settings.traces import TraceSettings
+from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.telemetry.measures import Reading
 
 CLOSE_S: Final = 2.0

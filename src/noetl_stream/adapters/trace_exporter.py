@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from noetl_stream.ports.traces import Tracing
-from noetl_stream.settings.traces import TraceSettings
+from noetl_stream.settings.monitoring import TraceSettings
 
 log = logging.getLogger(__name__)
 

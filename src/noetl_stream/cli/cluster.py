@@ -22,7 +22,7 @@ from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.cluster import PoolDocument
 from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
-from noetl_stream.settings.streams import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
+from noetl_stream.settings.servers import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.ports.operations.diagnosis import CheckDocument

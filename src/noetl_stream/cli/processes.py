@@ -18,9 +18,9 @@ from noetl_stream.cli.base.verbs import lists
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.cluster import WorkerDocument
 from noetl_stream.settings.children import ISOLATIONS, Isolation
+from noetl_stream.settings.monitoring import StatusAddress, read_status_address
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.sources.process_environment import drop_engine_variables
-from noetl_stream.settings.status_address import StatusAddress, read_status_address
 from noetl_stream.telemetry.structured_logs import configure
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ def setup(nats: str | None, postgres: str | None, seeds: Path | None, new_keys: 
     Both servers are checked before anything is changed. Safe to repeat, as after an upgrade: keys stay.
     """
     from noetl_stream.hosting.own_servers import set_up
-    from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+    from noetl_stream.settings.servers import POSTGRES_VARIABLE
     from noetl_stream.settings.sources.environment import NATS_URL_VARIABLE, SEEDS_VARIABLE
     from noetl_stream.settings.sources.process_environment import (
         home_to_set_up,

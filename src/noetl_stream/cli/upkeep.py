@@ -20,7 +20,6 @@ from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import ARCHIVE_VARIABLE, RETENTION_VARIABLE, read_retention
 from noetl_stream.settings.sources.environment import Settings
-from noetl_stream.wiring.files import open_files
 
 if TYPE_CHECKING:  # noetl-stream-cli has no backups
     from noetl_stream.backup.folder import BackupReader
@@ -64,6 +63,7 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
     Run it as the owner of the schema and the NATS identity `admin`, as `database migrate`.
     """
     from noetl_stream.hosting.maintenance import create_backup
+    from noetl_stream.wiring.stores import open_files
 
     if name is not None and not is_valid_id(name):
         raise UsageError(f"{name!r} is not a valid name", hint="use 1 to 64 letters, digits, '_' and '-'")
@@ -78,6 +78,7 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
 def list_backups(place: Place, output: str) -> None:
     """List the backups in PLACE, by name."""
     from noetl_stream.backup.folder import find_backups
+    from noetl_stream.wiring.stores import open_files
 
     finished, unfinished = find_backups(open_files(place))
     columns = columns_of("name", "created", "release", "generation", "executions", "objects", "bytes")
@@ -93,6 +94,7 @@ def verify(ctx: click.Context, place: Place) -> None:
     """Check that a backup is whole. Exits with 1 if it is not. Needs neither NATS nor Postgres."""
     from noetl_stream.backup.folder import BackupReader
     from noetl_stream.backup.restore import problems_of
+    from noetl_stream.wiring.stores import open_files
 
     found = BackupReader(open_files(place))
     problems = problems_of(found)
@@ -115,7 +117,7 @@ def restore(place: Place, objects_only: bool, home: Path | None) -> None:
     from noetl_stream.backup.folder import BackupReader
     from noetl_stream.hosting.maintenance import restore_backup, restore_objects
     from noetl_stream.wiring.stack import open_stack
-    from noetl_stream.wiring.stores import ensure_all_streams
+    from noetl_stream.wiring.stores import ensure_all_streams, open_files
 
     found = BackupReader(open_files(place))
     with open_stack(settings_for(home)) as stack:

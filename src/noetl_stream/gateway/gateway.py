@@ -1,4 +1,4 @@
-"""The gateway role: listens, serves, polls how far behind the servers are, and stops in order."""
+"""The gateway role: its route table; it listens, serves, polls how far behind the servers are, and stops in order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Final, NamedTuple
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from noetl_stream import __version__
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
@@ -19,13 +20,18 @@ from noetl_stream.gateway.access.guard import AccessGuard
 from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
-from noetl_stream.gateway.application import make_application
 from noetl_stream.gateway.http.bodies import BodyReader
 from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
+from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving
+from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
+from noetl_stream.gateway.resources import agents, ctx, executions, interventions, playbooks, session, streams
+from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.gateway.status_report import GatewayStatus, SystemNumbers
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import Operations
@@ -159,3 +165,37 @@ async def _listening(
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
         server.close()
+
+
+RESOURCES: Final[tuple[AnyRoute, ...]] = (
+    *executions.routes,
+    *routes_of("views"),
+    *interventions.routes,
+    *ctx.routes,
+    *playbooks.routes,
+    *routes_of("schedules"),
+    *routes_of("credentials"),
+    *routes_of("cluster"),
+    *routes_of("diagnosis"),
+    *streams.routes,
+    *session.token_routes,
+    *executions.trigger_routes,
+    *session.routes,
+    *agents.routes,
+)
+"""What is served under ``/api``, and ``/mcp``."""
+
+
+def make_application(serving: Serving, readiness: Readiness, status: GatewayStatus) -> web.Application:
+    @cache  # made when it is first asked for: it takes longer than all else here
+    def document() -> dict[str, Any]:
+        return openapi_of(table, __version__)
+
+    table = (*RESOURCES, *system_routes(readiness, status, document))
+    application = web.Application(middlewares=[serving.problems])
+    for route in table:
+        application.router.add_route(route.method, route.pattern, serving.handler(route))
+    page = read_page()
+    application.router.add_get(VIEWS, serving.page_handler(page.index))
+    application.router.add_get(ASSET, serving.page_handler(page.asset))
+    return application

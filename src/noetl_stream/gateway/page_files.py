@@ -15,8 +15,8 @@ from typing import Final
 
 from aiohttp import web
 
-from noetl_stream.gateway.http.compression import VARIES, takes_gzip
 from noetl_stream.gateway.http.problems import HttpProblem
+from noetl_stream.gateway.http.serving import VARIES, takes_gzip
 
 INDEX: Final = "index.html"
 VIEWS: Final = "/{view:(?:(?:executions|playbooks|schedules|triggers|system)(?:/.*)?)?}"

@@ -37,7 +37,7 @@ from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.postgres import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
+from noetl_stream.settings.servers import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import (
     ACCESS_KEY_VARIABLE,
     KEY_VARIABLE,

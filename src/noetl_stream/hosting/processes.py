@@ -16,13 +16,13 @@ import msgspec
 
 from noetl_stream.local.background import Main, command_line, fork_command
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
+from noetl_stream.settings.monitoring import STATUS_VARIABLE
 from noetl_stream.settings.sources.process_environment import (
     holds_engine_variables,
     identity_environment,
     inherited_environment,
     set_environment,
 )
-from noetl_stream.settings.status_address import STATUS_VARIABLE
 from noetl_stream.wiring.stack import StackAccess
 
 log = logging.getLogger(__name__)

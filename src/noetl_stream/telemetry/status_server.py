@@ -9,17 +9,71 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from typing import Any, Final, cast
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 import noetl_stream
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import UsageError
-from noetl_stream.telemetry.exposition import exposition
-from noetl_stream.telemetry.measures import Measured, Metric, NotYetRunning, Reading, Role
+from noetl_stream.telemetry.measures import BOUNDS_S, Durations, Measured, Metric, NotYetRunning, Reading, Role
+
+FAMILIES: Final[Mapping[str, Any]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+SHOWN_BOUNDS: Final = (*map(str, map(float, BOUNDS_S)), "+Inf")
+
+
+def exposition(readings: Sequence[Reading], accept: str) -> tuple[bytes, str]:
+    """Renders readings, and this process's use of its machine, as text; also returns its content type.
+
+    Args:
+        accept: The header ``Accept`` of the scrape.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(readings))
+    ProcessCollector(registry=registry)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Collected(Collector):
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._readings = readings
+
+    def collect(self) -> Iterator[Family]:
+        return map(_family, self._readings)
+
+
+def _family(reading: Reading) -> Family:
+    metric = reading.metric
+    family: Any = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+    for labels, value in reading.values.items():
+        if isinstance(value, Durations):
+            family.add_metric(labels, _buckets(value), value.sum_s)
+        else:
+            family.add_metric(labels, value)
+    return cast(Family, family)
+
+
+def _buckets(durations: Durations) -> list[tuple[Any, ...]]:
+    """Yields bounds and counts of a histogram; with exemplars, which only OpenMetrics shows."""
+    buckets: list[tuple[Any, ...]] = [*zip(SHOWN_BOUNDS, accumulate(durations.counts), strict=True)]
+    for place, (trace_id, span_id, value_s, at_s) in durations.exemplars.items():
+        buckets[place] += (Exemplar({"trace_id": trace_id, "span_id": span_id}, value_s, at_s),)
+    return buckets
+
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.keys import Unprinted
+from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.settings.retention_periods import RetentionSettings
+from noetl_stream.settings.servers import Spread
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
-from noetl_stream.settings.streams import Spread
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.settings.traces import TraceSettings
 
 
 class Endpoint(Unprinted, frozen=True):

@@ -18,7 +18,7 @@ from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
-from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.settings.servers import POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import (

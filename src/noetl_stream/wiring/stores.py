@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,13 +18,16 @@ from noetl_stream.protocol.nats_permissions import GATEWAY
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
-from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+from noetl_stream.settings.places import Place
+from noetl_stream.settings.servers import POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
 
 if TYPE_CHECKING:  # each process imports what it uses: a command that reads takes a third of the time, and a worker
     # knows no Postgres
+    from noetl_stream.adapters.files.folder import FolderFiles
+    from noetl_stream.adapters.files.objects import ObjectFiles
     from noetl_stream.adapters.nats.blobs import NatsBlobs
     from noetl_stream.adapters.nats.bus import NatsBus
     from noetl_stream.adapters.nats.cluster_report import NatsOwnDiagnosis
@@ -314,3 +318,21 @@ def needed_keys(ring: KeyRing | None, variable: str) -> KeyRing:
     if ring is None:
         raise UsageError(f"{variable} is not set", hint=SETUP_HINT)
     return ring
+
+
+def open_files(place: Place) -> FolderFiles | ObjectFiles:
+    """Opens a folder or object storage by its address.
+
+    Raises:
+        UsageError: the address is of object storage, and the extra ``objects`` is not installed or a variable of it is
+            invalid.
+    """
+    if isinstance(place, Path):
+        from noetl_stream.adapters.files.folder import FolderFiles
+
+        return FolderFiles(place)
+    try:
+        from noetl_stream.adapters.files.objects import ObjectFiles
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{place} needs {error.name}", hint="install noetl-stream[objects]") from None
+    return ObjectFiles(place)

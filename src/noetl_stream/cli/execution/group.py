@@ -237,7 +237,7 @@ def why() -> None:
 
 def _opened(archive: Place) -> ParquetArchive:
     from noetl_stream.adapters.archive import ParquetArchive  # other commands need no DuckDB
-    from noetl_stream.wiring.files import open_files
+    from noetl_stream.wiring.stores import open_files
 
     return ParquetArchive(open_files(archive))
 

@@ -4,20 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated, Unreachable, UsageError
-from noetl_stream.gateway.access.attempts import CredentialAttempts
+from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.caller_credentials import credentials_of, require_own_page
 from noetl_stream.gateway.access.network import Network, client_of
+from noetl_stream.gateway.access.sessions import credentials_of, require_own_page
 from noetl_stream.gateway.http.connections import address_group
+from noetl_stream.gateway.http.pressure import REMEMBERED, LeakyBuckets
+from noetl_stream.lru import LruCache
 from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.identities import Authenticator, CallCredentials, Caller, Tokens
+
+MOST_AT_ONCE: Final = 30
+FORGOTTEN_PER_S: Final = 0.5
+
+
+class CredentialAttempts:
+    """The credentials shown at each address. Each new one counts until it turns out to be right."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._wrong = LeakyBuckets(clock, MOST_AT_ONCE, FORGOTTEN_PER_S)
+        self._right: LruCache[bytes, bool] = LruCache(REMEMBERED)
+        self._counted: LruCache[tuple[str, bytes], bool] = LruCache(REMEMBERED)
+
+    def begin(self, address: str, authorization: str | None) -> None:
+        """Call this before looking at a credential.
+
+        Raises:
+            TooBusy: too many at this address were wrong.
+        """
+        if authorization is None:
+            return
+        credential = _digest(authorization)
+        if self._right.get(credential) or self._counted.get((address, credential)):
+            return
+        self.require_room(address)
+        self._wrong.add(address)
+        self._counted.put((address, credential), True)
+
+    def require_room(self, address: str) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` if too many credentials at this address were wrong."""
+        wait_s = self._wrong.full_for_s(address)
+        if wait_s:
+            raise TooBusy("too many wrong credentials were sent from this address", wait_s, hint="check the token")
+
+    def guessed(self, address: str) -> None:
+        """A credential that cannot be right later was wrong."""
+        self._wrong.add(address)
+
+    def right(self, address: str, authorization: str | None) -> None:
+        """The credential was right."""
+        if authorization is None:
+            return
+        credential = _digest(authorization)
+        self._right.put(credential, True)
+        if self._counted.get((address, credential)):
+            self._counted.drop((address, credential))
+            self._wrong.add(address, -1)
+
+    def wrong(self, authorization: str | None) -> None:
+        """The credential was wrong, or is no longer right."""
+        if authorization is not None:
+            self._right.drop(_digest(authorization))
+
+
+def _digest(authorization: str) -> bytes:
+    return sha256(authorization.encode(errors="surrogateescape")).digest()
+
 
 CALLER: Final = web.RequestKey("caller", Caller)
 """The caller: handlers read ``request[CALLER].principal`` for ``by``."""

@@ -21,7 +21,6 @@ from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, is_large, most_bytes, read_body
-from noetl_stream.gateway.http.compression import compress
 from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, NOT_KEPT, IdempotentCalls
 from noetl_stream.gateway.http.inner import GatewayDoor
@@ -273,3 +272,26 @@ def _without(body: bytes, route: AnyRoute) -> bytes:
         return body
     document: dict[str, Any] = codec.decode_json(body)
     return codec.encode({name: value for name, value in document.items() if name not in route.unkept})
+
+
+VARIES: Final = {"Vary": "Accept-Encoding"}
+COMPRESSED_BYTES: Final = 4 * 1024
+"""Smaller answers take few packets either way."""
+
+
+def takes_gzip(request: web.Request) -> bool:
+    return "gzip" in request.headers.get("Accept-Encoding", "")
+
+
+def compress(response: web.Response, size: int, request: web.Request) -> None:
+    """Has the answer to a GET compressed by another thread. Answers to changes stay as they are: some hold secrets
+    beside what the caller sent, and their compressed lengths would tell about them.
+
+    Args:
+        size: Of the body, bytes.
+    """
+    if request.method != "GET" or size < COMPRESSED_BYTES:
+        return
+    response.headers.update(VARIES)
+    if takes_gzip(request):
+        response.enable_compression(web.ContentCoding.gzip)

@@ -1,4 +1,6 @@
-"""``/api/v1/session`` and ``/api/v1/me``: signing a browser in and out, and what a caller may do."""
+"""``/api/v1/session`` and ``/api/v1/me``: signing a browser in and out, and what a caller may do; ``/api/v1/tokens``
+and ``/api/v1/audit``: who has access, and who used it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.errors import Forbidden
-from noetl_stream.gateway.access.caller_credentials import session_cookie
-from noetl_stream.gateway.access.sessions import SESSION_MS
+from noetl_stream.gateway.access.sessions import SESSION_MS, session_cookie
 from noetl_stream.gateway.http.bodies import RequestModel
-from noetl_stream.gateway.http.parameters import Nothing
+from noetl_stream.gateway.http.parameters import Moment, Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.model.envelope import Time, iso
 from noetl_stream.model.roles import Role, includes_role
-from noetl_stream.ports.operations.access import SignInCodeDocument
+from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.identities import Caller
@@ -88,3 +90,31 @@ def caller_document(caller: Caller, description: dict[str, Any]) -> CallerDocume
     operations = (operation for methods in description["paths"].values() for operation in methods.values())
     allowed = [one["operationId"] for one in operations if includes_role(caller.role, one.get("x-role", "viewer"))]
     return CallerDocument(caller.principal, caller.role, list(caller.paths), sorted(allowed))
+
+
+TOKENS: Final = f"{API}/tokens"
+MADE: Final = {201: Answer("The token, with its secret", NewApiTokenDocument, ("Location",))}
+
+token_routes = Routes()
+
+
+class ApiTokenRequest(RequestModel):
+    """Without `paths`, all playbooks; without `expires`, until it is revoked."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    role: Role
+    paths: Annotated[list[str], Field(default_factory=list, max_length=100)]
+    expires: Moment | None = None
+
+
+@token_routes("POST", TOKENS, "createToken", "admin", MADE, refuses=("conflict",), unkept=("secret",))
+async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
+    """Create an API token."""
+    given = call.body
+    expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
+    new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
+    made = await call.operations.access.create_token(new, call.caller.principal, call.ids.seed)
+    return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})
+
+
+token_routes += routes_of("access", token_routes)

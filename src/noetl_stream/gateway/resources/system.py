@@ -69,7 +69,7 @@ def system_routes(readiness: Readiness, status: GatewayStatus, document: Callabl
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
-        from noetl_stream.telemetry.exposition import exposition  # loaded where somebody scrapes
+        from noetl_stream.telemetry.status_server import exposition  # loaded where somebody scrapes
 
         text, media = exposition(await status.shown_to(call.caller), "")
         return Reply(text, media=media)

@@ -40,19 +40,20 @@ from noetl_stream.settings.gateway_settings import (
     AgentAccess,
     GatewayLimits,
     IpNetwork,
+    OidcSettings,
     read_hosts,
     read_networks,
+    read_oidc,
 )
-from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.monitoring import (
+    STATUS_VARIABLE,
+    TRACES_VARIABLE,
+    StatusAddress,
+    TraceSettings,
+    read_status_address,
+    read_traces,
+)
 from noetl_stream.settings.places import Place, read_endpoints
-from noetl_stream.settings.postgres import (
-    GATEWAY_POSTGRES_VARIABLE,
-    POSTGRES_VARIABLE,
-    READ_VARIABLE,
-    SERVER_POSTGRES_VARIABLE,
-    read_address,
-    read_primary,
-)
 from noetl_stream.settings.retention_periods import (
     ARCHIVE_VARIABLE,
     DEFAULT_EVENTS_MAX_AGE,
@@ -71,8 +72,21 @@ from noetl_stream.settings.retention_periods import (
     read_logs_bytes,
     read_retention,
 )
-from noetl_stream.settings.sources.secret_files import with_files
-from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE
+from noetl_stream.settings.servers import (
+    GATEWAY_POSTGRES_VARIABLE,
+    MAX_REPLICAS,
+    PLACEMENT_VARIABLE,
+    POSTGRES_VARIABLE,
+    READ_VARIABLE,
+    REPLICAS_VARIABLE,
+    SERVER_POSTGRES_VARIABLE,
+    Spread,
+    read_address,
+    read_primary,
+    read_tags,
+    read_trigger_streams,
+)
+from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE, with_files
 from noetl_stream.settings.sources.variables import (
     EnvironmentVariable,
     Given,
@@ -82,15 +96,6 @@ from noetl_stream.settings.sources.variables import (
     number,
     parse_with,
     setting,
-)
-from noetl_stream.settings.status_address import STATUS_VARIABLE, StatusAddress, read_status_address
-from noetl_stream.settings.streams import (
-    MAX_REPLICAS,
-    PLACEMENT_VARIABLE,
-    REPLICAS_VARIABLE,
-    Spread,
-    read_tags,
-    read_trigger_streams,
 )
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -110,7 +115,6 @@ from noetl_stream.settings.tools import (
     read_proxy,
     read_size,
 )
-from noetl_stream.settings.traces import TRACES_VARIABLE, TraceSettings, read_traces
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
 LogFormat = Literal["text", "json"]

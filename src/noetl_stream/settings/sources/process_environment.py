@@ -9,7 +9,8 @@ from typing import Final
 
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.initial_memory import erase_variables
-from noetl_stream.settings.postgres import (
+from noetl_stream.settings.monitoring import HEADERS_VARIABLES
+from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
     POSTGRES_VARIABLE,
     READ_VARIABLE,
@@ -31,9 +32,7 @@ from noetl_stream.settings.sources.environment import (
     WORKER_VARIABLES,
     read_home,
 )
-from noetl_stream.settings.sources.secret_files import FILE_SUFFIX, with_files
-from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE
-from noetl_stream.settings.traces import HEADERS_VARIABLES
+from noetl_stream.settings.sources.settings_file import FILE_SUFFIX, SETTINGS_FILE, SETTINGS_VARIABLE, with_files
 
 _OF_SERVERS: Final = frozenset(
     {
