@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -25,6 +25,15 @@ class Closable(Protocol):
 
 
 Opened = TypeVar("Opened", bound=Closable)
+
+
+@contextlib.asynccontextmanager
+async def closing(owned: Opened) -> AsyncIterator[Opened]:
+    """Closes what it is given at the end of the block."""
+    try:
+        yield owned
+    finally:
+        await owned.close()
 
 
 async def beside(work: Callable[[], Result], size: int) -> Result:

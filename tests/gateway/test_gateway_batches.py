@@ -12,7 +12,7 @@ import pytest
 from gateway_stage import GatewayStage
 
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.batches.run import MOST_ROW_BYTES, BatchRow, BatchRun, RowResult, read_rows
+from noetl_stream.cli.execution.batch import MOST_ROW_BYTES, BatchRow, BatchRun, RowResult, read_rows
 from noetl_stream.errors import Conflict, Unreachable, UsageError
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.status import ENDED
@@ -146,7 +146,7 @@ async def test_a_refused_row_has_a_result_and_the_others_go_on(stage: GatewaySta
 async def test_servers_that_are_away_for_a_moment_are_waited_for(
     stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noetl_stream.cli.execution.batches.run.RETRY_S", 0.001)
+    monkeypatch.setattr("noetl_stream.cli.execution.batch.RETRY_S", 0.001)
     starting = Starting(stage)
     starting.away = 3
     assert len(await run(starting, named(2))) == 2

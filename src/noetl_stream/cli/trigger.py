@@ -78,7 +78,8 @@ def tested(file: Path, event: Path, output: str) -> None:
     Exit code: 0 it is shown, also if nothing would start    2 the trigger or the event is invalid
     """
     document = _document(str(file), read_playbook(file))
-    print_document(_tested(document, _event_in(event)), output, _outcome, print_members)
+    found = _tested(document, _event_in(event))
+    print_document(found, output, lambda one: "starts" if one.starts else "ignored", print_members)
 
 
 def _event_in(file: Path) -> Any:
@@ -110,21 +111,9 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
     return TestedEvent(starts=True, playbook=named, workload=found.workload, key=found.key or None)
 
 
-def _faults(one: TriggerStateDocument) -> int | None:
-    return one.faults.count if one.faults is not None else None
-
-
-def _pending(one: TriggerStateDocument) -> int | None:
-    return one.stream.pending if one.stream is not None else None
-
-
 def _held_up(one: TriggerStateDocument) -> str | None:
     """Why it starts nothing now."""
     return one.paused or (one.stream.trouble if one.stream is not None else None)
-
-
-def _outcome(found: TestedEvent) -> str:
-    return "starts" if found.starts else "ignored"
 
 
 def _document(name: str, source: bytes) -> TriggerDocument:
@@ -169,7 +158,12 @@ add_commands(
         of=lambda session: session.operations.triggers,
         document=_document,
         helps=_HELPS,
-        columns=columns_of("path", "source", "playbook", "events", faults=_faults, pending=_pending, paused=_held_up),
+        columns=columns_of(
+            *("path", "source", "playbook", "events"),
+            faults=lambda one: one.faults and one.faults.count,
+            pending=lambda one: one.stream and one.stream.pending,
+            paused=_held_up,
+        ),
         resumed=lambda one: f"resumed {one.path}",
         entries="events",
         statuses=EVENT_STATUSES,

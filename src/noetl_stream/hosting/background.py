@@ -15,7 +15,6 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.hosting.processes import Forked, Supervised
 from noetl_stream.hosting.role_processes import load, run_server
 from noetl_stream.local.home import FileLock, prepare_home
-from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import partition_count
 from noetl_stream.protocol.nats_permissions import SERVER, worker_identity
@@ -111,7 +110,8 @@ class _Watch:
             if self._server.committer.ticks != seen:
                 seen, moved_s = self._server.committer.ticks, clock.monotonic_s()
             if embedded is not None:
-                await _revive(embedded)
+                for name in await asyncio.to_thread(embedded.revive):
+                    log.warning("%s had stopped: restarted", name)
                 if self._others_serve() and not await self._is_busy():
                     log.info("other servers are running: exiting")
                     return
@@ -143,11 +143,6 @@ class _Watch:
         async with connected_to(self._stack, "noetl-background") as operator:  # servers ask workers nothing
             workers = await DirectOperations(operator, self._stack.endpoint).cluster.workers()
         return any(worker.busy for worker in workers if worker.name.startswith(own))
-
-
-async def _revive(embedded: EmbeddedStack) -> None:
-    for name in await asyncio.to_thread(embedded.revive):
-        log.warning("%s had stopped: restarted", name)
 
 
 async def can_exit(server: Server, has_users: Callable[[], bool]) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.concurrency import Deferred
+from noetl_stream.concurrency import Deferred, closing
 from noetl_stream.errors import Conflict
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.wiring.endpoint import Endpoint
@@ -29,37 +29,28 @@ async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
     """Repairs the cursors of partitions after EVENTS has lost messages; returns the repairs."""
     from noetl_stream.server.journal.lost_stream import reconcile_cursors
 
-    connected = await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
         await connected.log.verify()
         return await reconcile_cursors(connected.log, connected.store.cursors)
-    finally:
-        await connected.close()
 
 
 async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
     """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is a server's."""
     from noetl_stream.server.rebuild import rebuild
 
-    connected = await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)) as connected:
         return await rebuild(make_server(connected, endpoint))
-    finally:
-        await connected.close()
 
 
 async def compare_stores(endpoint: Endpoint) -> list[str]:
     """Returns what disagrees between Postgres and EVENTS, a line each."""
     from noetl_stream.server.journal.comparison import disagreements
 
-    connected = await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
         await connected.log.verify()
         return await disagreements(connected.log, connected.store, connected.store.cursors)
-    finally:
-        await connected.close()
 
 
 async def create_backup(endpoint: Endpoint, place: Files, name: str | None) -> BackupReader:
@@ -68,11 +59,8 @@ async def create_backup(endpoint: Endpoint, place: Files, name: str | None) -> B
     from noetl_stream.backup.create import create_backup as create
 
     dsn = required_dsn(endpoint)
-    ports = await connect_to_nats(endpoint, name="noetl-backup", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect_to_nats(endpoint, name="noetl-backup", nats_wait_s=COMMAND_WAIT_S)) as ports:
         return await create(PostgresBackup(dsn), ports.blobs, ports.clock, place, name)
-    finally:
-        await ports.close()
 
 
 async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBackup:
@@ -82,45 +70,33 @@ async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBa
     from noetl_stream.backup.restore import restore_backup as restore
 
     dsn = required_dsn(endpoint)
-    ports = await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)) as ports:
         await verify_empty(ports.nats, (EVENTS, COMMANDS))
         await ports.blobs.verify()
         return await restore(backup, PostgresBackup(dsn), ports.blobs)
-    finally:
-        await ports.close()
 
 
 async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
     """Restores the objects of a backup alone; returns how many it has."""
     from noetl_stream.backup.restore import restore_objects as restore
 
-    ports = await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)) as ports:
         await ports.blobs.verify()
         return await restore(backup, ports.blobs)
-    finally:
-        await ports.close()
 
 
 async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:
     """Returns what the rules of retention do not keep, by rule; changes nothing. ``endpoint`` is a server's."""
-    connected = await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
         return await make_retention(connected, endpoint).plan()
-    finally:
-        await connected.close()
 
 
 async def apply_retention(endpoint: Endpoint) -> int:
     """Archives and deletes what the rules do not keep; returns how many executions. As :func:`plan_retention`."""
-    connected = await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
         return await make_retention(connected, endpoint).delete_old()
-    finally:
-        await connected.close()
 
 
 async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument]:
@@ -172,8 +148,7 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
     from noetl_stream.adapters.nats.streams import partitions_of, set_partitions
     from noetl_stream.adapters.postgres.schema.migrate import repartition as move
 
-    connected = await connect(endpoint, name="noetl-repartition", nats_wait_s=COMMAND_WAIT_S)
-    try:
+    async with closing(await connect(endpoint, name="noetl-repartition", nats_wait_s=COMMAND_WAIT_S)) as connected:
         store, log = connected.store, connected.log
         of_events, of_postgres = await partitions_of(connected.nats), await store.cursors.partition_count()
         if count == of_events == of_postgres:
@@ -190,8 +165,6 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
             await log.trim(await store.cursors.floor())
             await set_partitions(connected.nats, count)
         return moved
-    finally:
-        await connected.close()
 
 
 async def _require_empty(store: PostgresStore) -> None:

@@ -29,6 +29,7 @@ from noetl_stream.adapters.postgres.schema.roles import (
     may_log_in,
     setup_rights,
 )
+from noetl_stream.concurrency import closing
 from noetl_stream.errors import Conflict, LoginRefused, NoetlError, NotReady, UsageError
 from noetl_stream.local.home import exclusive_lock, prepare_home, read_settings_file, write_private
 from noetl_stream.local.secrets import PASSWORD_BYTES, scram_verifier
@@ -153,13 +154,11 @@ async def _nats_version(settings: Settings) -> str:
     except LoginRefused as error:
         hint = "write nats://USER:PASSWORD@HOST:4222, or with --seeds the folder of `noetl-stream nats accounts`"
         raise LoginRefused(error.message, hint=hint) from None
-    try:
+    async with closing(nats):
         require_version(nats)
         require_payload(nats)
         await partitions_of(nats)  # JetStream answers
         return nats.server_version
-    finally:
-        await nats.close()
 
 
 def _missing_keys(wanted: Mapping[str, str], rights: SetupRights, *, new_keys: bool) -> dict[str, str]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.concurrency import closing, end_tasks, first_done
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, WORKER, worker_identity
@@ -201,14 +201,11 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
     async with status_of(settings, WORKER) as attach:
         connecting = partial(connect_to_nats, endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
-        ports = await _reach_ports(stack, WORKER, attach, connecting)
-        try:
+        async with closing(await _reach_ports(stack, WORKER, attach, connecting)) as ports:
             drain_s = settings.worker_drain_s
             hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
             attach(worker_status(hosted.worker, ports), ports)
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
-        finally:
-            await ports.close()
 
 
 @asynccontextmanager
@@ -229,11 +226,8 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
             raise
         return connected
 
-    connected = await _reach_ports(stack, identity, attach, connect_and_verify)
-    try:
+    async with closing(await _reach_ports(stack, identity, attach, connect_and_verify)) as connected:
         yield connected
-    finally:
-        await connected.close()
 
 
 async def _reach_ports(

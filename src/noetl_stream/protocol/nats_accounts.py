@@ -76,7 +76,10 @@ def nats_accounts(public_keys: Mapping[str, str], streams: Collection[str] = ())
     if len(set(public_keys.values())) < len(public_keys):
         raise UsageError("two identities have the same nkey", hint="make one for each: they are told apart by it")
     identities = sorted(public_keys, key=lambda identity: (role_of(identity) not in CORE, identity))
-    shares = [*_shares(identities), *_shared_streams(streams)]
+    shares = [*_shares(identities)]
+    for row in stream_rights(streams):
+        local, exporter = named_by_server(row.subject), account_of(PUBLISHER)
+        shares.append(_Share(exporter, CORE_ACCOUNT, row.subject, local, service=True, streamed=row.streamed))
     lines = ["accounts {"]
     for account in dict.fromkeys(account_of(identity) for identity in identities):
         lines += [f'  "{account}" {{']
@@ -109,13 +112,6 @@ def _shares(identities: Collection[str]) -> Iterator[_Share]:
                 yield _Share(CORE_ACCOUNT, account_of(identity), subject, subject, service=False, streamed=False)
 
 
-def _shared_streams(streams: Collection[str]) -> Iterator[_Share]:
-    for row in stream_rights(streams):
-        local = named_by_server(row.subject)
-        exporter = account_of(PUBLISHER)
-        yield _Share(exporter, CORE_ACCOUNT, row.subject, local, service=True, streamed=row.streamed)
-
-
 def _service(row: SubjectRights, exporter: str, importer: str, pool: str) -> _Share:
     subject = row.subject.replace(POOL, pool)
     local = named_in(importer, subject)
@@ -124,10 +120,7 @@ def _service(row: SubjectRights, exporter: str, importer: str, pool: str) -> _Sh
 
 def _user(identity: str, public_key: str, streams: Collection[str]) -> str:
     rights = permissions_of(identity, streams)
-    lists = [
-        f"        {name}: {{ allow: [ {', '.join(map(_quoted, subjects))} ] }}"
-        for name, subjects in (("publish", rights.publish), ("subscribe", rights.subscribe))
-    ]
+    lists = [f"        {name}: {{ allow: [ {', '.join(map(_quoted, those))} ] }}" for name, those in rights.lists()]
     return "\n".join(
         [f"{{ # {identity}", f"      nkey: {public_key}", "      permissions: {", *lists, "      }", "    }"]
     )

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from noetl_stream.concurrency import closing
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.local.home import read_private
 from noetl_stream.local.stack import EmbeddedStack
@@ -225,8 +226,5 @@ async def connected_to(
     stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = COMMAND_WAIT_S
 ) -> AsyncIterator[Connected]:
     """Connects to the stack with an identity until the end of the block."""
-    connected = await connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)
-    try:
+    async with closing(await connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)) as connected:
         yield connected
-    finally:
-        await connected.close()

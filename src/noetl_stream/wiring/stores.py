@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.concurrency import Deferred
+from noetl_stream.concurrency import Deferred, closing
 from noetl_stream.errors import UsageError, page
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.protocol.nats_permissions import GATEWAY
@@ -59,6 +59,10 @@ ROLE_WAIT_S: Final = 5.0
 
 PATIENCE_S: Final = 15.0
 """How long a request of a gateway waits for a Postgres that fails over."""
+
+
+_OF_NATS: Final = ("log", "queue", "bus", "blobs", "task_logs")
+_OF_NATS_IF_USED: Final = ("diagnosis", "trigger_streams")
 
 
 class NatsPorts(msgspec.Struct, frozen=True):
@@ -202,14 +206,10 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
     except BaseException:
         await ports.close()
         raise
+    at_hand = Deferred(partial(_at_hand, ports))
     return Connected(
-        log=ports.log,
-        queue=ports.queue,
-        bus=ports.bus,
-        blobs=ports.blobs,
-        task_logs=ports.task_logs,
-        diagnosis=Deferred(partial(_at_hand, ports)).part("diagnosis"),
-        trigger_streams=Deferred(partial(_at_hand, ports)).part("trigger_streams"),
+        **{name: getattr(ports, name) for name in _OF_NATS},
+        **{name: at_hand.part(name) for name in _OF_NATS_IF_USED},
         clock=ports.clock,
         store=store,
         access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -225,13 +225,7 @@ async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator
     nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))
     try:
         yield OperatorPorts(
-            log=nats.part("log"),
-            queue=nats.part("queue"),
-            bus=nats.part("bus"),
-            blobs=nats.part("blobs"),
-            task_logs=nats.part("task_logs"),
-            diagnosis=nats.part("diagnosis"),
-            trigger_streams=nats.part("trigger_streams"),
+            **{name: nats.part(name) for name in (*_OF_NATS, *_OF_NATS_IF_USED)},
             clock=SystemClock(),
             store=store,
             access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -293,25 +287,19 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int | None = None)
     """Creates or updates the streams; returns a line per change. ``replicas`` is the endpoint's by default."""
     from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams
 
-    nats = await open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
-    try:
+    async with closing(await open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)) as nats:
         kept = endpoint.retention
         logs = LogsBounds(kept.logs_max_bytes, kept.logs_max_age_s)
         spread = endpoint.spread
         return await ensure_streams(nats, replicas=replicas or spread.replicas, tags=spread.tags, logs=logs)
-    finally:
-        await nats.close()
 
 
 async def list_streams(endpoint: Endpoint) -> list[StreamDocument]:
     """Lists the existing streams, and the nats-servers of their copies."""
     from noetl_stream.adapters.nats.streams import list_streams
 
-    nats = await open_nats(endpoint, "noetl-streams", COMMAND_WAIT_S)
-    try:
+    async with closing(await open_nats(endpoint, "noetl-streams", COMMAND_WAIT_S)) as nats:
         return await list_streams(nats)
-    finally:
-        await nats.close()
 
 
 def needed_keys(ring: KeyRing | None, variable: str) -> KeyRing:

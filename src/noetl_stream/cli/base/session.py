@@ -76,7 +76,8 @@ def with_session(
     if gateway is not None:
         activity.show(f"asking {gateway.name}")
         activity.tick()
-        return run_async(_over_http(gateway, _option(target), work))
+        place = "".join(f" --{name} {value}" for name, value in asdict(target).items() if value is not None)
+        return run_async(_over_http(gateway, place, work))
     return _directly(settings, work, publishes=publishes, background=background, checked=checked)
 
 
@@ -152,10 +153,6 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
         raise Forbidden(f"{gateway.name}: {error.message}", hint=error.hint) from None
     finally:
         await connection.close()
-
-
-def _option(target: Target) -> str:
-    return "".join(f" --{name} {value}" for name, value in asdict(target).items() if value is not None)
 
 
 async def collect(

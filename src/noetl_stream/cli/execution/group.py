@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = {
     "start": "execution.start",
-    "logs": "execution.logs",
-    "diff": "execution.diff",
-    "count": "execution.count",
+    **dict.fromkeys(("diff", "count", "logs"), "execution.readings"),
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),
@@ -222,7 +220,7 @@ def ctx(execution_id: str, key: str | None, output: str, target: Target) -> None
 
     def show(found: CtxDocument) -> None:
         print_result(found.ctx)
-        columns = columns_of("position", "at", keys=_keys, by=_by, reason="reason")
+        columns = columns_of("position", "at", keys=lambda change: ", ".join(change.keys), by=_by, reason="reason")
         print_documents(found.history, "table", columns, "position")
 
     print_document(found, output, lambda _: execution_id, show)
@@ -245,10 +243,6 @@ def _opened(archive: Place) -> ParquetArchive:
 def _refuse_archive(archive: Place | None, options: str) -> None:
     if archive is not None:
         raise UsageError(f"{options} cannot be used with --archive", hint="an archive has whole executions")
-
-
-def _keys(change: CtxChangeDocument) -> str:
-    return ", ".join(change.keys)
 
 
 def _by(change: CtxChangeDocument | KeyChangeDocument) -> str:

@@ -20,7 +20,6 @@ from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.execution.batches.options import Batch, batch_options
 from noetl_stream.cli.execution.follow import (
     Following,
     end_as,
@@ -34,7 +33,7 @@ from noetl_stream.cli.execution.follow import (
 )
 from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
-from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
+from noetl_stream.cli.execution.workload import Batch, batch_options, priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.cli.playbook.playbook_source import (
     file_or_address,
@@ -234,7 +233,7 @@ def start(
 
 
 async def _all_of(session: Session, wanted: Start, playbook: str | None, batch: Batch) -> ExitCode:
-    from noetl_stream.cli.execution.batches.run import run_batch  # a run of one starts without
+    from noetl_stream.cli.execution.batch import run_batch  # a run of one starts without
 
     await _warn_of_calls(session, wanted, playbook or "")
     with starting(wanted, playbook or ""):

@@ -1,4 +1,4 @@
-"""The workload on the command line (LANGUAGE §1: ``--set``)."""
+"""The workload on the command line (LANGUAGE §1: ``--set``), and a file of them: ``execution start --each``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from noetl_stream.cli.base.files import file_text
+from noetl_stream.cli.base.options import bundled
 from noetl_stream.cli.base.output import say
 from noetl_stream.errors import UsageError
+from noetl_stream.model.ids import is_uuid7
 from noetl_stream.model.json.digits import as_double, digits_lost, digits_lost_text, pointers_lost
 from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.json.nesting import TOO_DEEP
@@ -153,3 +156,61 @@ def _refuse(constant: str) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     return value if math.isfinite(value) else _refuse(text)
+
+
+IN_FLIGHT: Final = 10
+MOST_IN_FLIGHT: Final = 1_000
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """The options of a batch.
+
+    Attributes:
+        rows: JSONL, a workload each; ``-`` is stdin.
+        id: Of a batch that is to go on; ``None`` for a new one.
+        results: Gets the results; ``None`` is stdout.
+    """
+
+    rows: Path
+    in_flight: int
+    id: str | None
+    results: Path | None
+
+
+def _batch(rows: Path | None, in_flight: int | None, batch: str | None, results: Path | None) -> Batch | None:
+    if rows is None:
+        given = {"--in-flight": in_flight, "--batch": batch, "--results": results}
+        for option, value in given.items():
+            if value is not None:
+                raise UsageError(f"{option} needs --each")
+        return None
+    if batch is not None and not is_uuid7(batch):
+        raise UsageError(f"--batch {batch!r} is not a batch id", hint="the interrupted command has printed it")
+    return Batch(rows, in_flight or IN_FLIGHT, batch, results)
+
+
+batch_options = bundled(
+    "batch",
+    _batch,
+    [
+        click.option(
+            "--each",
+            "rows",
+            metavar="ROWS",
+            type=click.Path(path_type=Path),
+            help="Start an execution for each line of this JSONL file, a workload merged over the others; - is stdin.",
+        ),
+        click.option(
+            "--in-flight",
+            type=click.IntRange(1, MOST_IN_FLIGHT),
+            help=f"How many executions of --each run at once. Default: {IN_FLIGHT}.",
+        ),
+        click.option("--batch", metavar="ID", help="Go on with this batch: nothing of it is started twice."),
+        click.option(
+            "--results",
+            metavar="FILE",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Write the results there, not to stdout. With --batch, only those that are not in it.",
+        ),
+    ],
+)

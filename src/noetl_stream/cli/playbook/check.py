@@ -55,7 +55,8 @@ def check_files(
     if strict:
         results = {name: [replace(one, severity="error") for one in found] for name, found in results.items()}
     if output == "json":
-        print_json([_as_json(name, found) for name, found in results.items()])
+        documents = {name: [one.to_json() for one in found] for name, found in results.items()}
+        print_json([{"file": name, "ok": _passed(results[name]), "diagnostics": documents[name]} for name in results])
     else:
         for name, found in results.items():
             for diagnostic in found:
@@ -156,7 +157,3 @@ def _unreadable(file: Path, error: UsageError) -> Diagnostic:
 
 def _passed(found: Sequence[Diagnostic]) -> bool:
     return all(one.severity != "error" for one in found)
-
-
-def _as_json(name: str, found: Sequence[Diagnostic]) -> dict[str, object]:
-    return {"file": name, "ok": _passed(found), "diagnostics": [one.to_json() for one in found]}

@@ -9,7 +9,6 @@ that an unknown proxy is in front.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -95,15 +94,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _refuse_forwarded(request: web.Request) -> None:
-    for name in _forwarded(request):
-        hint = "list the proxy's address in NOETL_GATEWAY_TRUSTED_PROXIES, if this gateway is to serve its clients"
-        raise Forbidden(f"a proxy that is not trusted has sent {name}", hint=hint)
-
-
-def _forwarded(request: web.Request) -> Iterator[str]:
     for name in request.headers:
         if name.lower() in FORWARDED or name.lower().startswith(FORWARDED_PREFIXES):
-            yield name
+            hint = "list the proxy's address in NOETL_GATEWAY_TRUSTED_PROXIES, if this gateway is to serve its clients"
+            raise Forbidden(f"a proxy that is not trusted has sent {name}", hint=hint)
 
 
 def _can_be_sent_to(name: str, request: web.Request) -> bool:

@@ -75,7 +75,9 @@ class GatewayDoor:
     async def _recorded(self, inner: InnerCall, work: Work) -> tuple[PerformedTool, AuditedAnswer]:
         kept = await kept_tool_answer(self.once, self.caller.id, inner, lambda ids: work(self._call(ids)))
         performed = performed_tool(kept)
-        return performed, AuditedAnswer(kept.status, audit_text(inner.reason), audit_text(_made(performed.document)))
+        data = performed.document.get("data")
+        made = str(data.get("execution_id", "")) if isinstance(data, dict) else ""
+        return performed, AuditedAnswer(kept.status, audit_text(inner.reason), audit_text(made))
 
     def _call(self, ids: RequestIds) -> AgentCall:
         return AgentCall(self.operations, self.caller.principal, self.caller.role, ids, self._ended)
@@ -122,8 +124,3 @@ async def kept_tool_answer(
 def performed_tool(kept: KeptAnswer) -> PerformedTool:
     document: dict[str, Any] = codec.decode_json(kept.body)
     return PerformedTool(document, is_error=kept.status >= 400)
-
-
-def _made(document: dict[str, Any]) -> str:
-    data = document.get("data")
-    return str(data.get("execution_id", "")) if isinstance(data, dict) else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_origin
 from urllib.parse import unquote
 
 from multidict import CIMultiDictProxy, MultiMapping
@@ -72,7 +72,7 @@ def read_parameters(
         if name not in names:
             if not model.takes_more:
                 faults.append(FaultDocument("unknown parameter", parameter=name))
-        elif _is_list(model.model_fields[names[name]]):
+        elif get_origin(model.model_fields[names[name]].annotation) is tuple:  # a list
             values[names[name]] = given
         elif len(given) > 1:
             faults.append(FaultDocument("given more than once", parameter=name))
@@ -104,10 +104,6 @@ def _place(name: str, field: FieldInfo) -> tuple[Place, str]:
     return "query", name
 
 
-def _is_list(field: FieldInfo) -> bool:
-    return getattr(field.annotation, "__origin__", None) is tuple
-
-
 def _seconds(text: object) -> object:
     found = _WAIT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
@@ -130,13 +126,7 @@ def _path(text: object) -> object:
 
 def labels_in(pairs: tuple[str, ...]) -> dict[str, str]:
     """``("team=sales",)`` → ``{"team": "sales"}``."""
-    return dict(_pairs(pairs))
-
-
-def _pairs(pairs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        yield name, value
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 WaitS = Annotated[

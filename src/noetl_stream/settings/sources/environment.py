@@ -257,10 +257,6 @@ def _read_pool(variable: str, given: Given) -> str:
     return value
 
 
-def _read_limits(_variable: str, given: Given) -> Mapping[str, str]:
-    return MappingProxyType(limit_settings(given))
-
-
 def _read_credentials(_variable: str, given: Given) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for variable, value in given.items():
@@ -296,10 +292,6 @@ def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
     for value in values:
         read_key(value, variable)
     return values
-
-
-def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
-    return read_oidc(given)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -419,7 +411,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "the number of processors, at least 4",
         number(DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
     )
-    limits: Mapping[str, str] = setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
+    limits: Mapping[str, str] = setting(
+        LIMIT_VARIABLE, "see limits.md", lambda _, given: MappingProxyType(limit_settings(given))
+    )
     server_max_state_bytes: int = setting(
         "NOETL_SERVER_MAX_STATE_BYTES",
         str(DEFAULT_STATE_BYTES),
@@ -442,7 +436,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
     gateway_mcp: AgentAccess = setting("NOETL_GATEWAY_MCP", "read", choice(AGENT_ACCESS, "read"))
     gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
-    oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
+    oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", lambda _, given: read_oidc(given))
     url: str | None = setting("NOETL_URL", "none", address(GATEWAY_SCHEMES))
     token: str | None = setting(TOKEN_VARIABLE, "none", parse_with(str), is_secret=True)
     context: str | None = setting("NOETL_CONTEXT", "the current one", parse_with(str))

@@ -30,7 +30,9 @@ def parse_settings(text: str, where: object) -> dict[str, str]:
         parts = _LINE.fullmatch(line.strip())
         if parts is None:
             raise UsageError(f"{where}, line {number}: not a setting", hint="write NAME=VALUE, or # before a comment")
-        found[parts[1]] = _unquote(parts[2])
+        name, value = parts.groups()
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
+        found[name] = value[1:-1] if is_quoted else value
     return found
 
 
@@ -46,11 +48,6 @@ def settings_text(text: str, wanted: Mapping[str, str]) -> str:
         elif value := left.pop(parts[1], ""):
             lines.append(f"{parts[1]}={value}")
     return "\n".join([*lines, *(f"{name}={value}" for name, value in left.items()), ""])
-
-
-def _unquote(value: str) -> str:
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
-    return value[1:-1] if is_quoted else value
 
 
 FILE_SUFFIX: Final = "_FILE"

@@ -25,10 +25,9 @@ from noetl_stream.cli.base.files import STDIN, utf8_text
 from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.batches.options import Batch
 from noetl_stream.cli.execution.bulk import patiently
 from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S
-from noetl_stream.cli.execution.workload import warn_of_digits
+from noetl_stream.cli.execution.workload import Batch, warn_of_digits
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import (
     Forbidden,

@@ -1,1 +1,0 @@
-"""``noetl-stream execution start --each``: an execution for each row of a file."""
