@@ -15,6 +15,7 @@ import msgspec
 from noetl_stream.errors import UsageError
 from noetl_stream.model.paths import has_valid_segments
 from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.settings.sources.variables import words_of
 
 GATEWAY_PREFIX: Final = "NOETL_GATEWAY_"
 
@@ -66,7 +67,7 @@ def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:
     Raises:
         UsageError: one of them is not a host name.
     """
-    names = _parts(variable, given)
+    names = words_of(variable, given)
     for name in names:
         if re.fullmatch(HOST_NAME, name.lower()) is None:
             hint = "use host names separated by commas, without scheme and port: noetl.example.com"
@@ -81,17 +82,13 @@ def read_networks(variable: str, given: Mapping[str, str]) -> tuple[IpNetwork, .
         UsageError: one of them is not a network.
     """
     found: list[IpNetwork] = []
-    for part in _parts(variable, given):
+    for part in words_of(variable, given):
         try:
             found.append(ip_network(part))
         except ValueError as error:
             hint = "use addresses and networks separated by commas: 10.0.0.7,10.1.0.0/16"
             raise UsageError(f"invalid network in {variable}: {error}", hint=hint) from None
     return tuple(found)
-
-
-def _parts(variable: str, given: Mapping[str, str]) -> list[str]:
-    return [part.strip() for part in given.get(variable, "").split(",") if part.strip()]
 
 
 OIDC_PREFIX: Final = "NOETL_OIDC_"

@@ -13,6 +13,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ENDED
 from noetl_stream.settings.places import Place, read_place
+from noetl_stream.settings.sources.variables import Given, Read, words_of
 from noetl_stream.settings.tools import size_bytes
 
 RETENTION_VARIABLE: Final = "NOETL_RETENTION"
@@ -84,7 +85,7 @@ def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRu
     Raises:
         UsageError: a rule is not ``[[PATH][:STATUS]=]AGE``, or ``newest COUNT`` in place of the age.
     """
-    texts = [text.strip() for text in given.get(variable, "").split(",") if text.strip()]
+    texts = words_of(variable, given)
     if len(texts) > MAX_RULES:
         raise UsageError(f"{variable} has {len(texts)} rules", hint=f"use at most {MAX_RULES}")
     return tuple(_rule(variable, text) for text in texts)
@@ -104,46 +105,33 @@ def read_archive(variable: str, given: Mapping[str, str]) -> Place | None:
     return place
 
 
-def read_events_bytes(variable: str, given: Mapping[str, str]) -> int:
-    """Reads the size of EVENTS in bytes. Raises as :func:`read_logs_bytes`."""
-    return _stream_bytes(variable, given.get(variable, DEFAULT_EVENTS_MAX_BYTES))
+def stream_size(default: str | None) -> Read:
+    """Makes the reader of the size of a stream in bytes; ``None`` without a value and a default.
 
-
-def read_events_age(variable: str, given: Mapping[str, str]) -> float:
-    """Reads the age of EVENTS in seconds. Raises as :func:`read_logs_age`."""
-    return _stream_age_s(variable, given.get(variable, DEFAULT_EVENTS_MAX_AGE))
-
-
-def read_logs_bytes(variable: str, given: Mapping[str, str]) -> int | None:
-    """Reads the size of LOGS in bytes, if the variable has a value.
-
-    Raises:
-        UsageError: it is not a size, or too small.
+    It raises UsageError for what is not a size, or too small.
     """
-    return _stream_bytes(variable, given[variable]) if variable in given else None
+
+    def read(variable: str, given: Given) -> int | None:
+        text = given.get(variable, default)
+        found = None if text is None else size_bytes(text)
+        if text is not None and (found is None or found < LEAST_STREAM_BYTES):
+            raise UsageError(f"invalid {variable} {text!r}", hint="write a size from 1MiB on, such as 512MB or 4GiB")
+        return found
+
+    return read
 
 
-def read_logs_age(variable: str, given: Mapping[str, str]) -> float | None:
-    """Reads the age of LOGS in seconds.
+def stream_age(default: str | None) -> Read:
+    """Makes the reader of the age of a stream in seconds, as :func:`stream_size`."""
 
-    Raises:
-        UsageError: it is not an age, or too short.
-    """
-    return _stream_age_s(variable, given[variable]) if variable in given else None
+    def read(variable: str, given: Given) -> float | None:
+        text = given.get(variable, default)
+        found = None if text is None else _age_s(text)
+        if text is not None and (found is None or found < LEAST_STREAM_AGE_S):
+            raise UsageError(f"invalid {variable} {text!r}", hint="write an age from 10m on, such as 12h or 7d")
+        return found
 
-
-def _stream_bytes(variable: str, text: str) -> int:
-    found = size_bytes(text)
-    if found is None or found < LEAST_STREAM_BYTES:
-        raise UsageError(f"invalid {variable} {text!r}", hint="write a size from 1MiB on, such as 512MB or 4GiB")
-    return found
-
-
-def _stream_age_s(variable: str, text: str) -> float:
-    found = _age_s(text)
-    if found is None or found < LEAST_STREAM_AGE_S:
-        raise UsageError(f"invalid {variable} {text!r}", hint="write an age from 10m on, such as 12h or 7d")
-    return found
+    return read
 
 
 def _rule(variable: str, text: str) -> RetentionRule:

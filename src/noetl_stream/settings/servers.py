@@ -11,6 +11,7 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_url
+from noetl_stream.settings.sources.variables import words_of
 from noetl_stream.trigger.stream_messages import stream_fault
 
 REPLICAS_VARIABLE: Final = "NOETL_STREAM_REPLICAS"
@@ -41,7 +42,7 @@ def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         UsageError: a tag has other characters.
     """
-    tags = tuple(tag.strip() for tag in given.get(variable, "").split(",") if tag.strip())
+    tags = words_of(variable, given)
     for tag in tags:
         if re.fullmatch(_TAG, tag) is None:
             hint = "write what nats-servers have as server_tags, with commas between: region:eu,disk:ssd"
@@ -55,7 +56,7 @@ def read_trigger_streams(variable: str, given: Mapping[str, str]) -> tuple[str, 
     Raises:
         UsageError: there are too many, or one is not a stream name, or is one of the engine's own.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in given.get(variable, "").split(",") if name.strip()))
+    names = tuple(dict.fromkeys(words_of(variable, given)))
     if len(names) > MAX_TRIGGER_STREAMS:
         raise UsageError(f"{variable} names {len(names)} streams; at most {MAX_TRIGGER_STREAMS} are possible")
     for name in names:

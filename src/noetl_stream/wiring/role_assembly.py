@@ -35,17 +35,9 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.stores.retention import Archiver
     from noetl_stream.server.server import Server
     from noetl_stream.server.upkeep.expiry import Retention
-    from noetl_stream.telemetry.measures import Role
     from noetl_stream.tools.contract import Tool
     from noetl_stream.worker.child_playbooks import PlanClient
     from noetl_stream.worker.worker import Worker
-
-
-def server_status(server: Server, connected: Connected) -> Role:
-    """Returns the status of a server for probes and Prometheus."""
-    from noetl_stream.server.status_report import ServerStatus
-
-    return ServerStatus(server, lambda: connected.is_connected)
 
 
 def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
@@ -128,13 +120,6 @@ class HostedWorker(msgspec.Struct, frozen=True):
         await self.plans.close()
         await asyncio.gather(*(tool.close() for tool in self.tools.values()))
         self.show_in_logs()
-
-
-def worker_status(worker: Worker, connected: NatsPorts) -> Role:
-    """Returns the status of a worker for probes and Prometheus."""
-    from noetl_stream.worker.status_report import WorkerStatus
-
-    return WorkerStatus(worker, lambda: connected.nats.is_connected)
 
 
 def make_worker(

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -94,9 +94,7 @@ traceparent_option = click.option(
 def run(
     ctx: click.Context,
     playbook: str,
-    sets: tuple[str, ...],
-    strings: tuple[str, ...],
-    workload_file: Path | None,
+    workload: dict[str, Any],
     priority: int | None,
     traceparent: str,
     timeout_s: float | None,
@@ -135,12 +133,7 @@ def run(
     if is_local:
         ctx.call_on_close(background.close)
         background.prepare()
-    wanted = replace(
-        wanted_of(playbook),
-        workload=workload_of(workload_file, sets, strings),
-        priority=priority,
-        traceparent=traceparent,
-    )
+    wanted = replace(wanted_of(playbook), workload=workload, priority=priority, traceparent=traceparent)
     if is_local and wanted.playbook is not None:
         check = check_text(playbook, wanted.playbook, settings)  # before anything is changed for it
     if background.is_stack_down:
@@ -187,9 +180,7 @@ def start(
     context: click.Context,
     playbook: str | None,
     digest: str | None,
-    sets: tuple[str, ...],
-    strings: tuple[str, ...],
-    workload_file: Path | None,
+    workload: dict[str, Any],
     ctx_sets: tuple[str, ...],
     priority: int | None,
     reason: str,
@@ -212,7 +203,7 @@ def start(
     """
     wanted = replace(
         wanted_of(playbook, digest),
-        workload=workload_of(workload_file, sets, strings),
+        workload=workload,
         ctx=workload_of(None, ctx_sets, (), set_option="--ctx"),
         priority=priority,
         reason=reason,

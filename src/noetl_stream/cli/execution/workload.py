@@ -27,24 +27,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def workload_options(command: Command) -> Command:
-    """``--set``, ``--set-string`` and ``--workload``, which :func:`workload_of` reads."""
-    for option in (
-        click.option(
-            "--workload",
-            "workload_file",
-            type=click.Path(path_type=Path),
-            help="YAML or JSON mapping, merged over the defaults.",
-        ),
-        click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key to text."),
-        click.option(
-            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; parsed as JSON if possible."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def workload_of(
     file: Path | None,
     sets: tuple[str, ...],
@@ -65,6 +47,24 @@ def workload_of(
         key, value = _split(text, "--set-string")
         workload = deep_merge(workload, _nest(key, value))
     return workload
+
+
+workload_options = bundled(
+    "workload",
+    lambda sets, strings, workload_file: workload_of(workload_file, sets, strings),
+    [
+        click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; parsed as JSON if possible."
+        ),
+        click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key to text."),
+        click.option(
+            "--workload",
+            "workload_file",
+            type=click.Path(path_type=Path),
+            help="YAML or JSON mapping, merged over the defaults.",
+        ),
+    ],
+)
 
 
 def json_or_text(text: str) -> Any:

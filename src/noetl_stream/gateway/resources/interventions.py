@@ -124,22 +124,17 @@ async def signal(call: Call[SignalAt, Numbered[SignalRequest]]) -> Reply:
     return await _ask(call, fact)
 
 
-@routes("POST", f"{ONE}/cancel", "cancelExecution", "operator", ACCEPTED, refuses=CONFLICT)
-async def cancel(call: Call[Intervention, None]) -> Reply:
-    """Cancel it, and the executions it has called."""
-    return await _ask(call, CancelRequested(**who_and_why(call)))
+def _serve_request(verb: str, fact: type[InterventionFact], summary: str) -> None:
+    async def ask(call: Call[Intervention, None]) -> Reply:
+        return await _ask(call, fact(**who_and_why(call)))
+
+    ask.__doc__ = summary
+    routes("POST", f"{ONE}/{verb}", f"{verb}Execution", "operator", ACCEPTED, refuses=CONFLICT)(ask)
 
 
-@routes("POST", f"{ONE}/pause", "pauseExecution", "operator", ACCEPTED, refuses=CONFLICT)
-async def pause(call: Call[Intervention, None]) -> Reply:
-    """Pause it: no step starts until it is resumed."""
-    return await _ask(call, PauseRequested(**who_and_why(call)))
-
-
-@routes("POST", f"{ONE}/resume", "resumeExecution", "operator", ACCEPTED, refuses=CONFLICT)
-async def resume(call: Call[Intervention, None]) -> Reply:
-    """Resume it after a pause or a quarantine."""
-    return await _ask(call, ResumeRequested(**who_and_why(call)))
+_serve_request("cancel", CancelRequested, "Cancel it, and the executions it has called.")
+_serve_request("pause", PauseRequested, "Pause it: no step starts until it is resumed.")
+_serve_request("resume", ResumeRequested, "Resume it after a pause or a quarantine.")
 
 
 async def _rerun(call: Call[RunningAgain, Any]) -> Reply:
@@ -197,33 +192,22 @@ class BulkRerunRequest(BulkRetryRequest):
     step: str
 
 
-async def _act(call: Call[Explained, Any], verb: BulkVerb) -> BulkDocument:
-    sent: SelectionRequest = call.body
-    chosen = ExecutionFilter(
-        status=sent.status,
-        path=sent.path,
-        labels=labels_in(sent.label),
-        started_from_ms=ms_of(sent.started_from),
-        started_before_ms=ms_of(sent.started_before),
-        error=sent.error,
-    )
-    why, changes = call.parameters, sent.model_dump(exclude=set(SelectionRequest.model_fields))
-    options = RerunOptions(**changes, reason=why.reason, correlation_id=why.correlation_id)
-    wanted = BulkOrder(
-        verb,
-        sent.ids,
-        chosen,
-        dry_run=sent.dry_run,
-        limit=sent.limit,
-        cursor=sent.cursor,
-        options=options,
-    )
-    return await call.operations.selections.act(wanted, call.caller.principal, call.ids)
-
-
 def _serve(verb: BulkVerb, role: Role, sent: type[SelectionRequest], summary: str) -> None:
     async def act(call: Call[Explained, Any]) -> BulkDocument:
-        return await _act(call, verb)
+        sent, why = call.body, call.parameters
+        chosen = ExecutionFilter(
+            status=sent.status,
+            path=sent.path,
+            labels=labels_in(sent.label),
+            started_from_ms=ms_of(sent.started_from),
+            started_before_ms=ms_of(sent.started_before),
+            error=sent.error,
+        )
+        changes = sent.model_dump(exclude=set(SelectionRequest.model_fields))
+        options = RerunOptions(**changes, reason=why.reason, correlation_id=why.correlation_id)
+        page = {"dry_run": sent.dry_run, "limit": sent.limit, "cursor": sent.cursor}
+        wanted = BulkOrder(verb, sent.ids, chosen, options=options, **page)
+        return await call.operations.selections.act(wanted, call.caller.principal, call.ids)
 
     act.__doc__ = summary
     adds_work = issubclass(sent, BulkRetryRequest)

@@ -66,11 +66,9 @@ from noetl_stream.settings.retention_periods import (
     RetentionRule,
     RetentionSettings,
     read_archive,
-    read_events_age,
-    read_events_bytes,
-    read_logs_age,
-    read_logs_bytes,
     read_retention,
+    stream_age,
+    stream_size,
 )
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
@@ -96,6 +94,7 @@ from noetl_stream.settings.sources.variables import (
     number,
     parse_with,
     setting,
+    words_of,
 )
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -279,16 +278,14 @@ def _read_key(variable: str, given: Given) -> str | None:
 
 
 def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
-    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    values = words_of(variable, given)
     if values and KEY_VARIABLE not in given:
         raise UsageError(f"{variable} is set, but {KEY_VARIABLE} is not", hint="set the current key as well")
-    for value in values:
-        read_key(value, variable)
-    return values
+    return _read_keys(variable, given)
 
 
 def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
-    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    values = words_of(variable, given)
     for value in values:
         read_key(value, variable)
     return values
@@ -376,10 +373,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
     retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
     archive: Place | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
-    events_max_bytes: int = setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
-    events_max_age_s: float = setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
-    logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)
-    logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", read_logs_age)
+    events_max_bytes: int = setting(
+        EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, stream_size(DEFAULT_EVENTS_MAX_BYTES)
+    )
+    events_max_age_s: float = setting(
+        EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, stream_age(DEFAULT_EVENTS_MAX_AGE)
+    )
+    logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", stream_size(None))
+    logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", stream_age(None))
     trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
@@ -473,14 +474,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def retention(self) -> RetentionSettings:
         """The retention of executions and streams."""
-        return RetentionSettings(
-            self.retention_rules,
-            self.archive,
-            self.events_max_bytes,
-            self.events_max_age_s,
-            self.logs_max_bytes,
-            self.logs_max_age_s,
-        )
+        return RetentionSettings(rules=self.retention_rules, **self._named_in(RetentionSettings, "rules"))
+
+    def _named_in(self, group: type[msgspec.Struct], *but: str) -> dict[str, Any]:
+        """The settings that a group of them has by the same name."""
+        return {name: getattr(self, name) for name in group.__struct_fields__ if name not in but}
 
     @property
     def spread(self) -> Spread:
@@ -531,18 +529,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         default = read_allowed("loopback") if embedded else Allowed()
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *servers_of(nats_url))
-        return ToolSettings(
-            egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
-            kinds_off=self.kinds_off,
-            http_proxy=self.http_proxy,
-            http_ca=self.http_ca,
-            duckdb_folders=self.duckdb_folders,
-            keychain_folders=self.keychain_folders,
-            duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
-            duckdb_max_threads=self.duckdb_max_threads,
-            children=self.children,
-            own=self.tools_own,
-        )
+        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
+        return ToolSettings(egress=egress, own=self.tools_own, **self._named_in(ToolSettings, "egress", "own"))
 
     @property
     def children(self) -> ChildSettings:

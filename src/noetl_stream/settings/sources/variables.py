@@ -36,6 +36,11 @@ def setting(variable: str, default: str, read: Read, *, is_secret: bool = False)
     return msgspec.field(default_factory=EnvironmentVariable(variable, default, read, is_secret))
 
 
+def words_of(variable: str, given: Given) -> tuple[str, ...]:
+    """The parts of a list with commas between."""
+    return tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+
+
 def parse_with(parse: Callable[[str], Any]) -> Read:
     return lambda variable, given: parse(given[variable]) if variable in given else None
 
