@@ -32,7 +32,7 @@ from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
 from noetl_stream.gateway.resources import agents, ctx, executions, interventions, playbooks, session, streams
 from noetl_stream.gateway.resources.system import system_routes
-from noetl_stream.gateway.status_report import GatewayStatus, SystemNumbers
+from noetl_stream.gateway.status_report import GatewayStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
@@ -103,8 +103,16 @@ class Gateway:
             clock=ports.clock,
             agents=agents,
         )
-        system = SystemNumbers(ports.operations.cluster, ports.living, ports.memory, pressure)
-        self.status = GatewayStatus(metrics, pressure, ports.indexes, system, ports.readiness, self._ending.is_set)
+        self.status = GatewayStatus(
+            metrics=metrics,
+            pressure=pressure,
+            indexes=ports.indexes,
+            cluster=ports.operations.cluster,
+            living=ports.living,
+            memory=ports.memory,
+            readiness=ports.readiness,
+            is_ending=self._ending.is_set,
+        )
         self._application = make_application(serving, ports.readiness, self.status)
         self._lasting = (pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim)
 

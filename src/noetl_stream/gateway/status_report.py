@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from noetl_stream.errors import NoetlError
@@ -29,54 +30,80 @@ LAG: Final = Metric(
     ("partition",),
 )
 UNOWNED: Final = Metric("gauge", "noetl_partitions_unowned", "Partitions that no living server owns.")
-WAITING: Final = Metric("gauge", "noetl_pool_commands_waiting", "Commands that wait for a worker.", ("pool",))
+OF_POOLS: Final = (
+    ("queued", Metric("gauge", "noetl_pool_commands_waiting", "Commands that wait for a worker.", ("pool",))),
+    ("running", Metric("gauge", "noetl_pool_commands_in_flight", "Commands that were given to a worker.", ("pool",))),
+    ("workers", Metric("gauge", "noetl_pool_workers", "Workers that take commands of a pool.", ("pool",))),
+    ("slots", Metric("gauge", "noetl_pool_slots", "Slots of these workers.", ("pool",))),
+    ("busy", Metric("gauge", "noetl_pool_slots_busy", "Slots that hold a command.", ("pool",))),
+)
+"""By the member of a pool that each shows."""
+
 BY_PRIORITY: Final = Metric(
     "gauge",
     "noetl_pool_commands_waiting_by_priority",
     "Commands that wait for a worker, by the priority of their execution.",
     ("pool", "priority"),
 )
-UNDER_WAY: Final = Metric("gauge", "noetl_pool_commands_in_flight", "Commands that were given to a worker.", ("pool",))
-WORKERS: Final = Metric("gauge", "noetl_pool_workers", "Workers that take commands of a pool.", ("pool",))
-SLOTS: Final = Metric("gauge", "noetl_pool_slots", "Slots of these workers.", ("pool",))
-BUSY: Final = Metric("gauge", "noetl_pool_slots_busy", "Slots that hold a command.", ("pool",))
 EXECUTIONS: Final = Metric("gauge", "noetl_executions", "Executions that have not ended, by status.", ("status",))
 STUCK: Final = Metric(
     "gauge", "noetl_executions_stuck", "Executions that wait for nothing that could end the wait: a defect."
 )
 
 
-class SystemNumbers:
-    """What every gateway finds out alike.
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    """The :class:`~noetl_stream.telemetry.measures.Role` of a gateway."""
 
-    Attributes:
-        memory: What other processes hold.
-    """
+    metrics: Metrics
+    pressure: Pressure
+    indexes: KeptIndexes
+    cluster: Cluster
+    living: LivingExecutions
+    memory: Memory
+    readiness: Readiness
+    is_ending: Callable[[], bool]
 
-    def __init__(self, cluster: Cluster, living: LivingExecutions, memory: Memory, pressure: Pressure) -> None:
-        self.memory = memory
-        self._cluster = cluster
-        self._living = living
-        self._pressure = pressure
+    def reasons_to_replace(self) -> Sequence[str]:
+        return ()  # it ends when one of its tasks does
+
+    async def reasons_not_ready(self) -> Sequence[str]:
+        return ("it is stopping",) if self.is_ending() else await self.readiness.missing()
 
     async def readings(self) -> Sequence[Reading]:
-        """What is known now. Does not raise."""
-        pools, living = await asyncio.gather(self._pools(), self._living.count())
-        partitions = self._pressure.partitions
+        return [*self._own(()), *await self._system()]
+
+    async def shown_to(self, caller: Caller) -> Sequence[Reading]:
+        """What a caller sees, with what other processes hold: it need not reach their status addresses. Readings of the
+        whole system are for one who sees all of it.
+        """
+        if caller.paths:
+            return self._own(await self.memory.uses())
+        others, system = await asyncio.gather(self.memory.uses(), self._system())
+        return [*self._own(others), *system]
+
+    def _own(self, others: Sequence[MemoryUse]) -> Sequence[Reading]:
+        held, indexes = self.pressure.held, self.indexes
+        use = MemoryUse(
+            "gateway",
+            "",
+            {"requests": held.now, "indexes": indexes.held_bytes},
+            {"requests": held.limit, "indexes": indexes.max_bytes},
+        )
+        return [*self.metrics.readings(), *memory_readings([use, *others])]
+
+    async def _system(self) -> Sequence[Reading]:
+        """What every gateway finds out alike, and what is known of it now. Does not raise."""
+        pools, living = await asyncio.gather(self._pools(), self.living.count())
+        partitions = self.pressure.partitions
         found = [LAG.read_each({str(one.partition): one.behind for one in partitions})]
         if partitions:
             found.append(UNOWNED.read(sum(not one.live for one in partitions)))
+        found += [metric.read_each({pool.pool: getattr(pool, name) for pool in pools}) for name, metric in OF_POOLS]
         by_priority: dict[tuple[str, ...], int] = {
             (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
         }
-        found += [
-            WAITING.read_each({pool.pool: pool.queued for pool in pools}),
-            BY_PRIORITY.read_each(by_priority),
-            UNDER_WAY.read_each({pool.pool: pool.running for pool in pools}),
-            WORKERS.read_each({pool.pool: pool.workers for pool in pools}),
-            SLOTS.read_each({pool.pool: pool.slots for pool in pools}),
-            BUSY.read_each({pool.pool: pool.busy for pool in pools}),
-        ]
+        found.append(BY_PRIORITY.read_each(by_priority))
         if living is not None:
             found.append(EXECUTIONS.read_each({str(status): living.by_status.get(status, 0) for status in LIVE}))
             found.append(STUCK.read(living.stuck))
@@ -84,55 +111,7 @@ class SystemNumbers:
 
     async def _pools(self) -> Sequence[PoolDocument]:
         try:
-            return await asyncio.wait_for(self._cluster.pools(), POOLS_S)
+            return await asyncio.wait_for(self.cluster.pools(), POOLS_S)
         except (NoetlError, TimeoutError) as error:
             log.debug("cannot see what waits in the pools: %s", error)
             return ()
-
-
-class GatewayStatus:
-    """The :class:`~noetl_stream.telemetry.measures.Role` of a gateway."""
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        pressure: Pressure,
-        indexes: KeptIndexes,
-        system: SystemNumbers,
-        readiness: Readiness,
-        is_ending: Callable[[], bool],
-    ) -> None:
-        self._metrics = metrics
-        self._pressure = pressure
-        self._indexes = indexes
-        self._system = system
-        self._readiness = readiness
-        self._is_ending = is_ending
-
-    def reasons_to_replace(self) -> Sequence[str]:
-        return ()  # it ends when one of its tasks does
-
-    async def reasons_not_ready(self) -> Sequence[str]:
-        return ("it is stopping",) if self._is_ending() else await self._readiness.missing()
-
-    async def readings(self) -> Sequence[Reading]:
-        return [*self._own(()), *await self._system.readings()]
-
-    async def shown_to(self, caller: Caller) -> Sequence[Reading]:
-        """What a caller sees, with what other processes hold: it need not reach their status addresses. Readings of the
-        whole system are for one who sees all of it.
-        """
-        if caller.paths:
-            return self._own(await self._system.memory.uses())
-        others, system = await asyncio.gather(self._system.memory.uses(), self._system.readings())
-        return [*self._own(others), *system]
-
-    def _own(self, others: Sequence[MemoryUse]) -> Sequence[Reading]:
-        held, indexes = self._pressure.held, self._indexes
-        use = MemoryUse(
-            "gateway",
-            "",
-            {"requests": held.now, "indexes": indexes.held_bytes},
-            {"requests": held.limit, "indexes": indexes.max_bytes},
-        )
-        return [*self._metrics.readings(), *memory_readings([use, *others])]

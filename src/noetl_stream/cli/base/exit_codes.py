@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from noetl_stream.errors import (
-    LocalStackError,
-    NoetlError,
-    NotReady,
-    StreamLost,
-    Unreachable,
-    UsageError,
-)
+from noetl_stream.errors import LocalStackError, NoetlError, NotReady, StreamLost, Unreachable, UsageError
 
 
 class ExitCode(IntEnum):

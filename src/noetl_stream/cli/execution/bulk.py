@@ -19,18 +19,10 @@ from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.execution.selection import Selection, found_by
 from noetl_stream.cli.execution.tables import print_executions
 from noetl_stream.concurrency import for_each
-from noetl_stream.errors import (
-    NoetlError,
-    NotFound,
-    NotReady,
-    TooBusy,
-    Unauthenticated,
-    Unreachable,
-    UsageError,
-)
+from noetl_stream.errors import NoetlError, NotFound, NotReady, TooBusy, Unauthenticated, Unreachable, UsageError
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.ports.operations.executions import ListedExecutionDocument
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkItemDocument, BulkOrder
 
 AT_A_TIME: Final = 100
@@ -38,6 +30,7 @@ AT_A_TIME: Final = 100
 
 Answer = TypeVar("Answer")
 Act = Callable[[Session, str], Awaitable[Any]]
+Bulk = tuple[BulkOrder, Callable[[BulkItemDocument], Any]]
 
 
 class NotDone(Document, frozen=True):
@@ -66,7 +59,7 @@ class BulkAction(msgspec.Struct, frozen=True, gc=False):
     described: Callable[[Any], str]
     name_of: str = "execution_id"
     by_end: bool = False
-    bulk: tuple[BulkOrder, Callable[[BulkItemDocument], Any]] | None = None
+    bulk: Bulk | None = None
 
 
 def do(verb: BulkAction, selection: Selection, target: Target, output: str) -> None:
@@ -94,16 +87,16 @@ def do(verb: BulkAction, selection: Selection, target: Target, output: str) -> N
 
 def _selected(verb: BulkAction, selection: Selection, target: Target, output: str) -> list[str]:
     """The ids. Prints the executions of a dry run, and returns none."""
+    found: Sequence[ListedExecutionDocument]
     if selection.filter is None:
         ids = selection.read_ids()
-        if selection.dry_run:
-            print_executions(with_session(target, lambda session: _read(session, ids)), output)
-            _print_skipped(verb, ids, target)
-            return []
-        return ids
-    chosen = selection.filter.chosen(verb.statuses)
-    ended_before_ms = selection.filter.before_ms if verb.by_end else None
-    found = with_session(target, lambda session: found_by(session, chosen, ended_before_ms))
+        if not selection.dry_run:
+            return ids
+        found = with_session(target, lambda session: _read(session, ids))
+    else:
+        chosen = selection.filter.chosen(verb.statuses)
+        ended_before_ms = selection.filter.before_ms if verb.by_end else None
+        found = with_session(target, lambda session: found_by(session, chosen, ended_before_ms))
     if selection.dry_run:
         print_executions(found, output)
         _print_skipped(verb, [one.execution_id for one in found], target)
@@ -146,7 +139,7 @@ def confirm(verb: str, count: int) -> None:
         raise NoetlError("not confirmed, nothing was done")
 
 
-async def _read(session: Session, ids: Iterable[str]) -> list[ExecutionDocument]:
+async def _read(session: Session, ids: Iterable[str]) -> Sequence[ListedExecutionDocument]:
     return [await session.operations.executions.get(execution_id) for execution_id in ids]
 
 
@@ -162,7 +155,7 @@ async def _single(verb: BulkAction, session: Session, execution_id: str) -> Any:
 async def act_on_all(verb: BulkAction, session: Session, ids: list[str], output: str) -> list[Any]:
     """The answers in the order of ``ids``; a :class:`NotDone` for each failure."""
     if verb.bulk is not None:
-        return await _act_in_bulk(verb, *verb.bulk, session, ids, output)
+        return await _act_in_bulk(verb, verb.bulk, session, ids, output)
     results: dict[str, Any] = {}
 
     async def one(execution_id: str) -> None:
@@ -178,14 +171,8 @@ async def act_on_all(verb: BulkAction, session: Session, ids: list[str], output:
     return [results[execution_id] for execution_id in ids]
 
 
-async def _act_in_bulk(
-    verb: BulkAction,
-    order: BulkOrder,
-    answer: Callable[[BulkItemDocument], Any],
-    session: Session,
-    ids: list[str],
-    output: str,
-) -> list[Any]:
+async def _act_in_bulk(verb: BulkAction, bulk: Bulk, session: Session, ids: list[str], output: str) -> list[Any]:
+    order, answer = bulk
     results: dict[str, Any] = {}
     waiting = ids
     while waiting:

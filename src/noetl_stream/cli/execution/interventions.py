@@ -12,7 +12,7 @@ from noetl_stream.cli.base.options import explained, form_option
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.base.target import target_options
-from noetl_stream.cli.execution.bulk import BulkAction, do
+from noetl_stream.cli.execution.bulk import Bulk, BulkAction, do
 from noetl_stream.cli.execution.selection import Selection, selection_options
 from noetl_stream.cli.execution.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
@@ -130,7 +130,7 @@ def _ask(
     kind: type[InterventionFact],
     shared: dict[str, Any],
     *,
-    bulk: tuple[BulkOrder, Callable[[BulkItemDocument], AcceptedDocument]] | None = None,
+    bulk: Bulk | None = None,
     **fields: Any,
 ) -> None:
     selection: Selection = shared["selection"]

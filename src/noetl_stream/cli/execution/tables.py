@@ -54,7 +54,7 @@ def print_execution(found: ExecutionDocument) -> None:
         say(f"started: by {found.origin.kind.lower()} {found.origin.path}, number {found.origin.number} of its history")
     for token in found.discarded or ():
         say(f"token for {token.step} discarded: {token.reason}")
-    print_warnings(found, err=False)
+    _print_warnings([one for one in found.warnings or () if one.kind not in WITH_STATUS], err=False)
     if found.steps is None:
         say(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
     else:
@@ -90,11 +90,6 @@ def print_state(found: ExecutionStateDocument) -> None:
     if found.results:
         say("results:")
         print_result({one.step: one.result if one.error is None else _words(one.error) for one in found.results})
-
-
-def print_warnings(found: ExecutionDocument, *, err: bool) -> None:
-    """Prints the warnings of an execution, a line each, but for those that its status is shown with."""
-    _print_warnings([one for one in found.warnings or () if one.kind not in WITH_STATUS], err=err)
 
 
 def print_begun(found: ExecutionDocument) -> None:

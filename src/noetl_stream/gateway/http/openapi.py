@@ -117,7 +117,7 @@ def _operation(route: AnyRoute) -> dict[str, Any]:
 
 
 def _schema(schema: Any) -> dict[str, Any]:
-    return reference_to(schema) if isinstance(schema, type) else dict(schema)
+    return {"$ref": REF.format(model=_name_of(schema.__name__))} if isinstance(schema, type) else dict(schema)
 
 
 def _response(answer: Answer) -> dict[str, Any]:
@@ -188,11 +188,6 @@ SUFFIX: Final = "Document"
 """The suffix of answers' names here, so that they differ from what they describe."""
 
 _ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]+\.)?(\w+)`")
-
-
-def reference_to(kind: type) -> dict[str, Any]:
-    """A reference to the component of a struct or model."""
-    return {"$ref": REF.format(model=_name_of(kind.__name__))}
 
 
 def component_schemas(kinds: Iterable[type]) -> dict[str, Any]:

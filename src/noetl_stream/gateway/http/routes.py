@@ -60,7 +60,11 @@ class Call(Generic[Given, Sent]):
 
     def require(self, role: Role, what: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` unless the caller has at least this role."""
-        require_role(self.caller, role, what)
+        if not includes_role(self.caller.role, role):
+            raise Forbidden(
+                f"{self.caller.principal} has the role {self.caller.role} and may not {what}",
+                hint=f"this needs the role {role} or a higher one",
+            )
 
     def link_to(self, **parameter: str | int | None) -> dict[str, str]:
         """The header that leads to the same address with another parameter; none for ``None``."""
@@ -225,12 +229,3 @@ def _answers(returned: type[msgspec.Struct | None]) -> dict[int, Answer]:
     if not issubclass(returned, msgspec.Struct):
         return {204: Answer("No content")}
     return {200: Answer("OK", returned, ("Link",) if issubclass(returned, DocumentPage) else ())}
-
-
-def require_role(caller: Caller, role: Role, what: str) -> None:
-    """Raises :class:`~noetl_stream.errors.Forbidden` unless ``caller`` has at least this role."""
-    if not includes_role(caller.role, role):
-        raise Forbidden(
-            f"{caller.principal} has the role {caller.role} and may not {what}",
-            hint=f"this needs the role {role} or a higher one",
-        )

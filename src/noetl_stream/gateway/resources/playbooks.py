@@ -11,10 +11,7 @@ from noetl_stream.gateway.http.bodies import YAML, yaml_body
 from noetl_stream.gateway.http.parameters import InPath, Parameters
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import route_of, routes_of
-from noetl_stream.ports.operations.playbooks import (
-    Playbooks,
-    RegisteredDocument,
-)
+from noetl_stream.ports.operations.playbooks import Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.verbs import API
 
 PLAYBOOKS: Final = f"{API}/playbooks"
@@ -33,11 +30,8 @@ class TextNamed(Parameters):
     name: Annotated[str, Field(max_length=256, description="What diagnostics call the text.")] = "playbook"
 
 
-class PathAt(Parameters):
+class VersionAt(Parameters):
     path: Annotated[str, InPath(), Field(min_length=1, max_length=512, description="Slashes are written `%2F`.")]
-
-
-class VersionAt(PathAt):
     version: Annotated[
         str | None, Field(max_length=256, description="`metadata.version`, or a revision; the latest without it.")
     ] = None
