@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.model.ids import MOST_PARTITIONS
-from noetl_stream.ports.operations.cluster import PoolDocument
 from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.settings.servers import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
@@ -29,22 +28,19 @@ if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.wiring.endpoint import Endpoint
 
 
+POOL_COLUMNS: Final = columns_of(
+    *("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"),
+    queued_at=lambda pool: ", ".join(f"{priority}: {count}" for priority, count in pool.by_priority.items()),
+)
+
+
 @click.group()
 def pool() -> None:
     """Inspect worker pools."""
 
 
-def _queued_at(pool: PoolDocument) -> str:
-    """``9: 2, 5: 40``."""
-    return ", ".join(f"{priority}: {count}" for priority, count in pool.by_priority.items())
-
-
 @pool.command("list")
-@lists(
-    "cluster.pools",
-    columns_of(*("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), queued_at=_queued_at),
-    "pool",
-)
+@lists("cluster.pools", POOL_COLUMNS, "pool")
 def list_pools() -> None:
     """List the pools with their workers, slots and commands.
 

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from noetl_stream.cli.base.files import file_text, stdin_text
-from noetl_stream.cli.base.options import reason_option
+from noetl_stream.cli.base.options import bundled, reason_option
 from noetl_stream.cli.base.output import columns_of, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -17,6 +17,50 @@ from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.secrets.credential import CredentialValue, credential_value
 from noetl_stream.ports.operations.credentials import CredentialDocument
+
+
+def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:
+    if sum((file is not None, value_stdin, bool(members))) > 1:
+        raise UsageError("--file, --value-stdin and --set cannot be combined", hint="use one of them")
+    if members:
+        say("warning: other users of this machine can see values on the command line", err=True)
+        return dict(_member(text) for text in members)
+    try:
+        if file is not None:
+            return credential_value(file_text(file), str(file))
+        if value_stdin:
+            return credential_value(stdin_text(), "standard input")
+        if not sys.stdin.isatty():
+            raise UsageError("no value given", hint="use --file, --value-stdin or --set, or run it in a terminal")
+        return credential_value(click.prompt("value", hide_input=True, confirmation_prompt=True), "the value")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the value: {error}") from None
+    except PayloadRefused as error:
+        raise UsageError(error.message) from None
+
+
+def _member(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError("--set expects KEY=VALUE")
+    return key, value
+
+
+value_options = bundled(
+    "value",
+    _value,
+    [
+        click.option(
+            "--file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Read the value from a file.",
+        ),
+        click.option("--value-stdin", is_flag=True, help="Read the value from stdin."),
+        click.option(
+            "--set", "members", multiple=True, metavar="KEY=VALUE", help="Set a member of a JSON object; repeatable."
+        ),
+    ],
+)
 
 
 @click.group()
@@ -32,11 +76,7 @@ def credential() -> None:
 @click.option("--kind", default="", help="Informational, e.g. postgres or http. [default: generic]")
 @click.option("--description", default="", help="Informational.")
 @click.option("--tag", "tags", multiple=True, help="Informational; repeatable.")
-@click.option(
-    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the value from a file."
-)
-@click.option("--value-stdin", is_flag=True, help="Read the value from stdin.")
-@click.option("--set", "members", multiple=True, metavar="KEY=VALUE", help="Set a member of a JSON object; repeatable.")
+@value_options
 @reason_option
 @target_options
 def set_credential(
@@ -44,9 +84,7 @@ def set_credential(
     kind: str,
     description: str,
     tags: tuple[str, ...],
-    file: Path | None,
-    value_stdin: bool,
-    members: tuple[str, ...],
+    value: CredentialValue,
     reason: str,
     target: Target,
 ) -> None:
@@ -56,7 +94,6 @@ def set_credential(
     prompts for it. Other users can see values on the command line, and the shell saves them: do not use --set for
     secrets.
     """
-    value = _value(file, value_stdin, members)
 
     async def store(session: Session) -> CredentialDocument:
         return await session.operations.credentials.put(name, value, session.by, kind, description, tags, reason=reason)
@@ -105,30 +142,3 @@ def rotate(reason: str, target: Target) -> None:
     say(f"encrypted {len(done.rotated)} credentials with the current key")
     if done.problems:
         raise NoetlError(f"{len(done.problems)} credentials could not be encrypted with the current key")
-
-
-def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:
-    if sum((file is not None, value_stdin, bool(members))) > 1:
-        raise UsageError("--file, --value-stdin and --set cannot be combined", hint="use one of them")
-    if members:
-        say("warning: other users of this machine can see values on the command line", err=True)
-        return dict(_member(text) for text in members)
-    try:
-        if file is not None:
-            return credential_value(file_text(file), str(file))
-        if value_stdin:
-            return credential_value(stdin_text(), "standard input")
-        if not sys.stdin.isatty():
-            raise UsageError("no value given", hint="use --file, --value-stdin or --set, or run it in a terminal")
-        return credential_value(click.prompt("value", hide_input=True, confirmation_prompt=True), "the value")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the value: {error}") from None
-    except PayloadRefused as error:
-        raise UsageError(error.message) from None
-
-
-def _member(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise UsageError("--set expects KEY=VALUE")
-    return key, value

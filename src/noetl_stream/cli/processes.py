@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Literal
 
@@ -152,11 +153,12 @@ def worker(
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
     from noetl_stream.hosting.role_processes import host_worker
-    from noetl_stream.tools.children.measures import log_isolation
+    from noetl_stream.tools.children.measures import log_isolation, measures
     from noetl_stream.wiring.stack import open_stack
 
     if isolation == SHOW:
-        _show_isolation(settings_for(home))
+        held = [(one.name, "yes" if one.holds else "no", one.note) for one in measures(settings_for(home).children)]
+        print_table(("isolation", "holds", "note"), held)
         return
     settings = _logged(home, "worker", status_address)
     if isolation is not None:
@@ -263,7 +265,7 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     with open_stack(settings_for(home)) as stack:
         figures = run_role(measure())
     if output == "json":
-        print_json(figures.to_json())
+        print_json(asdict(figures))
         return
     rows: list[tuple[str, object]] = list(figures.conditions.items())
     rows += [("steps/s", _spread(figures.steps_per_s)), ("executions/s", _spread(figures.executions_per_s))]
@@ -272,13 +274,6 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     rows += [(f"CPU µs/step, {name}", value) for name, value in figures.cpu_us_per_step.items()]
     rows += [(f"memory MiB, {name}", value) for name, value in figures.memory_mib.items()]
     print_table(("measure", "value"), rows)
-
-
-def _show_isolation(settings: Settings) -> None:
-    from noetl_stream.tools.children.measures import measures
-
-    rows = [(one.name, "yes" if one.holds else "no", one.note) for one in measures(settings.children)]
-    print_table(("isolation", "holds", "note"), rows)
 
 
 def _logged(home: Path | None, role: str = "", status_address: StatusAddress | None = None) -> Settings:

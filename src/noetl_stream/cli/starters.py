@@ -64,7 +64,7 @@ def read_starter(name: str, source: bytes, document: type[Document], noun: str) 
 
 def add_commands(group: click.Group, kind: Starter) -> None:
     """Adds the common commands of a noun to its group."""
-    for add in (_add_create, _add_list, _add_changes, _add_history, _add_schema):
+    for add in (_add_create, _add_lists, _add_changes):
         add(group, kind)
 
 
@@ -93,7 +93,8 @@ def _add_create(group: click.Group, kind: Starter) -> None:
                 print_documents(found, output, kind.columns, "path")
 
 
-def _add_list(group: click.Group, kind: Starter) -> None:
+def _add_lists(group: click.Group, kind: Starter) -> None:
+
     @group.command("list", help=kind.helps["list"])
     @click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
     @limit_option(f"{kind.noun}s", 100, 1000)
@@ -101,13 +102,33 @@ def _add_list(group: click.Group, kind: Starter) -> None:
     @form_option()
     @target_options
     def list_starters(prefix: str, limit: int, after: str | None, output: str, target: Target) -> None:
-        from noetl_stream.operations.paging import cursor_of
-
-        cursor = None if after is None else cursor_of(after)
-        found: DocumentPage[Any] = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
+        cursor = _cursor(after)
+        found = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
         print_documents(found.items, output, kind.columns, "path")
         if found.next is not None:
             say(f"next page: --after {found.items[-1].path}", err=True)
+
+    @group.command(help=kind.helps["history"])
+    @click.argument("path")
+    @click.option("--status", type=click.Choice(kind.statuses), help="Only of this status.")
+    @limit_option(kind.entries, 20, 1000)
+    @click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Show those before this number.")
+    @form_option()
+    @target_options
+    def history(path: str, status: Any, limit: int, before: int | None, output: str, target: Target) -> None:
+        cursor = _cursor(before)
+        found = with_session(
+            target, lambda session: kind.of(session).history(path, status=status, limit=limit, cursor=cursor)
+        )
+        print_documents(found.items, output, kind.entry_columns, kind.entry_name)
+        if found.next is not None:
+            say(f"more: --before {found.items[-1].number}", err=True)
+
+
+def _cursor(place: str | int | None) -> str | None:
+    from noetl_stream.operations.paging import cursor_of
+
+    return None if place is None else cursor_of(place)
 
 
 def _add_changes(group: click.Group, kind: Starter) -> None:
@@ -135,28 +156,6 @@ def _add_changes(group: click.Group, kind: Starter) -> None:
     @does(f"{noun}.delete", "deleted", publishes=True)
     def delete() -> None: ...
 
-
-def _add_history(group: click.Group, kind: Starter) -> None:
-    @group.command(help=kind.helps["history"])
-    @click.argument("path")
-    @click.option("--status", type=click.Choice(kind.statuses), help="Only of this status.")
-    @limit_option(kind.entries, 20, 1000)
-    @click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Show those before this number.")
-    @form_option()
-    @target_options
-    def history(path: str, status: Any, limit: int, before: int | None, output: str, target: Target) -> None:
-        from noetl_stream.operations.paging import cursor_of
-
-        cursor = None if before is None else cursor_of(before)
-        found: DocumentPage[Any] = with_session(
-            target, lambda session: kind.of(session).history(path, status=status, limit=limit, cursor=cursor)
-        )
-        print_documents(found.items, output, kind.entry_columns, kind.entry_name)
-        if found.next is not None:
-            say(f"more: --before {found.items[-1].number}", err=True)
-
-
-def _add_schema(group: click.Group, kind: Starter) -> None:
     @group.command(
         help=f"""Print the JSON Schema of {kind.noun}s.
 

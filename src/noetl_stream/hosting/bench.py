@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -53,9 +53,6 @@ class Figures:
     latency_ms: dict[str, float] = field(default_factory=dict)
     fan_out_s: list[float] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
 
 class Bench:
     """Measures a stack: the NATS and Postgres of ``stack``, and server and worker processes of its own."""
@@ -78,8 +75,8 @@ class Bench:
             await self._start_roles(stack)
             subscription = await self._connected.bus.listen("noetl.events.*.*.decided", self._on_decided)
             stack.push_async_callback(subscription.close)
-            chain = await self._register(chain_playbook(self._load.steps))
-            loop = await self._register(loop_playbook(self._load.fan_out, self._load.in_flight))
+            chain = await self._client.put(chain_playbook(self._load.steps))
+            loop = await self._client.put(loop_playbook(self._load.fan_out, self._load.in_flight))
             await self._burst(chain, min(200, self._load.executions))
             return await self._measure(chain, loop)
 
@@ -125,9 +122,6 @@ class Bench:
                 root = psutil.Process(pid)
                 self._groups[name] = [root, *root.children(recursive=True)]
 
-    async def _register(self, source: str) -> str:
-        return await self._client.put(source)
-
     async def _burst(self, digest: str, count: int) -> float:
         """Returns the seconds from the first request to the end of the last execution."""
         clock = self._connected.clock
@@ -152,13 +146,9 @@ class Bench:
 
     def _cpu_seconds(self) -> dict[str, float]:
         """Returns the CPU seconds used so far, by group of processes."""
-        self._refresh_postgres()
-        return {name: sum(map(_cpu, group)) for name, group in self._groups.items()}
-
-    def _refresh_postgres(self) -> None:
-        group = self._groups.get("postgres")
-        if group:
+        if group := self._groups.get("postgres"):
             self._groups["postgres"] = [group[0], *group[0].children(recursive=True)]
+        return {name: sum(map(_cpu, group)) for name, group in self._groups.items()}
 
 
 def chain_playbook(steps: int) -> str:

@@ -21,12 +21,7 @@ from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.storage.availability import until_reached
 from noetl_stream.telemetry.measures import NotYetRunning
 from noetl_stream.wiring.endpoint import Endpoint
-from noetl_stream.wiring.role_assembly import (
-    HostedWorker,
-    make_server,
-    make_worker,
-    open_gateway,
-)
+from noetl_stream.wiring.role_assembly import HostedWorker, make_server, make_worker, open_gateway
 from noetl_stream.wiring.stack import POSTGRES_USER, StackAccess
 from noetl_stream.wiring.stores import ROLE_WAIT_S, Connected, connect, connect_to_nats
 

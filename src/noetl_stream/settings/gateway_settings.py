@@ -54,11 +54,8 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
 
     def body(self, size: BodySize) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
-        if size == "json":
-            return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
-        if size == "webhook":
-            return f"{GATEWAY_PREFIX}MAX_WEBHOOK_BYTES", self.max_webhook_bytes
-        return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
+        name = "max_body_bytes" if size == "json" else f"max_{size}_bytes"
+        return GATEWAY_PREFIX + name.upper(), getattr(self, name)
 
 
 def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:

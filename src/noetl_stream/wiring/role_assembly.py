@@ -21,12 +21,7 @@ from noetl_stream.settings.sources.environment import (
     Settings,
 )
 from noetl_stream.wiring.endpoint import Endpoint, process_name
-from noetl_stream.wiring.operations import (
-    DirectOperations,
-    credential_keys,
-    installed_kinds,
-    kinds_without,
-)
+from noetl_stream.wiring.operations import DirectOperations, credential_keys, installed_kinds, kinds_without
 from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys, open_files
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time

@@ -35,12 +35,7 @@ from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
 from noetl_stream.cli.execution.workload import Batch, batch_options, priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_text
-from noetl_stream.cli.playbook.playbook_source import (
-    file_or_address,
-    not_there,
-    print_diagnostics,
-    read_text,
-)
+from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
 from noetl_stream.model.traces import read_traceparent

@@ -30,11 +30,7 @@ from noetl_stream.ports.operations.executions import (
     RequestIds,
     Start,
 )
-from noetl_stream.ports.operations.playbooks import (
-    CheckedDocument,
-    Playbooks,
-    RegisteredDocument,
-)
+from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.reading.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.selections import (
     MAX_GROUPS,
