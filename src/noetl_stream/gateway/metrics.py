@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -45,7 +45,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, ...]] = Counter()
-        self._durations: dict[str, Durations] = {}
+        self._durations: defaultdict[str, Durations] = defaultdict(Durations)
         self._closed: Counter[str] = Counter()
         self._left_out = 0
         self._watched: list[tuple[Metric, Callable[[], float]]] = []
@@ -57,10 +57,7 @@ class Metrics:
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Counts a request. ``operation`` is the route's, or :data:`UNKNOWN_ROUTE`."""
         self._requests[operation, str(status)] += 1
-        durations = self._durations.get(operation)
-        if durations is None:
-            durations = self._durations[operation] = Durations()
-        durations.add(seconds)
+        self._durations[operation].add(seconds)
 
     def closed(self, reason: str) -> None:
         """Counts a connection that the gateway closed or refused."""

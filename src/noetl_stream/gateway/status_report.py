@@ -30,15 +30,11 @@ LAG: Final = Metric(
     ("partition",),
 )
 UNOWNED: Final = Metric("gauge", "noetl_partitions_unowned", "Partitions that no living server owns.")
-OF_POOLS: Final = (
-    ("queued", Metric("gauge", "noetl_pool_commands_waiting", "Commands that wait for a worker.", ("pool",))),
-    ("running", Metric("gauge", "noetl_pool_commands_in_flight", "Commands that were given to a worker.", ("pool",))),
-    ("workers", Metric("gauge", "noetl_pool_workers", "Workers that take commands of a pool.", ("pool",))),
-    ("slots", Metric("gauge", "noetl_pool_slots", "Slots of these workers.", ("pool",))),
-    ("busy", Metric("gauge", "noetl_pool_slots_busy", "Slots that hold a command.", ("pool",))),
-)
-"""By the member of a pool that each shows."""
-
+WAITING: Final = Metric("gauge", "noetl_pool_commands_waiting", "Commands that wait for a worker.", ("pool",))
+UNDER_WAY: Final = Metric("gauge", "noetl_pool_commands_in_flight", "Commands that were given to a worker.", ("pool",))
+WORKERS: Final = Metric("gauge", "noetl_pool_workers", "Workers that take commands of a pool.", ("pool",))
+SLOTS: Final = Metric("gauge", "noetl_pool_slots", "Slots of these workers.", ("pool",))
+BUSY: Final = Metric("gauge", "noetl_pool_slots_busy", "Slots that hold a command.", ("pool",))
 BY_PRIORITY: Final = Metric(
     "gauge",
     "noetl_pool_commands_waiting_by_priority",
@@ -99,7 +95,8 @@ class GatewayStatus:
         found = [LAG.read_each({str(one.partition): one.behind for one in partitions})]
         if partitions:
             found.append(UNOWNED.read(sum(not one.live for one in partitions)))
-        found += [metric.read_each({pool.pool: getattr(pool, name) for pool in pools}) for name, metric in OF_POOLS]
+        of_pools = {"queued": WAITING, "running": UNDER_WAY, "workers": WORKERS, "slots": SLOTS, "busy": BUSY}
+        found += [one.read_each({pool.pool: getattr(pool, name) for pool in pools}) for name, one in of_pools.items()]
         by_priority: dict[tuple[str, ...], int] = {
             (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
         }

@@ -177,13 +177,13 @@ async def status_of(settings: Settings, role: str) -> AsyncIterator[AttachRole]:
 
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
-    from noetl_stream.server.status_report import ServerStatus
-
     endpoint = stack.endpoint_of(SERVER)
     async with (
         status_of(stack.settings, SERVER) as attach,
         stores_of_role(stack, SERVER, attach) as connected,
     ):
+        from noetl_stream.server.status_report import ServerStatus
+
         server = make_server(connected, endpoint)
         attach(ServerStatus(server, lambda: connected.is_connected), connected.opened)
         say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
@@ -192,15 +192,14 @@ async def host_server(stack: StackAccess) -> None:
 
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
-    from noetl_stream.worker.status_report import WorkerStatus
-
     endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
     async with status_of(settings, WORKER) as attach:
         connecting = partial(connect_to_nats, endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
         async with closing(await _reach_ports(stack, WORKER, attach, connecting)) as ports:
-            drain_s = settings.worker_drain_s
-            hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
+            from noetl_stream.worker.status_report import WorkerStatus
+
+            hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=settings.worker_drain_s)
             attach(WorkerStatus(hosted.worker, lambda: ports.nats.is_connected), ports)
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
 

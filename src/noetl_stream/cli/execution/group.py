@@ -12,7 +12,7 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.verbs import lists, shows
-from noetl_stream.cli.execution.selection import EVERYTHING, Filter, filter_options
+from noetl_stream.cli.execution.selection import Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.errors import UsageError
 from noetl_stream.operations.paging import cursor_of
@@ -84,10 +84,10 @@ ITERATION_COLUMNS: Final = {"iteration": _place, **columns_of("status", "attempt
 @form_option()
 @target_options
 def list_executions(
-    filter: Filter | None, limit: int, before: str | None, archive: Place | None, output: str, target: Target
+    filter: Filter, limit: int, before: str | None, archive: Place | None, output: str, target: Target
 ) -> None:
     """List executions, newest first."""
-    chosen = (filter or EVERYTHING).chosen()
+    chosen = filter.chosen()
     if archive is not None:
         page = _opened(archive).page(chosen, limit, before)
     else:

@@ -13,7 +13,7 @@ from noetl_stream.cli.base.options import bundled, form_option, moment_ms, outpu
 from noetl_stream.cli.base.output import print_document, print_json, print_table, say
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.selection import EVERYTHING, Filter, filter_options
+from noetl_stream.cli.execution.selection import Filter, filter_options
 from noetl_stream.model.events import Path
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.operations.reading.diffs import (
@@ -105,9 +105,9 @@ def _row(row: DiffRowDocument) -> tuple[str, ...]:
 @click.option("--bars", type=click.IntRange(1, 500), default=24, show_default=True, help="At most so many, over time.")
 @form_option()
 @target_options
-def count(filter: Filter | None, by: str | None, bars: int, output: str, target: Target) -> None:
+def count(filter: Filter, by: str | None, bars: int, output: str, target: Target) -> None:
     """Count executions by status, over the time of their start or by path or a label."""
-    chosen = (filter or EVERYTHING).chosen()
+    chosen = filter.chosen()
     if by is None:
         found = with_session(target, lambda session: session.operations.selections.histogram(chosen, bars))
         print_document(found, output, lambda one: one.since, _print_bars)

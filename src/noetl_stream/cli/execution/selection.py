@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 import click
 import msgspec
+from msgspec.structs import astuple
 
 from noetl_stream.cli.base.files import stdin_text
 from noetl_stream.cli.base.options import Command, bundled, moment_ms, seconds
@@ -26,9 +26,9 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     path: str | None
     labels: tuple[str, ...]
     error: str | None
-    older_than_s: float | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
+    older_than_s: float | None
+    since_ms: int | None
+    until_ms: int | None
 
     def chosen(self, statuses: Sequence[ExecutionStatus] = ()) -> ExecutionFilter:
         """The filter as the operations take it.
@@ -77,26 +77,9 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
         return list(dict.fromkeys(found))
 
 
-EVERYTHING: Final = Filter((), None, (), None)
-
-
-def _filter(
-    *,
-    status: tuple[ExecutionStatus, ...],
-    path: str | None,
-    labels: tuple[str, ...],
-    error: str | None,
-    older_than_s: float | None,
-    since_ms: int | None,
-    until_ms: int | None,
-) -> Filter | None:
-    given = Filter(status, path, labels, error, older_than_s, since_ms=since_ms, until_ms=until_ms)
-    return given if given != EVERYTHING else None
-
-
 filter_options = bundled(
     "filter",
-    _filter,
+    Filter,
     [
         click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Match this status; repeatable."),
         click.option("--path", help="Match playbooks at or below this path."),
@@ -130,12 +113,13 @@ def selection_options(*, word: str = "ID") -> Callable[[Command], Command]:
         word: The argument that an error names if nothing is selected.
     """
 
-    def selected(ids: tuple[str, ...], filter: Filter | None, dry_run: bool, yes: bool) -> Selection:
-        if not ids and filter is None:
+    def selected(ids: tuple[str, ...], filter: Filter, dry_run: bool, yes: bool) -> Selection:
+        is_filtered = any(value not in (None, ()) for value in astuple(filter))
+        if not ids and not is_filtered:
             raise click.MissingParameter(param_hint=f"'{word}'", param_type="argument")
-        if ids and filter is not None:
+        if ids and is_filtered:
             raise UsageError("ids and a filter cannot be combined", hint="use one of them")
-        return Selection(ids, filter, dry_run, yes)
+        return Selection(ids, filter if is_filtered else None, dry_run, yes)
 
     return bundled(
         "selection",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -23,7 +24,7 @@ from noetl_stream.mcp.answers import ToolAnswer, error_document, plain_object
 from noetl_stream.mcp.tools import AgentCall, InnerCall, PerformedTool, Work
 from noetl_stream.model.json import codec
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
+from noetl_stream.ports.operations.executions import ExecutionDocument, Executions, RequestIds
 from noetl_stream.ports.stores.idempotency import KeptAnswer
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, Caller, audit_text
 
@@ -80,17 +81,19 @@ class GatewayDoor:
         return performed, AuditedAnswer(kept.status, audit_text(inner.reason), audit_text(made))
 
     def _call(self, ids: RequestIds) -> AgentCall:
-        return AgentCall(self.operations, self.caller.principal, self.caller.role, ids, self._ended)
-
-    async def _ended(self, execution_id: str, wait_s: float) -> ExecutionDocument:
-        executions = self.operations.executions
-        found = await result_until(executions.wait(execution_id, wait_s), self.ending.wait())
-        return found if found is not None else await executions.get(execution_id)
+        ended = partial(waited, self.operations.executions, self.ending)
+        return AgentCall(self.operations, self.caller.principal, self.caller.role, ids, ended)
 
     def _attempt(self, inner: InnerCall) -> AuditedCall:
         attempt = self.auditor.attempt(self.request, inner.tool.operation, self.caller)
         key, target = audit_text(inner.request_id), audit_text(inner.target)
         return replace(attempt, method="MCP", target=target, idempotency_key=key)
+
+
+async def waited(executions: Executions, ending: asyncio.Event, execution_id: str, wait_s: float) -> ExecutionDocument:
+    """The execution when it has ended, the time is over, or ``ending`` is set."""
+    found = await result_until(executions.wait(execution_id, wait_s), ending.wait())
+    return found if found is not None else await executions.get(execution_id)
 
 
 async def kept_tool_answer(
