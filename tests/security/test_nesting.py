@@ -94,7 +94,7 @@ def test_no_decoder_of_the_codec_recurses_until_python_gives_up(name: str) -> No
 
 
 STORED: Final = {
-    "cli/execution/batches/run.py",  # its own file of a batch
+    "cli/execution/batch.py",  # its own file of a batch
     "gateway/http/inner.py",  # an answer of this gateway
     "gateway/http/serving.py",
 }
