@@ -27,7 +27,7 @@ from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.ports.streams.event_log import DecidedMessage
 from noetl_stream.protocol.subjects import EVENTS
-from noetl_stream.server.upkeep.trimming import Trimmer
+from noetl_stream.server.upkeep.upkeep import Trimmer
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_testkit.conformance.store_rows import entry_row, execution_row
 from noetl_testkit.memory.journals import MemoryRetention

@@ -26,7 +26,7 @@ FIXED_MODULES = tuple(
         "adapters.nats.event_log",
         "adapters.nats.commands.command_source",
         "server.ticks.publications",
-        "server.answers.hidden_values",
+        "server.answers.credential_values",
         "operations.executions.redacted",
         "ports.stores.credentials",
     )

@@ -7,7 +7,7 @@ from operations_stage import BY, OperationsStage
 
 from noetl_stream.operations.limits import limit_with_slots
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.server.inputs.catching_up import CatchingUp
+from noetl_stream.server.inputs.inbox import CatchingUp
 from noetl_testkit.simulation.work import playbook, work
 
 LIMIT = {"policy": {"limit": {"key": "acme", "concurrency": 1}}}

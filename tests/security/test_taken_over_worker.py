@@ -62,8 +62,7 @@ from noetl_stream.sealing.handover import HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE
+from noetl_stream.server.answers.credential_values import MAX_HIDDEN_A_MINUTE, SecretsResponder
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE, SAMPLE_S
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, SIGNER

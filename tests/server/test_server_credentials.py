@@ -20,7 +20,8 @@ from noetl_stream.ports.stores.credentials import NewCredential, StoredCredentia
 from noetl_stream.ports.stores.identities import MAX_AUDIT_CHARACTERS, AuditedAnswer
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
-from noetl_stream.server.answers.credential_values import SecretsResponder, missing_credentials, with_credentials
+from noetl_stream.server.answers.credential_values import SecretsResponder
+from noetl_stream.server.inputs.execution_starter import missing_credentials, with_credentials
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.memory.access import MemoryAudit

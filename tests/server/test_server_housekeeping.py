@@ -18,8 +18,7 @@ from noetl_stream.server.assembly import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.server.status_report import ServerStatus
 from noetl_stream.server.upkeep import upkeep
-from noetl_stream.server.upkeep.sweeping import QueueSweeper
-from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
+from noetl_stream.server.upkeep.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, QueueSweeper, Upkeep
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker

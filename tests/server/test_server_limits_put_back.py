@@ -9,7 +9,7 @@ from server_stage import Stage
 
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.server.inputs.catching_up import AT_MOST_S
+from noetl_stream.server.inputs.inbox import AT_MOST_S
 from noetl_testkit.simulation.work import playbook, work
 
 Lease = Callable[[], Awaitable[object]]

@@ -21,7 +21,7 @@ from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.stores.store import ObjectUseRow
-from noetl_stream.server.memory.originals import AT_ONCE
+from noetl_stream.server.inputs.waits import AT_ONCE
 from noetl_testkit.entries import names_in
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost

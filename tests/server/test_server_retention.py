@@ -14,7 +14,7 @@ from noetl_stream.model.ids import first_uuid7, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.stores.retention import Month
 from noetl_stream.ports.stores.store import ObjectUseRow
-from noetl_stream.server.upkeep.deleting import delete_kept
+from noetl_stream.server.answers.responder import delete_kept
 from noetl_stream.server.upkeep.expiry import Retention
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.retention_periods import RetentionRule

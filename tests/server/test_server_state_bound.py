@@ -14,7 +14,7 @@ from noetl_stream.model.events import CancelRequested, PauseRequested, ResumeReq
 from noetl_stream.model.ids import digest_of
 from noetl_stream.server.assembly import StateBounds
 from noetl_stream.server.inputs import messages
-from noetl_stream.server.memory.state_size import EVICTED_BYTES
+from noetl_stream.server.memory.snapshots import EVICTED_BYTES
 from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_testkit.simulation.work import playbook, work
 

@@ -11,7 +11,7 @@ from noetl_stream.engine.advance import UNLOADED
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.ports.streams.event_log import ReportedMessage
-from noetl_stream.server.inputs.client_requests import reject_unanswered
+from noetl_stream.server.inputs.messages import reject_unanswered
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.ticks.tick import PendingTick
 

@@ -13,7 +13,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
 from noetl_stream.model.traces import execution_span
 from noetl_stream.ports.traces import Span, SpanLink
-from noetl_stream.server.tracing import traces
+from noetl_stream.server import traces
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.memory.observation import MemoryTracing
 from noetl_testkit.simulation.work import playbook, work

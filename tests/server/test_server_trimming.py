@@ -16,12 +16,10 @@ from noetl_stream.model.messages import JournalRecord
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.streams.event_log import DecidedMessage
-from noetl_stream.server.journal.comparison import disagreements
-from noetl_stream.server.journal.lost_stream import reconcile_cursors
+from noetl_stream.server.journal.lost_stream import disagreements, reconcile_cursors
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ownership.recorded import RecordedPartition, read_partition
-from noetl_stream.server.upkeep.trimming import KEPT_MS, Trimmer
-from noetl_stream.server.upkeep.upkeep import TRIM_EVENTS_S, Upkeep
+from noetl_stream.server.upkeep.upkeep import KEPT_MS, TRIM_EVENTS_S, Trimmer, Upkeep
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_testkit.memory.journals import MemoryFeed, MemoryRetention
 

@@ -16,13 +16,13 @@ from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.errors import Fenced, OutcomeUnknown
 from noetl_stream.model.messages import Report
 from noetl_stream.server.inputs import messages
+from noetl_stream.server.inputs.own_inputs import Reconciler
 from noetl_stream.server.inputs.reader import PartitionReader
 from noetl_stream.server.inputs.waits import Waits
 from noetl_stream.server.memory.execution_cache import ExecutionCache, OwedCommand
 from noetl_stream.server.ownership.housekeeping import PartitionAssignment
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.publications import Publications
-from noetl_stream.server.ticks.reconcile import Reconciler
 from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.worker.command import run as run_module
 from noetl_stream.worker.command.reporter import Channel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from effort import times
-from noetl_stream.server.inputs.catching_up import CatchingUp
+from noetl_stream.server.inputs.inbox import CatchingUp
 from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_testkit.simulation.limits import limited_story
 from noetl_testkit.simulation.simulation import simulate

@@ -45,7 +45,7 @@ async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
 
 async def compare_stores(endpoint: Endpoint) -> list[str]:
     """Returns what disagrees between Postgres and EVENTS, a line each."""
-    from noetl_stream.server.journal.comparison import disagreements
+    from noetl_stream.server.journal.lost_stream import disagreements
 
     async with closing(await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from noetl_stream.model.messages import MemoryUse
+from noetl_stream.model.status import ENDED
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.identities import Rights
-from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.stores.store import Store, Tick
 from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.streams.command_queue import CommandQueue
@@ -24,24 +26,89 @@ from noetl_stream.server.aggregates.lookups import Lookups
 from noetl_stream.server.aggregates.stream_readers import StreamReaders
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.inputs.catching_up import CatchingUp
-from noetl_stream.server.inputs.inbox import Inbox
+from noetl_stream.server.inputs.inbox import CatchingUp, Inbox
 from noetl_stream.server.inputs.reader import PartitionReader
-from noetl_stream.server.inputs.waits import Waits
+from noetl_stream.server.inputs.waits import Originals, Waits
 from noetl_stream.server.memory.execution_cache import ExecutionCache
-from noetl_stream.server.memory.originals import Originals
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
-from noetl_stream.server.tracing.traces import ServerTraces
+from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
+from noetl_stream.telemetry.measures import Durations
+
+
+def _zero(*labels: str) -> Counter[str]:
+    return Counter(dict.fromkeys(labels, 0))
+
+
+@dataclass(slots=True)
+class ServerCounts:
+    """Counters of a server since its start.
+
+    Attributes:
+        inputs: Inputs folded, by origin: ``events``, ``inbox``, ``own`` (timers, results, evaluations).
+        turns: Turns of the loop that committed something.
+        commits: Transactions.
+        rows: Rows written, by table.
+        dead_letters: Dead letters, by source.
+        occurrences: Entries of histories of schedules and triggers, by status.
+        trigger_faults: Events with which a trigger could not do what it says.
+        started: Executions that started.
+        ended: Executions that ended, by status.
+        quarantined: Executions that were quarantined.
+        issued: Commands published.
+        reissued: Commands published again.
+        reconciled: Commands published again because the queue had lost them.
+        taken_over, lost, released: Partitions taken over, lost and released.
+    """
+
+    inputs: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "own"))
+    turns: Durations = field(default_factory=Durations)
+    commits: Durations = field(default_factory=Durations)
+    rows: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "command"))
+    occurrences: Counter[str] = field(default_factory=Counter)
+    trigger_faults: int = 0
+    started: int = 0
+    ended: Counter[str] = field(default_factory=lambda: _zero(*ENDED))
+    quarantined: int = 0
+    issued: int = 0
+    reissued: int = 0
+    reconciled: int = 0
+    taken_over: int = 0
+    lost: int = 0
+    released: int = 0
+
+    def count_commit(self, tick: Tick, took_s: float) -> None:
+        """Counts a committed transaction, with its rows by table."""
+        self.commits.add(took_s)
+        for table, rows in (
+            ("event", tick.entries),
+            ("execution", tick.executions),
+            ("request", tick.requests),
+            ("timer", tick.timers),
+            ("inbox", tick.inbox),
+            ("feed", tick.feed),
+            ("snapshot", tick.snapshots),
+            ("dead_letter", tick.dead_letters),
+            ("stale_report", tick.stale_reports),
+            ("aggregate", tick.aggregates),
+            ("aggregate_history", tick.history),
+            ("limit_slot", tick.limit_slots),
+        ):
+            if rows:
+                self.rows[table] += len(rows)
+        for letter in tick.dead_letters:
+            self.dead_letters[letter.source] += 1
+        for entry in tick.history:
+            self.occurrences[entry.status] += 1
 
 
 @dataclass(frozen=True, slots=True)

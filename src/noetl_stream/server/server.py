@@ -24,10 +24,16 @@ from noetl_stream.protocol import subjects
 from noetl_stream.server.answers.responder import RequestResponder
 from noetl_stream.server.assembly import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.inputs.aggregate_inputs import DueTimers, LeftSlots, StreamInputs
 from noetl_stream.server.inputs.inbox_messages import InboxMessages
 from noetl_stream.server.inputs.messages import Messages
-from noetl_stream.server.inputs.own_inputs import LostCommands, OwnInputs
+from noetl_stream.server.inputs.own_inputs import (
+    DueTimers,
+    LeftSlots,
+    LostCommands,
+    OwnInputs,
+    Reconciler,
+    StreamInputs,
+)
 from noetl_stream.server.inputs.quarantine import Quarantine
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.plan_cache import PlanCache
@@ -35,7 +41,6 @@ from noetl_stream.server.ownership.housekeeping import UPKEEP, Housekeeping, Par
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.ticks.commit import Committer
-from noetl_stream.server.ticks.reconcile import Reconciler
 from noetl_stream.storage.availability import until_reached
 
 log = logging.getLogger(__name__)

@@ -42,9 +42,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.answers.credential_values import SecretsResponder
     from noetl_stream.server.assembly import ServerPorts, StateBounds
     from noetl_stream.server.server import Server
-    from noetl_stream.server.upkeep.sweeping import QueueSweeper
-    from noetl_stream.server.upkeep.trimming import Trimmer
-    from noetl_stream.server.upkeep.upkeep import Upkeep
+    from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
     from noetl_stream.settings.grants import GrantsFile
 
     server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
@@ -84,7 +82,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
 
 
 def make_retention(connected: OperatorPorts, endpoint: Endpoint) -> Retention:
-    from noetl_stream.server.upkeep.deleting import delete_kept
+    from noetl_stream.server.answers.responder import delete_kept
     from noetl_stream.server.upkeep.expiry import Retention
 
     store, kept = connected.store, endpoint.retention

@@ -15,7 +15,7 @@ from noetl_stream.operations.views.arrays import CANCELLED, DONE, FAILED, SKIPPE
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.stores.store import Store, StoredEntry
 from noetl_stream.ports.traces import Span
-from noetl_stream.server.tracing.spans import JournalReading, TracedExecution
+from noetl_stream.server.traces import JournalReading, TracedExecution
 from noetl_stream.storage.journal import events_of, facts_of
 
 

@@ -49,8 +49,7 @@ from noetl_stream.ports.stores.aggregates import (
     RequestTrim,
 )
 from noetl_stream.ports.stores.store import InboxItem, Store, TimerRow
-from noetl_stream.server.aggregates.loaded_slots import LoadedSlots, load_slots
-from noetl_stream.server.aggregates.lookups import Lookups
+from noetl_stream.server.aggregates.lookups import LoadedSlots, Lookups, load_slots
 from noetl_stream.server.aggregates.stream_readers import StreamInput
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.ticks.tick import PendingTick, inbox_letter, refused_answer

@@ -1,17 +1,22 @@
-"""What aggregates may start: playbooks in the catalog, and whether a principal may start them now."""
+"""What the folds of aggregates see: playbooks to start, the rights of principals, and slots of limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from noetl_stream.engine.aggregates.contract import Found, Lookup
+from noetl_stream.model.aggregates import LimitFact, LimitSlot, SlotAsked, is_limit
+from noetl_stream.model.json import codec
 from noetl_stream.model.paths import covers
 from noetl_stream.model.roles import includes_role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, VersionAmbiguous
 from noetl_stream.ports.stores.identities import Rights
+from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow, LimitStore, WantedSlots
+from noetl_stream.server.ticks.tick import PendingTick
 
 TOKEN: Final = "token:"
 PROVIDER: Final = "oidc:"
@@ -70,3 +75,89 @@ class Lookups:
         if entry.kind != PLAYBOOK:
             return "", f"{address} is a {entry.kind}, not a playbook"
         return entry.digest, ""
+
+
+MORE_WAITING: Final = 8
+"""How many waiting slots are loaded in addition to one for each input: a higher limit grants several at once."""
+
+
+class LoadedSlots:
+    """A :class:`~noetl_stream.engine.aggregates.contract.LimitSlots` of one limit.
+
+    Args:
+        most: How many waiting slots were asked for.
+    """
+
+    def __init__(self, limit_id: str, slots: Sequence[LimitSlot], most: int) -> None:
+        self._limit_id = limit_id
+        self._slots = {slot.holder: slot for slot in slots}
+        waiting = [slot for slot in slots if not slot.granted_ms]
+        self.has_more = len(waiting) >= most
+        self._waiting = deque(waiting[:most])
+
+    def of(self, holder: str) -> LimitSlot | None:
+        return self._slots.get(holder)
+
+    def waiting(self) -> Iterator[LimitSlot]:
+        queue = self._waiting
+        while queue and self._slots.get(queue[0].holder) is not queue[0]:
+            queue.popleft()
+        return (slot for slot in queue if self._slots.get(slot.holder) is slot)
+
+    def may_be_ended(self) -> Iterator[LimitSlot]:
+        return iter(sorted((slot for slot in self._slots.values() if slot.may_be_ended), key=lambda slot: slot.number))
+
+    def change(self, changed: Mapping[str, LimitSlot | None], tick: PendingTick) -> None:
+        """Takes over the changes of a fold, and has them written."""
+        for holder, slot in changed.items():
+            key = LimitSlotKey(self._limit_id, holder)
+            if slot is None:
+                self._slots.pop(holder, None)
+                tick.limit_slots.pop(key, None)
+                tick.limit_slots_gone[key] = key
+                continue
+            if not (slot.granted_ms or self.has_more or holder in self._slots):
+                self._waiting.append(slot)
+            self._slots[holder] = slot
+            tick.limit_slots_gone.pop(key, None)
+            tick.limit_slots[key] = _row(self._limit_id, slot)
+
+
+async def load_slots(store: LimitStore, inputs: Collection[tuple[str, object]]) -> dict[str, LoadedSlots]:
+    """The slots that these inputs, by the id of an aggregate, must see, by limit.
+
+    Raises:
+        Unreachable: the database is away.
+    """
+    told: dict[str, list[object]] = {}
+    for id, fact in inputs:
+        if is_limit(id):
+            told.setdefault(id, []).append(fact)
+    if not told:
+        return {}
+    wanted = []
+    for id, facts in told.items():
+        holders = {fact.holder for fact in facts if isinstance(fact, LimitFact)}
+        newer = sum(isinstance(fact, SlotAsked) and fact.on_limit == "cancel_running" for fact in facts)
+        wanted.append(WantedSlots(id, holders, len(facts) + MORE_WAITING, newer))
+    found = await store.limit_slots(wanted)
+    return {
+        one.limit_id: LoadedSlots(
+            one.limit_id,
+            [codec.decode_as(LimitSlot, row.body) for row in found.get(one.limit_id, ())],
+            one.waiting,
+        )
+        for one in wanted
+    }
+
+
+def _row(limit_id: str, slot: LimitSlot) -> LimitSlotRow:
+    return LimitSlotRow(
+        limit_id=limit_id,
+        holder=slot.holder,
+        number=slot.number,
+        execution_id=slot.execution_id,
+        granted_ms=slot.granted_ms or None,
+        yields=int(slot.may_be_ended),
+        body=codec.encode(slot),
+    )

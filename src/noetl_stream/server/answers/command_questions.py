@@ -32,8 +32,8 @@ from noetl_stream.ports.streams.blobs import checksum_of, gather_iterations
 from noetl_stream.ports.streams.bus import Handler
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.handover import CannotOpen
-from noetl_stream.server.answers.grants import refusal
 from noetl_stream.server.assembly import ServerParts
+from noetl_stream.server.inputs.execution_starter import refusal
 from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)

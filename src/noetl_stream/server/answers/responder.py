@@ -1,27 +1,101 @@
 """Answers requests over NATS: whether a server is alive or a request was folded, questions of workers (PROTOCOL §4).
 
-On request it also makes the queue of a pool and deletes objects, which only servers may do on NATS.
+On request it also makes the queue of a pool and deletes objects, which only servers may do on NATS. And it verifies
+deliveries to webhooks, since gateways see no secret (LANGUAGE §15 *Trigger*): an unknown webhook and a wrong signature
+get the same answer after the same work, so that strangers cannot tell them apart.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from noetl_stream.concurrency import end_tasks
+from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.errors import NoetlError
+from noetl_stream.model.aggregates import TRIGGER, Verification, aggregate_id
+from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import MemoryUse
+from noetl_stream.model.messages import MemoryUse, WebhookAnswer
+from noetl_stream.playbook.trigger.matching import describe_delivery
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.aggregates import AggregateStore
+from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.ports.streams.bus import Bus, Handler, Subscription
+from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.protocol import subjects
 from noetl_stream.server.answers.command_questions import CommandQuestions
-from noetl_stream.server.answers.webhooks import Webhooks
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.assembly import ServerParts
-from noetl_stream.server.upkeep.deleting import delete_kept
+from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
+
+
+async def delete_kept(blobs: Blobs, task_logs: TaskLogs, keys: Iterable[str]) -> None:
+    """Deletes objects by key, and the task logs that :func:`~noetl_stream.protocol.subjects.logs_key` names."""
+    for key in keys:
+        execution_id = subjects.named_by_logs_key(key)
+        if execution_id is None:
+            await blobs.delete(key)
+        else:
+            await task_logs.delete(execution_id)
+
 
 log = logging.getLogger(__name__)
+
+UNKNOWN_WEBHOOK: Final = Verification(form="hmac", credential="no-such-webhook", header="x-signature")
+"""The verification of a delivery to an unknown webhook, which always fails."""
+
+
+class Webhooks:
+    """Verifies deliveries to webhooks. Without ``secrets``, only those that need none are accepted."""
+
+    def __init__(self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._clock = clock
+
+    async def answer(self, names: list[str], body: bytes) -> WebhookAnswer:
+        asked = codec.decode_webhook_question(body)
+        delivery = WebhookDelivery(method=asked.method, headers=asked.headers, body=asked.body, query=asked.query)
+        state = await self._trigger(asked.path)
+        how = None if state is None else state.terms.webhook
+        secrets = await self._secrets_of(how or UNKNOWN_WEBHOOK)
+        found = verify(delivery, how or UNKNOWN_WEBHOOK, secrets if how is not None else ("",), self._clock.now_ms())
+        if state is None or how is None:
+            return WebhookAnswer()
+        if isinstance(found, Refused):
+            log.warning("a delivery to the webhook of trigger %s is refused: %s", state.path, found.reason)
+            return WebhookAnswer()
+        identity = derive(state.created_ms, found.identity) if found.identity else ""
+        return WebhookAnswer(
+            True, describe_delivery(_without_secrets(delivery, how)), identity, challenge_in(delivery, how)
+        )
+
+    async def _trigger(self, path: str) -> TriggerState | None:
+        id = aggregate_id("starter", path)
+        row = (await self._store.aggregates({id})).get(id)
+        return codec.decode_as(TriggerState, row.state) if row is not None and row.kind == TRIGGER else None
+
+    async def _secrets_of(self, how: Verification) -> tuple[str, ...]:
+        if not how.credential or self._secrets is None:
+            return ()
+        try:
+            found = secrets_in(await self._secrets.value(how.credential))
+        except NoetlError as error:
+            log.error("the secret of a webhook, credential %s, cannot be read: %s", how.credential, error)
+            raise
+        if not found and how is not UNKNOWN_WEBHOOK:
+            log.error("credential %s of a webhook is not stored, or holds no secret", how.credential)
+        return found
+
+
+def _without_secrets(delivery: WebhookDelivery, how: Verification) -> WebhookDelivery:
+    left_out = secret_headers(how)
+    headers = {name: text for name, text in delivery.headers.items() if name not in left_out}
+    return WebhookDelivery(method=delivery.method, headers=headers, body=delivery.body, query=delivery.query)
+
 
 GROUP = "noetl-servers"
 

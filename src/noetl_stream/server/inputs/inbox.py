@@ -1,14 +1,25 @@
-"""Messages between executions, stored in Postgres: fetched on a nudge, or by polling (PROTOCOL §1)."""
+"""Messages between executions, stored in Postgres: fetched on a nudge, or by polling (PROTOCOL §1).
+
+Limits are held back until they know all holders of their slots (ADR 30): after Postgres was restored, every partition
+first has to catch up with EVENTS, and the limit to fold the messages about its slots.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.aggregates import SlotHeld, is_limit
+from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.store import InboxItem, InboxRow, Store
 from noetl_stream.ports.streams.bus import Bus, Subscription
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.protocol import subjects
+from noetl_stream.server.journal.lost_stream import behind_events
 
 MOST_AT_ONCE = 500
 """How many inbox messages one tick folds."""
@@ -61,3 +72,82 @@ class Inbox:
         if any(map(self._owns, partitions)):
             self._expected = True
             self._nudge()
+
+
+log = logging.getLogger(__name__)
+
+LOOKS_EVERY_S: Final = 0.5
+
+AT_MOST_S: Final = 600.0
+"""How long a partition that no server can read stops limits, in seconds."""
+
+HELD: Final = str(SlotHeld.__struct_config__.tag)
+
+
+class CatchingUp:
+    """The partitions whose limits are held back.
+
+    A partition is checked when the first of its limits is folded after it was taken over or read again. Without limits,
+    this costs nothing.
+    """
+
+    def __init__(self, store: Store, log: EventLog, clock: Clock) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._caught_up: set[int] = set()
+        self._told_by: dict[int, int] = {}
+        """The last inbox message that the limits of each partition have to fold before they give out slots."""
+        self._behind_since_s: float | None = None
+        self._looks_again_s = float("-inf")
+
+    def holds_back(self, aggregate_id: str) -> bool:
+        """Returns whether the aggregate is a limit that may give out no slots yet."""
+        return is_limit(aggregate_id) and partition_of(aggregate_id) not in self._caught_up
+
+    async def look(self, ids: Iterable[str]) -> bool:
+        """Compares Postgres with EVENTS if one of these aggregates is a limit of a partition that was not checked yet.
+
+        Returns:
+            Whether every partition has caught up. The inbox then has all messages about slots: read it again.
+
+        Raises:
+            Unreachable: a store is away.
+        """
+        unknown = {partition_of(id) for id in ids if self.holds_back(id)} - self._told_by.keys()
+        now_s = self._clock.monotonic_s()
+        if not unknown or now_s < self._looks_again_s:
+            return False
+        behind = [view.id for view, _ in await behind_events(self._log, self._store)]
+        if not behind:
+            self._behind_since_s = None
+        elif self._is_awaited(behind, now_s):
+            self._looks_again_s = now_s + LOOKS_EVERY_S
+            return False
+        self._told_by |= dict.fromkeys(unknown, await self._store.inbox_end())
+        return True
+
+    def note_read(self, items: Sequence[InboxItem]) -> None:
+        """Notes the messages that were read of the inbox and are folded next."""
+        if not self._told_by:
+            return
+        is_all = len(items) < MOST_AT_ONCE
+        to_limits = [one for one in items if is_limit(one.execution_id)]
+        telling = {one.partition for one in to_limits if codec.name_of_fact(one.body) == HELD}
+        told = {id for id, seq in self._told_by.items() if is_all or items[0].seq > seq} - telling
+        self._caught_up |= told
+        self._told_by = {id: seq for id, seq in self._told_by.items() if id not in told}
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """Forgets partitions that are lost, or read again."""
+        self._caught_up -= set(partitions)
+        self._told_by = {id: seq for id, seq in self._told_by.items() if id not in partitions}
+
+    def _is_awaited(self, behind: Collection[int], now_s: float) -> bool:
+        if self._behind_since_s is None:
+            self._behind_since_s = now_s
+            log.warning("limits give out nothing until these partitions have caught up: %s", sorted(behind))
+        is_awaited = now_s - self._behind_since_s < AT_MOST_S
+        if not is_awaited:
+            log.error("limits no longer wait for these partitions to catch up: %s", sorted(behind))
+        return is_awaited

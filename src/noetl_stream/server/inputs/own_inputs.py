@@ -1,19 +1,77 @@
-"""Inputs that a server finds itself: timers and values that states wait for, and commands that the queue has lost."""
+"""Inputs that a server finds itself: timers and values that states wait for, messages of streams, slots of ended
+executions, and commands that the queue has lost (PROTOCOL §2 *Reconcile*).
+
+To find these, the order matters: the queue is listed first, then the log is folded to its end. A report is stored
+before its command is acknowledged, so the report of a command missing from the list is at or before that end.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar, Final
 
+from msgspec.structs import replace
+
+from noetl_stream.model.aggregates import EventReceived, StreamEventRead, StreamSeen
+from noetl_stream.model.ids import derive, partition_of
+from noetl_stream.model.json import codec
+from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
+from noetl_stream.ports.stores.limit_slots import LEFT_AT_ONCE, LimitSlotRow
+from noetl_stream.ports.stores.store import InboxItem
+from noetl_stream.ports.streams.command_queue import CommandQueue
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.server.aggregates.aggregate_fold import DueTimer
+from noetl_stream.server.aggregates.stream_readers import StreamInput
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.inputs.waits import Input
-from noetl_stream.server.memory.execution_cache import OwedCommand
+from noetl_stream.server.memory.execution_cache import ExecutionCache, OwedCommand
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import Fold
-from noetl_stream.server.ticks.reconcile import Reconciler
+from noetl_stream.server.ticks.tick import inbox_letter
+
+ISSUED_AT_ONCE: Final = 500
+"""How many commands one tick issues again."""
+
+
+class Reconciler:
+    """Lists commands missing from the queue, and returns them once the log is folded far enough."""
+
+    def __init__(self, queue: CommandQueue, log: EventLog) -> None:
+        self._queue = queue
+        self._log = log
+        self._missing: Sequence[OwedCommand] = ()
+        self._through = 0
+
+    async def list_missing(self, executions: ExecutionCache, under_way: Collection[str]) -> None:
+        """Lists the owed commands that neither the queue nor this owner's publications hold."""
+        self.forget()
+        candidates = [owed for owed in executions.owed_commands() if owed.command_id not in under_way]
+        if candidates:
+            present = await self._queue.present()
+            self._through = await self._log.last_sequence()
+            self._missing = [owed for owed in candidates if owed.command_id not in present]
+
+    def forget(self) -> None:
+        """Discards the list of missing commands."""
+        self._missing = ()
+
+    async def take_missing(self, executions: ExecutionCache, folded: Callable[[], int]) -> Sequence[OwedCommand]:
+        """Returns some of the listed commands still owed at the same issue, and loads their executions; empty until the
+        log is folded to its end at the time of the list.
+
+        Args:
+            folded: Returns the sequence up to which all owned partitions are folded.
+        """
+        if not self._missing or folded() < self._through:
+            return ()
+        missing, self._missing = self._missing[:ISSUED_AT_ONCE], self._missing[ISSUED_AT_ONCE:]
+        await executions.load(owed.execution_id for owed in missing if executions.is_evicted(owed.execution_id))
+        assignments = [(owed, executions.assignment(owed.execution_id, owed.command_id)) for owed in missing]
+        return [owed for owed, present in assignments if present is not None and present.issue == owed.issue]
+
 
 log = logging.getLogger(__name__)
 
@@ -84,3 +142,114 @@ class LostCommands(InputSource[OwedCommand]):
         through = self._parts.reader.folded_through()
         leases = self._parts.ownership
         return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in leases), default=0)
+
+
+LEFT_MS: Final = 60_000
+"""How long ago an execution must have ended for a slot that it still holds to be given back."""
+
+
+class DueTimers(InputSource[DueTimer]):
+    """Timers of aggregates that are due."""
+
+    origin: ClassVar[str] = "own"
+
+    async def take(self) -> Sequence[DueTimer]:
+        parts = self._parts
+        due = parts.timers.take(parts.waits.now_ms())
+        if due and await parts.catching_up.look(one.aggregate_id for one in due):
+            parts.inbox.expect_messages()
+        return due
+
+    async def fold(self, inputs: Sequence[DueTimer]) -> Sequence[DueTimer]:
+        fold = self._parts.new_fold()
+        await self._parts.aggregates.timers(inputs, self._parts.waits.now_ms(), fold.tick)
+        if fold.tick.partitions:
+            await self.commit(fold)
+        return ()
+
+    async def refuse(self, fold: Fold, one: DueTimer, reason: str) -> None:
+        """Keeps a dead letter that names the aggregate. Its timer stays for the next owner of the partition."""
+        partition = self.partition_of(one)
+        item = InboxItem(one.due_ms, partition, one.aggregate_id, codec.encode(one))
+        letter = inbox_letter(item, self._parts.waits.now_ms(), reason)
+        fold.tick.dead_letters.append(replace(letter, id=f"timer-{one.aggregate_id}-{one.due_ms}", subject="timer"))
+
+    def restore(self, inputs: Sequence[DueTimer]) -> None:
+        self._parts.timers.restore(inputs)
+
+    def execution_of(self, one: DueTimer) -> str:
+        return one.aggregate_id
+
+
+class StreamInputs(InputSource[StreamInput]):
+    """Messages read from streams for triggers. The readers offer them again until they are folded."""
+
+    origin: ClassVar[str] = "own"
+
+    async def take(self) -> Sequence[StreamInput]:
+        """Returns the waiting messages of streams. News about a stream is folded at once, since none can be refused."""
+        offered = self._parts.streams.offered() if self._parts.streams is not None else []
+        seen = [one for one in offered if isinstance(one.fact, StreamSeen)]
+        if seen:
+            self._parts.counts.inputs[self.origin] += len(seen)
+            await self.fold(seen)
+        return [one for one in offered if isinstance(one.fact, StreamEventRead)]
+
+    async def fold(self, inputs: Sequence[StreamInput]) -> Sequence[StreamInput]:
+        fold = self._parts.new_fold()
+        states = await self._parts.aggregates.read(inputs, self._parts.waits.now_ms(), fold.tick)
+        if fold.tick.partitions:
+            await self.commit(fold)
+        if self._parts.streams is not None:
+            self._parts.streams.folded(inputs, states)
+        return ()
+
+    async def refuse(self, fold: Fold, one: StreamInput, reason: str) -> None:
+        """Keeps a message as a dead letter; its trigger goes on. Requeueing the letter sends the event again."""
+        partition, at_ms = self.partition_of(one), self._parts.waits.now_ms()
+        if isinstance(one.fact, StreamEventRead):
+            place = one.fact.place
+            id = f"stream-{derive(one.fact.consumer, place.made)[:16]}-{place.sequence}"
+            passed = {"subject": "", "stream": place.stream, "sequence": place.sequence}
+            why = f"it cannot be folded, dead letter {id}: {reason}"
+            skipped = one._replace(fact=replace(one.fact, event=passed, unfoldable=why))
+            await self._parts.aggregates.read([skipped], at_ms, fold.tick)
+            if fold.tick.aggregates:  # else the trigger is gone, or another by now
+                event = EventReceived(id, one.path, event=one.fact.event)
+                body = codec.encode(AggregateMessage(one.aggregate_id, event, AGGREGATES_FORMAT))
+                said = f"message {place.sequence} of stream {place.stream} for trigger {one.path}: {reason}"
+                letter = inbox_letter(InboxItem(place.sequence, partition, one.aggregate_id, body), at_ms, said)
+                fold.tick.dead_letters.append(replace(letter, id=id, subject=f"{place.stream} {place.sequence}"))
+
+    def execution_of(self, one: StreamInput) -> str:
+        return one.aggregate_id
+
+
+class LeftSlots(InputSource[LimitSlotRow]):
+    """Slots of limits whose executions have ended: the message that should have returned them was lost."""
+
+    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+        super().__init__(parts, committer)
+        self._looked_s = parts.ports.clock.monotonic_s()
+
+    async def take(self) -> Sequence[LimitSlotRow]:
+        parts = self._parts
+        now_s = parts.ports.clock.monotonic_s()
+        if now_s - self._looked_s < parts.times.slots_s or not parts.ownership.ids:
+            return ()
+        self._looked_s = now_s
+        rows = await parts.ports.store.limit_slots_left(parts.waits.now_ms() - LEFT_MS, LEFT_AT_ONCE)
+        return [row for row in rows if partition_of(row.limit_id) in parts.ownership.ids]
+
+    async def fold(self, inputs: Sequence[LimitSlotRow]) -> Sequence[LimitSlotRow]:
+        log.warning("giving back %d slots of limits whose executions have ended", len(inputs))
+        fold = self._parts.new_fold()
+        await self._parts.aggregates.give_back(inputs, self._parts.waits.now_ms(), fold.tick)
+        await self.commit(fold)
+        return ()
+
+    async def refuse(self, fold: Fold, one: LimitSlotRow, reason: str) -> None:
+        """Keeps no dead letter: the row of the slot is found again."""
+
+    def execution_of(self, one: LimitSlotRow) -> str:
+        return one.limit_id

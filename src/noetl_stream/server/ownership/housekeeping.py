@@ -12,10 +12,10 @@ from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.stores.store import PartitionLease
 from noetl_stream.server.assembly import ServerParts
+from noetl_stream.server.inputs.own_inputs import Reconciler
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.ticks.commit import Committer
-from noetl_stream.server.ticks.reconcile import Reconciler
 
 log = logging.getLogger(__name__)
 

@@ -30,13 +30,19 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.cursors import Repair
 from noetl_stream.ports.stores.store import PartitionLease, StoredEntry
 from noetl_stream.ports.streams.event_log import DecidedMessage
-from noetl_stream.server.aggregates.recorded_starters import RecordedStarter, starters_in
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.journal.lost_stream import MARGIN_MS, last_record
 from noetl_stream.server.journal.records import Stamp, in_full, messages_of
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
-from noetl_stream.server.ownership.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
+from noetl_stream.server.ownership.recorded import (
+    RecordedEntry,
+    RecordedExecution,
+    RecordedPartition,
+    RecordedStarter,
+    read_partition,
+    starters_in,
+)
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import IN_NO_JOURNAL
 from noetl_stream.server.ticks.tick import Input, PendingTick, refused_answer

@@ -68,7 +68,7 @@ from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.protocol.subjects import command_subject, sender_of
 from noetl_stream.server.journal.records import Part, Stamp, messages_of, parts_of
 from noetl_stream.server.memory.execution_cache import CachedExecution
-from noetl_stream.server.memory.state_size import decoded_bytes
+from noetl_stream.server.memory.snapshots import decoded_bytes
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,7 @@ from noetl_stream.model.messages import Report
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.server.assembly import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
-from noetl_stream.server.upkeep.sweeping import QueueSweeper
-from noetl_stream.server.upkeep.trimming import Trimmer
-from noetl_stream.server.upkeep.upkeep import Upkeep
+from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool

@@ -1,1 +1,0 @@
-"""Makes OpenTelemetry spans of committed journals."""
