@@ -19,7 +19,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.engine.replay import replay_entries
-from noetl_stream.engine.runner.outputs import ReportFacts, RunTask
+from noetl_stream.engine.runner.lanes import ReportFacts, RunTask
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
 from noetl_stream.model.events import ExecutionRequested, Fact
 from noetl_stream.model.events.composite import whole_run

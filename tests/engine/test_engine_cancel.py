@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
     TokenInjected,
 )
-from noetl_stream.model.json.merging import merge_patch
+from noetl_stream.model.json.values import merge_patch
 from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
 
 TWO = """

@@ -19,7 +19,7 @@ from noetl_stream.model.events import (
     StepScheduled,
     TokenClaimed,
 )
-from noetl_stream.model.json.merging import deep_merge
+from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.messages import FORMAT
 
 ONE = "- step: start\n  tool: {kind: noop}\n"

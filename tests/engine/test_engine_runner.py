@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.runner.lanes import IllegalInput
-from noetl_stream.engine.runner.outputs import (
+from noetl_stream.engine.runner.lanes import (
     Action,
     Evaluate,
+    IllegalInput,
     LoadPage,
     LoadReference,
     Output,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_stream.engine.runner.lanes import IllegalInput
-from noetl_stream.engine.runner.outputs import Output, ReportFacts, RunTask
+from noetl_stream.engine.runner.lanes import IllegalInput, Output, ReportFacts, RunTask
 from noetl_stream.engine.runner.runner import CommandRunner
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, StraightRunner, is_straight, runner_of
 from noetl_stream.model.events import Fact, Wait

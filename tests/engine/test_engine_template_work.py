@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import MAX_ANSWER_BYTES, Answers, answer_json, decode_answers
-from noetl_stream.engine.decide.evaluation import questions_of
+from noetl_stream.engine.decide.quiescence import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,

@@ -24,6 +24,11 @@ from noetl_stream.model.secrets.redaction import Redactor
 from noetl_stream.operations.diff.parts import Likeness, differences
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.checks import Finding
+from noetl_stream.model.secrets.credential import Redactor
+from noetl_stream.operations.diff.value_differences import Likeness, differences
+from noetl_stream.operations.doctor import role_checks as roles
+from noetl_stream.operations.doctor import work
+from noetl_stream.operations.doctor.finding import Finding
 from noetl_stream.operations.doctor.readings import Timed
 from noetl_stream.operations.why.answer import explain
 from noetl_stream.operations.why.journal import JournalHistory

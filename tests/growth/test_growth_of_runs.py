@@ -17,7 +17,7 @@ from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.model.secrets.redaction import Redactor
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.operations.differences import playbook_diff
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.compile.view import compiled_view, explain_names

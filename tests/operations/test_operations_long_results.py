@@ -10,6 +10,9 @@ import pytest
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.model.json import codec, nesting
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.stores.store import MemoryStore
+from noetl_stream.model.json import codec, values
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.operations.executions.reading.documents import loaded
 from noetl_testkit.memory.broker import StagedBroker
@@ -18,7 +21,7 @@ from noetl_testkit.memory.store import StagedStore
 
 def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
-    nests_deeper = nesting.nests_deeper
+    nests_deeper = values.nests_deeper
 
     def looking(data: bytes, most: int) -> bool:
         threads.add(threading.get_ident())

@@ -14,8 +14,8 @@ import pytest
 
 import noetl_stream
 from noetl_stream.errors import PayloadRefused, TooDeep
-from noetl_stream.model.json import codec, nesting
-from noetl_stream.model.json.nesting import MAX_DEPTH, cut_below, nests_deeper
+from noetl_stream.model.json import codec, values
+from noetl_stream.model.json.values import MAX_DEPTH, cut_below, nests_deeper
 
 TEXTS: Final = ["", "]", "[[[[", '"', "\\", '\\"[', "\\\\", '{"a":[', "é]", "a\nb"]
 
@@ -52,8 +52,8 @@ def test_brackets_are_counted_in_pieces_between_which_other_threads_run(
         counted.append(len(steps))
         return accumulate(steps, initial=initial)
 
-    monkeypatch.setattr(nesting, "accumulate", counts)
-    monkeypatch.setattr(nesting, "_PIECE", 7)
+    monkeypatch.setattr(values, "accumulate", counts)
+    monkeypatch.setattr(values, "_PIECE", 7)
     dice = random.Random(seed)
     value = [[[[random_value(dice, 7) for _ in range(20)]]]]
     depth, data = depth_of(value), json.dumps(value).encode()

@@ -13,7 +13,7 @@ import pytest
 from noetl_stream.adapters.evaluation.pool import EvaluationPool
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import decode_answers
-from noetl_stream.engine.decide.evaluation import questions_of
+from noetl_stream.engine.decide.quiescence import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished, NextEvaluated
 from noetl_stream.model.json import codec

@@ -26,7 +26,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.nesting import MESSAGE_DEPTH
+from noetl_stream.model.json.values import MESSAGE_DEPTH
 from noetl_stream.model.messages import Request
 from noetl_stream.model.outcome import Outcome, Payload
 from noetl_stream.playbook.trigger.matching import read_event

@@ -15,11 +15,10 @@ import pytest
 
 from noetl_stream.template import Budget, Scope, compile_guard
 from noetl_stream.template.compile.evaluators import ENVIRONMENT
-from noetl_stream.template.filters.methods import METHODS
-from noetl_stream.template.filters.tests import TESTS
-from noetl_stream.template.filters.values import FILTERS
+from noetl_stream.template.filters.values import FILTERS, TESTS
 from noetl_stream.template.runtime.environment import FUNCTIONS
 from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, ITEMS_PER_OPERATION, Meter
+from noetl_stream.template.runtime.operators import METHODS
 
 INSTRUCTIONS_PER_OPERATION: Final = 150
 """So many instructions of Python take about a microsecond or two."""

@@ -25,10 +25,9 @@ from noetl_stream.template import (
     holds,
     render,
 )
-from noetl_stream.template.filters.methods import LOOP_METHODS, MAPPING_METHODS, TEXT_METHODS
-from noetl_stream.template.filters.tests import TESTS
-from noetl_stream.template.filters.values import FILTERS
+from noetl_stream.template.filters.values import FILTERS, TESTS
 from noetl_stream.template.runtime.environment import FUNCTIONS
+from noetl_stream.template.runtime.operators import LOOP_METHODS, MAPPING_METHODS, TEXT_METHODS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "templates.md").read_text(encoding="utf-8")
 

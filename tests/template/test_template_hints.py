@@ -11,7 +11,7 @@ from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.template import ResultView
 from noetl_stream.template.failures import MESSAGE_CHARS
-from noetl_stream.template.runtime.hints import KEYS_SHOWN
+from noetl_stream.template.runtime.attribute_access import KEYS_SHOWN
 from noetl_stream.template.runtime.scope import Carried, outcome_view
 
 ANSWER = {"status": 200, "headers": {}, "data": {"rows": [1], "paging": {"hasMore": False}}}

@@ -22,9 +22,8 @@ from noetl_stream.template import (
     holds,
     render,
 )
-from noetl_stream.template.filters.methods import METHODS
-from noetl_stream.template.filters.tests import TESTS
-from noetl_stream.template.filters.values import FILTERS
+from noetl_stream.template.filters.values import FILTERS, TESTS
+from noetl_stream.template.runtime.operators import METHODS
 
 VALUES: dict[str, Any] = {
     "n": 7,

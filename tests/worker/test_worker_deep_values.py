@@ -13,7 +13,7 @@ from worker_stage import Stage
 
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.nesting import MAX_DEPTH
+from noetl_stream.model.json.values import MAX_DEPTH
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 

@@ -10,7 +10,7 @@ from keychain_stage import READS, Vault, result_of
 from worker_stage import Act
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.secrets.redaction import HiddenText
+from noetl_stream.model.secrets.credential import HiddenText
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 SECRET = "s3cret-value"

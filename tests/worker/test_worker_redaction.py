@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.secrets.redaction import HIDDEN, LONGEST_PATTERN, MAX_SECRETS_HIDDEN
+from noetl_stream.model.secrets.credential import HIDDEN, LONGEST_PATTERN, MAX_SECRETS_HIDDEN
 from noetl_stream.telemetry.structured_logs import configure
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.worker.secrets.redaction import ToolRedactor, hide_in_logs

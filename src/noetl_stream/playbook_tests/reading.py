@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.model.json.merging import deep_merge
+from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.outcome import ERROR_KINDS, ErrorInfo
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.model.document import check_kind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -129,3 +129,23 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
     short = [other for other in islice(known, _COMPARED_NAMES) if len(other) <= _COMPARED_CHARS]
     return next(iter(get_close_matches(name, short, n=1)), None)
+
+
+_END: Final = object()
+
+
+def add_needed(needed: ValueNeeded, following: Iterator[Any]) -> None:
+    """Adds to ``needed`` the values that must be loaded for what follows it in a rendering.
+
+    Args:
+        following: A :class:`map`, which continues with the next value after an exception. Each is needed whatever the
+            other values are.
+    """
+    while True:
+        try:
+            if next(following, _END) is _END:
+                return
+        except ValueNeeded as other:
+            needed.more.update((one.name, one) for one in other.all if one.name != needed.name)
+        except Exception:
+            return

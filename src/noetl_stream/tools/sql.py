@@ -16,7 +16,7 @@ from typing import Any, Final, Never
 import msgspec
 from pydantic import AliasChoices, Field
 
-from noetl_stream.model.json.nesting import TOO_DEEP
+from noetl_stream.model.json.values import TOO_DEEP
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import Conversions, NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input

@@ -42,7 +42,7 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model.ids import derive, id_beside
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.merging import deep_merge
+from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document

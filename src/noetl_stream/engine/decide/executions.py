@@ -15,7 +15,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.merging import deep_merge
+from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from noetl_stream.engine.choices import (
     MAX_CHOICES,
     RESULT,
     Choice,
     EvaluationNeeded,
+    Questions,
     Rendering,
+    ask,
+    ask_of_workload,
     choice_outcome,
     is_current,
 )
-from noetl_stream.engine.decide.executions import end_when_stopped, execution_finished, on_ctx
-from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
+from noetl_stream.engine.decide.executions import end_when_stopped, execution_finished, on_ctx, workload_of
 from noetl_stream.engine.decide.loops import move_loop
-from noetl_stream.engine.decide.routing import route
+from noetl_stream.engine.decide.routing import arcs_of, route
 from noetl_stream.engine.decide.slots import release_slots, set_execution_timer
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
-from noetl_stream.engine.decide.tokens import admit, begin, enter
+from noetl_stream.engine.decide.tokens import (
+    admission_of,
+    admit,
+    begin,
+    break_deadlock,
+    enter,
+    fire_complete,
+    fire_if_enough,
+)
 from noetl_stream.engine.scope import expression_failure, result_scope
 from noetl_stream.engine.state import UNSETTLED, Execution, changed_entries
 from noetl_stream.model.events import Fact, TokenDiscarded
@@ -164,3 +176,26 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
         if facts := resume_or_wait(plan, state, suspended):
             return facts
     return ()
+
+
+def questions_of(plan: Plan, state: Execution) -> Questions | None:
+    """The questions that the execution waits for; ``None`` if no choice is left."""
+    asked = state.evaluation
+    if asked is None:
+        return None
+    if state.request is not None:
+        schema = plan.workload_schema
+        return None if schema is None else ask_of_workload(schema, workload_of(plan, state.request))
+    before = replace(state, ctx=asked.ctx, steps=asked.steps)
+    choices = {choice_id: _choice_of(plan, before, choice_id) for choice_id in asked.choices}
+    return ask({choice_id: choice for choice_id, choice in choices.items() if choice is not None}, state.limits)
+
+
+def _choice_of(plan: Plan, state: Execution, choice_id: str) -> Choice | None:
+    if choice_id == RESULT:
+        return None if plan.result is None else result_of(plan, state, plan.result)
+    if (waiting := state.tokens.get(choice_id)) is not None:
+        policy = plan.steps[waiting.token.step].admit
+        return None if policy is None else admission_of(plan, state, waiting.token, policy)
+    run = state.runs.get(choice_id)
+    return None if run is None else arcs_of(plan, state, run)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model.events import CtxOverwrote, CtxPatched, SharedOperation, SharedValue
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.merging import merge_patch
+from noetl_stream.model.json.values import merge_patch
 from noetl_stream.template import ExpressionError
 
 

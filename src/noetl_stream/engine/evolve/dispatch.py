@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, executions, loops, rerun, slots, step_runs, suspensions, tokens
+from noetl_stream.engine.evolve import Rules, executions, loops, step_runs, suspensions, tokens
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
@@ -23,8 +23,6 @@ SERVER_RULES: Final[Rules] = {
     **step_runs.RULES,
     **loops.RULES,
     **suspensions.RULES,
-    **rerun.RULES,
-    **slots.RULES,
 }
 """The rules for the server's own facts: its decisions and its inputs."""
 

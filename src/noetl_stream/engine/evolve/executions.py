@@ -1,19 +1,26 @@
-"""Changes of the whole execution: it starts, takes client requests, resolves references, ends (LANGUAGE §9)."""
+"""Changes of the whole execution: it starts, takes client requests, resolves references, ends (LANGUAGE §9).
+
+A rerun takes over the facts of its original (LANGUAGE §9 *Rerun*).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, with_warning
-from noetl_stream.engine.evolve.ctx import patch_ctx, with_ctx
+from noetl_stream.engine.evolve import Rules, tokens, with_run, with_warning, without
+from noetl_stream.engine.evolve.ctx import patch_ctx, reduce_all, with_ctx
+from noetl_stream.engine.evolve.step_runs import tolerate
 from noetl_stream.engine.evolve.suspensions import on_signal_received
-from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, Timer
+from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, LoopState, Timer
 from noetl_stream.model import events
+from noetl_stream.model.json import codec
 from noetl_stream.model.json.digits import digits_lost_text
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, PLAYBOOK, ErrorInfo, RunWarning
+from noetl_stream.template import ExpressionError
 
 RESOLVED_KEPT: Final = 4
 """How many resolved references a state keeps in addition to those that one decision reads together."""
@@ -214,6 +221,75 @@ CLIENT_RULES: Final[Rules] = {
     events.ResumeRequested: _record_request,
 }
 
+
+def _on_reused(state: Execution, fact: events.ExecutionReused) -> Execution:
+    """Applies the next page of reused facts; after the last one the execution can start."""
+    if state.request is None or fact.page != state.reused_pages:
+        return state
+    for entry in fact.entries:
+        state = _REUSED[type(entry)](state, entry)
+    return replace(
+        state,
+        reused_pages=fact.page + 1,
+        awaited=None if fact.token is not None else state.awaited,
+        ctx_bytes=len(codec.encode(state.ctx)),
+    )
+
+
+def _on_rerun_refused(state: Execution, fact: events.RerunRefused) -> Execution:
+    return state if state.request is None else replace(state, request=None, awaited=None)
+
+
+def _reuse_ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
+    return _set_ctx(state, patch_ctx(state.ctx, fact), fact.patch)
+
+
+def _reuse_step_patched(state: Execution, fact: events.StepPatched) -> Execution:
+    keys = {*fact.set_ctx, *(key for key, _ in fact.shared)}
+    try:
+        return _set_ctx(state, reduce_all({**state.ctx, **fact.set_ctx}, fact.shared), keys)
+    except ExpressionError as error:
+        return replace(state, broken=ErrorInfo("expression_error", str(error)))
+
+
+def _set_ctx(state: Execution, ctx: dict[str, Any], keys: Iterable[str]) -> Execution:
+    at = state.position + 1
+    return replace(state, ctx=ctx, ctx_version=at, writers={**state.writers, **dict.fromkeys(keys, ("", at))})
+
+
+def _reuse_step(state: Execution, fact: events.StepReused) -> Execution:
+    run, counts = state.runs[fact.step_run_id], fact.loop
+    loop = None
+    if counts is not None:
+        loop = LoopState(
+            items=[],
+            count=counts.count,
+            local=True,
+            max_in_flight=1,
+            ok=counts.ok,
+            failed=counts.failed,
+            skipped=counts.skipped,
+            failed_leaves=counts.failed_leaves,
+        )
+        if fact.ended == "loop.done":
+            state = tolerate(state, run.step, loop)
+    value = fact.value
+    state = with_run(state, replace(run, ended=fact.ended, value=value, error=fact.error, vars=fact.vars, loop=loop))
+    steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
+    return replace(state, steps=steps)
+
+
+_REUSED: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
+    events.TokenEnqueued: tokens.on_enqueued,
+    events.TokenClaimed: tokens.on_claimed,
+    events.TokenAbsorbed: tokens.on_absorbed,
+    events.TokenDiscarded: tokens.on_discarded,
+    events.CtxPatched: _reuse_ctx_patched,
+    events.StepPatched: _reuse_step_patched,
+    events.StepReused: _reuse_step,
+    events.NextEvaluated: tokens.on_next_evaluated,
+}
+
 RULES: Final[Rules] = {
     events.ExecutionEvaluated: _on_evaluated,
     events.ExecutionStarted: _on_started,
@@ -230,4 +306,6 @@ RULES: Final[Rules] = {
     events.EvaluationFailed: _on_evaluation_failed,
     events.ExecutionFinished: _on_finished,
     events.PlaybookProcessed: _on_processed,
+    events.ExecutionReused: _on_reused,
+    events.RerunRefused: _on_rerun_refused,
 }

@@ -57,10 +57,9 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.decide.slots import key_of
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
-from noetl_stream.engine.runner.lanes import Lanes, Work
-from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, open_level, split_items
-from noetl_stream.engine.runner.outputs import (
+from noetl_stream.engine.runner.lanes import (
     Evaluate,
+    Lanes,
     LoadPage,
     LoadReference,
     Output,
@@ -68,8 +67,10 @@ from noetl_stream.engine.runner.outputs import (
     Sleep,
     StorePage,
     Withdraw,
+    Work,
     Worked,
 )
+from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, open_level, split_items
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_of
 from noetl_stream.engine.scope import iteration_names, level_at
 from noetl_stream.model import events

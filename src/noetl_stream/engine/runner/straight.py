@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from noetl_stream.engine.pipeline import decide_task
-from noetl_stream.engine.runner.lanes import IllegalInput
-from noetl_stream.engine.runner.outputs import Output, ReportFacts, RunTask
+from noetl_stream.engine.runner.lanes import IllegalInput, Output, ReportFacts, RunTask
 from noetl_stream.engine.runner.runner import CommandRunner, end_of
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, RunScope
 from noetl_stream.model.events import StepStarted, TaskStarted

@@ -10,7 +10,6 @@ from noetl_stream.model.aggregates.key_limits import *
 from noetl_stream.model.aggregates.key_limits import SlotAsked, SlotHeld, SlotReturned
 from noetl_stream.model.aggregates.schedules import *
 from noetl_stream.model.aggregates.schedules import ScheduleFact
-from noetl_stream.model.aggregates.starters import *
 from noetl_stream.model.aggregates.triggers import *
 from noetl_stream.model.aggregates.triggers import EventReceived, ExecutionEnded, TriggerFact
 

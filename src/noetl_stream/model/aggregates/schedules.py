@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from noetl_stream.model.aggregates.fact_parts import AggregateRequested
-from noetl_stream.model.aggregates.starters import (
+from noetl_stream.model.aggregates.fact_parts import (
+    AggregateRequested,
     StarterDeleted,
     StarterPaused,
     StarterRegistered,

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from noetl_stream.model.aggregates.fact_parts import AggregateFact, AggregateRequested
-from noetl_stream.model.aggregates.starters import (
+from noetl_stream.model.aggregates.fact_parts import (
+    AggregateFact,
+    AggregateRequested,
     StarterDeleted,
     StarterPaused,
     StarterRegistered,

@@ -14,7 +14,7 @@ from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.model import messages
 from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.events.composite import Composite
-from noetl_stream.model.json.nesting import MAX_DEPTH, MESSAGE_DEPTH, TOO_DEEP, cut_below, nests_deeper
+from noetl_stream.model.json.values import MAX_DEPTH, MESSAGE_DEPTH, TOO_DEEP, cut_below, nests_deeper
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.model.task_log import LogBatch
 
@@ -24,37 +24,26 @@ _NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 """A NUL as JSON spells it: a backslash that no backslash escapes."""
 
 _encoder: Final = msgspec.json.Encoder()
+_sorted_encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
-def encode(value: object) -> bytes:
+def encode(value: object, encoder: msgspec.json.Encoder = _encoder) -> bytes:
     """JSON bytes of a struct or of plain JSON values.
 
     Raises:
         PayloadRefused: if JSON cannot represent the value.
     """
     try:
-        return _encoder.encode(value)
+        return encoder.encode(value)
     except RecursionError:
         raise TooDeep(TOO_DEEP) from None
     except (TypeError, ValueError, UnicodeEncodeError) as error:
         raise PayloadRefused(f"not JSON: {error}") from None
-
-
-_sorted_encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def encode_sorted(value: object) -> bytes:
-    """JSON bytes of a struct or of plain JSON values that do not depend on the order of keys.
-
-    Raises:
-        PayloadRefused: if JSON cannot represent the value.
-    """
-    try:
-        return _sorted_encoder.encode(value)
-    except RecursionError:
-        raise TooDeep(TOO_DEEP) from None
-    except (TypeError, ValueError, UnicodeEncodeError) as error:
-        raise PayloadRefused(f"not JSON: {error}") from None
+    """JSON bytes as :func:`encode` makes them, which do not depend on the order of keys."""
+    return encode(value, _sorted_encoder)
 
 
 _LARGE_BYTES: Final = 64 * 1024

@@ -1,13 +1,20 @@
-"""Credential values: text (a DSN, a token) or a mapping (LANGUAGE §11)."""
+"""Credential values: text (a DSN, a token) or a mapping; and how their secrets are hidden (LANGUAGE §11).
+
+They are hidden in texts and JSON values, in the forms that they are likely to appear in.
+"""
 
 from __future__ import annotations
 
+import base64
+import math
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from noetl_stream.errors import PayloadRefused, TooDeep
+from noetl_stream.lru import LruCache
 from noetl_stream.model.json import codec
 
 CredentialValue: TypeAlias = str | dict[str, Any]
@@ -89,3 +96,236 @@ def _password_in(text: str) -> Iterator[str]:
     if password:
         yield password
         yield unquote(password)
+
+
+MAX_SECRETS_HIDDEN: Final = 1_000
+HIDDEN: Final = "***"
+SHORTEST_LINE: Final = 8
+"""The length from which each line of a multi-line secret is redacted on its own."""
+SHORTEST_PIECE: Final = 8
+"""The length from which a piece of a secret cut off by a text's end is redacted."""
+LONGEST_PATTERN: Final = 8_192
+"""The length from which a secret is searched for verbatim, line by line: compiling its pattern would take too long.
+"""
+
+_SIGN: Final = re.compile(r"[^A-Za-z0-9]")
+
+_LONG_ROW: Final = 8
+"""How long a row of backslashes with no secret behind it must be to be skipped at once."""
+
+_IN_MARKUP: Final = {
+    " ": ("+",),
+    "&": ("&amp;",),
+    "<": ("&lt;",),
+    ">": ("&gt;",),
+    '"': ("&quot;", "&#34;"),
+    "'": ("&#39;", "&#x27;"),
+}
+"""Escapes of characters in URLs and HTML in addition to their numeric form."""
+
+_BEHIND_BACKSLASHES: Final = {
+    "\n": "n",
+    "\r": "r",
+    "\t": "t",
+    "\b": "b",
+    "\f": "f",
+    '"': '"',
+    "'": "'",
+    "/": "/",
+}
+"""Escapes of characters in JSON and Python: what follows the backslashes."""
+
+
+class HiddenText:
+    """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and base64.
+
+    Args:
+        verbatim: Whether to search only for the secret as it is and in base64, which costs next to nothing to prepare.
+
+    Attributes:
+        anchor: A part that all forms but base64 leave unchanged: a text without it needs no search.
+    """
+
+    __slots__ = ("_base64", "_pattern", "anchor")
+
+    def __init__(self, secret: str, *, verbatim: bool = False) -> None:
+        runs = re.findall(r"[A-Za-z0-9]+", secret)
+        self.anchor = max(runs, key=len, default="")
+        verbatim = verbatim or len(secret) > LONGEST_PATTERN
+        self._pattern = re.compile(re.escape(secret) if verbatim else _pattern_of(secret))
+        encoded = secret.encode("utf-8", errors="replace")
+        cores = [_base64_core(encoded, offset) for offset in range(3)]
+        self._base64 = tuple({*cores, *(core.replace("+", "-").replace("/", "_") for core in cores)})
+
+    def may_be_in(self, text: str) -> bool:
+        return self.anchor in text or any(core in text for core in self._base64)
+
+    def remove_from(self, text: str) -> str:
+        for core in self._base64:
+            text = text.replace(core, HIDDEN)
+        return self._pattern.sub(_replacement, text) if self.anchor in text else text
+
+
+class Redactor:
+    """Replaces known secrets by ``***``. Both to learn a long secret and to search a large value take seconds, so it
+    may be used in several threads at once.
+
+    Secrets of fewer than :data:`SHORTEST_SECRET` characters are ignored: they would redact ordinary text.
+    """
+
+    def __init__(self) -> None:
+        self._hidden: LruCache[str, HiddenText] = LruCache(MAX_SECRETS_HIDDEN)
+        self._learning = threading.Lock()
+
+    def learn(self, credential: Any) -> None:
+        """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
+        self.learn_texts(texts_of(credential))
+
+    def learn_texts(self, texts: Iterable[str], max_signs: float = math.inf) -> None:
+        """Redacts ``texts`` from now on; of too many, the last learned. From ``max_signs`` characters on that may be
+        escaped, they are searched for verbatim.
+        """
+        signs = 0
+        for text in texts:
+            if signs < max_signs:
+                signs += len(_SIGN.findall(text))
+            with self._learning:
+                if self._hidden.get(text) is None:
+                    self._hidden.put(text, HiddenText(text, verbatim=signs >= max_signs))
+
+    @property
+    def knows_any(self) -> bool:
+        return bool(self._hidden)
+
+    def text(self, text: str) -> str:
+        """``text`` without secrets."""
+        found = [entry for entry in list(self._hidden.items()) if entry[1].may_be_in(text)]
+        for _, hidden in sorted(found, key=lambda entry: len(entry[0]), reverse=True):  # one may be a part of another
+            text = hidden.remove_from(text)
+        return text
+
+    def cut_text(self, text: str) -> str:
+        """``text`` without secrets, and without pieces of one at its ends, where it may have been cut."""
+        text = self.text(text)
+        for secret in list(self._hidden):
+            without_start = _without_end(text[::-1], secret[::-1])[::-1]  # ``***`` reads the same backwards
+            text = _without_end(without_start, secret)
+        return text
+
+    def lines_ready(self, lines: Sequence[str]) -> int:
+        """How many of these whole lines can be redacted now: a secret that continues may begin in the others."""
+        text = "".join(f"{line}\n" for line in lines)
+        begun = max((_begun_at_end(text, secret) for secret in list(self._hidden) if "\n" in secret), default=0)
+        return len(lines) if not begun else text.count("\n", 0, len(text) - begun)
+
+    def value(self, value: Any) -> Any:
+        """A plain JSON value without secrets in its texts, keys and numbers."""
+        return self._walk(value) if self._may_hold(value) else value
+
+    def _may_hold(self, value: Any) -> bool:
+        if not self._hidden:
+            return False
+        try:
+            written = codec.encode(value).decode()
+        except PayloadRefused:
+            return True  # it will be rejected later, and the error may show a part of it
+        return any(hidden.may_be_in(written) for _, hidden in list(self._hidden.items()))
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self._walk(key): self._walk(member) for key, member in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._walk(member) for member in value]
+        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._hidden:
+            return HIDDEN
+        return value
+
+
+def texts_of(credential: Any) -> Iterator[str]:
+    """The texts to redact of a credential: its secrets, and their lines."""
+    for secret in secrets_of(credential):
+        yield from _parts(secret)
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """The parts of ``secret`` to redact: the whole, and its lines, which tools may join."""
+    if len(secret) >= SHORTEST_SECRET:
+        yield secret
+    lines = [line.strip() for line in secret.splitlines()]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= SHORTEST_LINE)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    return HIDDEN if match.lastindex is None else match[0]
+
+
+def _pattern_of(secret: str) -> str:
+    """The pattern of a secret, which takes linear time. If its group 1 takes part in a match, that is no secret."""
+    signs = re.sub(r"\\+", r"\\", secret)  # several backslashes count as one
+    first, *others = [_escapes_of(signs, at) for at in range(len(signs))]
+    rest = "".join(others)
+    if first == signs[0]:
+        return first + rest
+    # Each of its backslashes would begin another search through the row.
+    return rf"{first[:-2]}|(?<=\\{{{_LONG_ROW}}})()))(?(1)|{rest})"
+
+
+def _escapes_of(signs: str, at: int) -> str:
+    """A pattern for one character, which may be escaped several times over: JSON in JSON, a traceback in that.
+
+    Each way begins with a literal character, for which a search is quick, and takes a whole row of backslashes.
+    """
+    sign, before = signs[at], signs[at - 1 : at]
+    if sign.isascii() and sign.isalnum():
+        return sign
+    percent = "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", errors="replace"))
+    ways = [re.escape(sign), _any_case(percent), *map(re.escape, _IN_MARKUP.get(sign, ()))]
+    units = sign.encode("utf-16-be", errors="surrogatepass").hex()
+    escapes = [r"\\++".join(f"u{_any_case(units[at : at + 4])}" for at in range(0, len(units), 4))]
+    if ord(sign) < 256:
+        escapes.append(f"x{_any_case(f'{ord(sign):02x}')}")
+    elif ord(sign) > 0xFFFF:
+        escapes.append(f"U{_any_case(f'{ord(sign):08x}')}")
+    if sign in _BEHIND_BACKSLASHES:
+        escapes.append(_BEHIND_BACKSLASHES[sign])
+    if sign == "\\" and at < len(signs) - 1:  # at its end, the rest of a row may begin the next secret
+        ways.pop(0)
+        escapes.append("")
+    row = r"\\*+" if before == "\\" else r"\\\\*+"
+    return f"(?:{'|'.join(ways)}|{row}(?:{'|'.join(escapes)}))"
+
+
+def _any_case(text: str) -> str:
+    """A pattern for text whose letters may be large or small."""
+    return re.sub("[A-Fa-f]", lambda letter: f"[{letter[0].upper()}{letter[0].lower()}]", text)
+
+
+def _base64_core(encoded: bytes, offset: int) -> str:
+    """The base64 characters that ``encoded`` alone determines when ``offset`` bytes (modulo 3) precede it.
+
+    They appear in ``user:secret`` too, and in any other text that was encoded with the secret.
+    """
+    whole = base64.b64encode(b"\0" * offset + encoded).decode()
+    first = -(-offset * 8 // 6)
+    return whole[first : (offset + len(encoded)) * 8 // 6]
+
+
+def _begun_at_end(text: str, secret: str) -> int:
+    """How many characters at the end of ``text``, which ends with a line, are the first lines of ``secret``."""
+    end = secret.rfind("\n", 0, -1) + 1
+    while end:
+        if text.endswith(secret[:end]):
+            return end
+        end = secret.rfind("\n", 0, end - 1) + 1
+    return 0
+
+
+def _without_end(text: str, secret: str) -> str:
+    body = text.rstrip("…")
+    for length in range(min(len(secret) - 1, len(body)), SHORTEST_PIECE - 1, -1):
+        if body.endswith(secret[:length]):
+            return body[:-length] + HIDDEN + text[len(body) :]
+    return text

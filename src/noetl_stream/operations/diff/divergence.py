@@ -16,7 +16,7 @@ from noetl_stream.model import events
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Fact
 from noetl_stream.model.json import codec
-from noetl_stream.model.secrets.redaction import Redactor
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ENDED
 from noetl_stream.operations.diff.alignment import NONE, Alignment, Difference
 from noetl_stream.operations.diff.course import KINDS, Course, CourseRun

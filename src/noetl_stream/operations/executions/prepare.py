@@ -20,7 +20,7 @@ from noetl_stream.errors import (
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.merging import deep_merge
+from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.limits import Limits
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.executions import Start

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.json import codec
-from noetl_stream.model.secrets.redaction import Redactor, texts_of
+from noetl_stream.model.secrets.credential import Redactor, texts_of
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs
 from noetl_stream.ports.stores.credentials import Credentials, SealedValue, giver_of

@@ -14,7 +14,7 @@ from noetl_stream.model.bounds import bounds_exceeded
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.nesting import MAX_DEPTH
+from noetl_stream.model.json.values import MAX_DEPTH
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, AggregateRequest, ClientMessage, Request
 from noetl_stream.operations.executions.follow import Follower
 from noetl_stream.ports.clock import Clock

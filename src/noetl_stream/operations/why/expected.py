@@ -15,7 +15,7 @@ from noetl_stream.engine.decide.tokens import admission_of, is_allowed
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model.events import Evaluated, Token
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.merging import merge_patch
+from noetl_stream.model.json.values import merge_patch
 from noetl_stream.playbook.plan import Plan, RulePlan, StepPlan, TaskPlan
 from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument, WaitingOnDocument
 from noetl_stream.template import OverBudget, ReferenceNeeded

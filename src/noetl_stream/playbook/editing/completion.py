@@ -29,6 +29,8 @@ from noetl_stream.playbook.model.step import MERGED_ARGS
 from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.values import FILTERS
+from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
+from noetl_stream.template.filters.values import FILTERS, TESTS
 
 _PLACEHOLDER: Final = "zz"
 _WRITTEN: Final = re.compile(r"(?:\w[\w./-]*)?\Z")

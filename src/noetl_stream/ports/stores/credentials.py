@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from noetl_stream.model.secrets.redaction import MAX_SECRETS_HIDDEN
+from noetl_stream.model.secrets.credential import MAX_SECRETS_HIDDEN
 
 MAX_VALUES_USED: Final = MAX_SECRETS_HIDDEN
 """How many values of one execution are looked up."""

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.choices import Answers, decode_answers
-from noetl_stream.engine.decide.evaluation import questions_of
+from noetl_stream.engine.decide.quiescence import questions_of
 from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import VALUE_FAULTS, BlobMissing, EvaluationEnded, Unreachable, fault_text

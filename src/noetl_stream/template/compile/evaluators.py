@@ -15,8 +15,7 @@ from jinja2 import Template, nodes
 from noetl_stream.template.compile.parsing import single_expression
 from noetl_stream.template.compile.statements import static_cost
 from noetl_stream.template.filters.base import METER, SCOPE
-from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
-from noetl_stream.template.filters.values import TOLERANT_FILTERS, or_default
+from noetl_stream.template.filters.values import TESTS, TOLERANT_FILTERS, TOLERANT_TESTS, or_default
 from noetl_stream.template.runtime import environment, operators
 from noetl_stream.template.runtime.attribute_access import Read, require, text_of
 from noetl_stream.template.runtime.evaluation import Evaluate, values_of

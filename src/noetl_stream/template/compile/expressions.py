@@ -17,12 +17,17 @@ from jinja2 import nodes
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.compile.findings import Findings, Names
 from noetl_stream.template.failures import FindingCode, closest, shorten
-from noetl_stream.template.filters.methods import METHODS
-from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
-from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
+from noetl_stream.template.filters.values import (
+    FILTERS,
+    MAYBE_UNDEFINED_FILTERS,
+    TESTS,
+    TOLERANT_FILTERS,
+    TOLERANT_TESTS,
+)
 from noetl_stream.template.runtime import environment
 from noetl_stream.template.runtime.attribute_access import COMPUTED, Read, make_read
 from noetl_stream.template.runtime.evaluation import Comparison, Tested
+from noetl_stream.template.runtime.operators import METHODS
 
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"

@@ -15,9 +15,8 @@ from jinja2.utils import _PassArg
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
-from noetl_stream.template.filters.methods import PIECES_FACTOR, replace, strip
 from noetl_stream.template.runtime.attribute_access import plain, plain_for_text, text_of
-from noetl_stream.template.runtime.operators import percent_format
+from noetl_stream.template.runtime.operators import PIECES_FACTOR, percent_format, replace, strip
 
 MAX_INDENT: Final = 16
 

@@ -12,10 +12,8 @@ from jinja2.utils import Namespace
 from noetl_stream.template.compile.parsing import ParsingEnvironment
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, meter_of, scope_of
-from noetl_stream.template.filters.methods import call_method
-from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.text import string
-from noetl_stream.template.filters.values import FILTERS
+from noetl_stream.template.filters.values import FILTERS, TESTS
 from noetl_stream.template.runtime import operators
 from noetl_stream.template.runtime.attribute_access import (
     NOT_FOUND,
@@ -27,6 +25,7 @@ from noetl_stream.template.runtime.attribute_access import (
     undefined_part,
 )
 from noetl_stream.template.runtime.meter import Meter, limit_error
+from noetl_stream.template.runtime.operators import call_method
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 
 READS: Final = "@reads"

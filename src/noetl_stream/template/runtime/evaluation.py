@@ -13,9 +13,8 @@ from jinja2 import TemplateError, Undefined
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.template.failures import EvaluationFailure, ExpressionError, ValueNeeded
+from noetl_stream.template.failures import EvaluationFailure, ExpressionError, ValueNeeded, add_needed
 from noetl_stream.template.runtime.attribute_access import make_read, plain
-from noetl_stream.template.runtime.gathering import add_needed
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import ABSENT, JSON, Scope
 

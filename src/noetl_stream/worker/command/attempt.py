@@ -12,13 +12,13 @@ from typing import Any, Literal
 import msgspec
 
 from noetl_stream.engine.pipeline import visit_of
-from noetl_stream.engine.runner.outputs import RunTask
+from noetl_stream.engine.runner.lanes import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.nesting import TOO_DEEP
+from noetl_stream.model.json.values import TOO_DEEP
 from noetl_stream.model.limits import VARIABLE_PREFIX
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Meta, Outcome, Payload, RunWarning, shown_time

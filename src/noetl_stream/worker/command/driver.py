@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any, TypeVar, assert_never
 
-from noetl_stream.engine.runner.outputs import (
+from noetl_stream.engine.runner.lanes import (
     Action,
     Evaluate,
     LoadPage,

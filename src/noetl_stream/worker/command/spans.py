@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noetl_stream.engine.pipeline import visit_of
-from noetl_stream.engine.runner.outputs import RunTask
+from noetl_stream.engine.runner.lanes import RunTask
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import StepCommand, path_key
 from noetl_stream.model.outcome import Outcome

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from noetl_stream.model.outcome import RunWarning
-from noetl_stream.model.secrets.redaction import Redactor
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.engine.runner.outputs import RunTask
+from noetl_stream.engine.runner.lanes import RunTask
 from noetl_stream.model.events import Path, TaskProcessed
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import StepCommand

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import Answers, answer_json, decode_answers
-from noetl_stream.engine.decide.evaluation import questions_of
+from noetl_stream.engine.decide.quiescence import questions_of
 from noetl_stream.engine.effects import answer_claim, build_command
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rerun import JournalSummary, reuse

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.runner.outputs import (
+from noetl_stream.engine.runner.lanes import (
     Action,
     Evaluate,
     LoadPage,

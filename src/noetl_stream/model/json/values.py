@@ -1,6 +1,7 @@
-"""The depth of JSON, counted in its bytes: no recursion, whatever it holds (LANGUAGE §12).
+"""JSON values: how deep they nest, and how they merge (LANGUAGE §12).
 
-A value that enters from outside nests at most :data:`MAX_DEPTH` levels, so that whoever walks it later may recurse.
+The depth is counted in bytes, without recursion, whatever they hold. A value that enters from outside nests at most
+:data:`MAX_DEPTH` levels, so that whoever walks it later may recurse.
 """
 
 from __future__ import annotations
@@ -68,3 +69,23 @@ def _keys_of_holders(holder: Any) -> list[Any]:
     """The keys or indices of the lists and objects in a list or object."""
     items = holder.items() if isinstance(holder, dict) else enumerate(holder)
     return [key for key, member in items if isinstance(member, dict | list)]
+
+
+def deep_merge(base: Any, over: Any) -> Any:
+    """Merges mappings key by key; replaces everything else, null included (LANGUAGE §9)."""
+    if not (isinstance(base, dict) and isinstance(over, dict)):
+        return over
+    return {**base, **{key: deep_merge(base[key], value) if key in base else value for key, value in over.items()}}
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Applies a JSON merge patch (RFC 7396): mappings merge key by key, ``null`` deletes, anything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
