@@ -23,7 +23,7 @@ FIXED_MODULES = tuple(
         "ports.stores.dead_letters",
         "operations.views.index",
         "model.secrets.credential",
-        "adapters.nats.event_reader",
+        "adapters.nats.event_log",
         "adapters.nats.commands.command_source",
         "server.ticks.publications",
         "server.answers.credential_values",

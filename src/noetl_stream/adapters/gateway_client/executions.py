@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from msgspec.structs import asdict
 
 from noetl_stream.adapters.gateway_client.connection import JSON, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
-from noetl_stream.model.events import (
-    CancelRequested,
-    CtxPatched,
-    InterventionFact,
-    PauseRequested,
-    ResumeRequested,
-    SignalReceived,
-    TokenInjected,
-)
+from noetl_stream.model.events import CtxPatched, InterventionFact
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     ExecutionDocument,
@@ -53,10 +45,14 @@ class GatewayExecutions(GatewayVerbs):
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
-        method, parts, body, media = _route(fact)
-        headers = headers_of(fact)
-        if isinstance(fact, CtxPatched) and fact.expected_version is not None:
-            headers["If-Match"] = f'"{fact.expected_version}"'
+        form, headers = fact.form, headers_of(fact)
+        method: Literal["POST", "PATCH"] = "POST"
+        body, media = {name: getattr(fact, name) for name in form.body} or None, JSON
+        if isinstance(fact, CtxPatched):
+            method, body, media = "PATCH", fact.patch, MERGE_PATCH if fact.merge else JSON
+            if fact.expected_version is not None:
+                headers["If-Match"] = f'"{fact.expected_version}"'
+        parts = [getattr(fact, part[1:-1]) if part.startswith("{") else part for part in form.path.split("/")]
         key = fact.request_id or self._connection.new_key()
         at = ("executions", execution_id, *parts)
         asked = GatewayRequest(method, at, body=body, media=media, headers=headers, key=key)
@@ -76,23 +72,6 @@ class GatewayExecutions(GatewayVerbs):
             body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
         at = ("executions", execution_id, verb)
         return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=headers_of(wanted))
-
-
-def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any] | None, str]:
-    """Method, the rest of the address, body, and its media."""
-    match fact:
-        case CtxPatched():
-            return "PATCH", ("ctx",), fact.patch, MERGE_PATCH if fact.merge else JSON
-        case TokenInjected():
-            return "POST", ("tokens",), {"step": fact.step, "args": fact.args}, JSON
-        case SignalReceived():
-            return "POST", ("signals", fact.signal), {"payload": fact.payload}, JSON
-        case CancelRequested():
-            return "POST", ("cancel",), None, JSON
-        case PauseRequested():
-            return "POST", ("pause",), None, JSON
-        case ResumeRequested():
-            return "POST", ("resume",), None, JSON
 
 
 def headers_of(request: Any) -> dict[str, str]:

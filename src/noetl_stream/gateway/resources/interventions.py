@@ -4,7 +4,7 @@ for many executions in one call, each with an outcome of its own.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field
 
@@ -24,10 +24,7 @@ from noetl_stream.gateway.http.parameters import (
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
 from noetl_stream.model.events import (
-    CancelRequested,
     InterventionFact,
-    PauseRequested,
-    ResumeRequested,
     SignalReceived,
     TokenInjected,
 )
@@ -124,17 +121,20 @@ async def signal(call: Call[SignalAt, Numbered[SignalRequest]]) -> Reply:
     return await _ask(call, fact)
 
 
-def _serve_request(verb: str, fact: type[InterventionFact], summary: str) -> None:
+def serve(kind: type[InterventionFact]) -> None:
+    """Makes the route of a request without a body."""
+
     async def ask(call: Call[Intervention, None]) -> Reply:
-        return await _ask(call, fact(**who_and_why(call)))
+        return await _ask(call, kind(**who_and_why(call)))
 
-    ask.__doc__ = summary
-    routes("POST", f"{ONE}/{verb}", f"{verb}Execution", "operator", ACCEPTED, refuses=CONFLICT)(ask)
+    form = kind.form
+    ask.__doc__ = form.summary
+    routes("POST", f"{ONE}/{form.path}", form.operation, "operator", ACCEPTED, refuses=CONFLICT)(ask)
 
 
-_serve_request("cancel", CancelRequested, "Cancel it, and the executions it has called.")
-_serve_request("pause", PauseRequested, "Pause it: no step starts until it is resumed.")
-_serve_request("resume", ResumeRequested, "Resume it after a pause or a quarantine.")
+for _kind in get_args(InterventionFact):
+    if _kind.form.operation:
+        serve(_kind)
 
 
 async def _rerun(call: Call[RunningAgain, Any]) -> Reply:

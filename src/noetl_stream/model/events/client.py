@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -54,8 +54,26 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     digits_lost: list[str] = []
 
 
+class RequestForm(NamedTuple):
+    """How a request to an execution is sent: clients of a gateway make it from this, and the gateway its route.
+
+    Attributes:
+        path: The address below that of the execution; a part in braces is a field of the fact.
+        operation: The ``operationId`` of the route; empty with a body, for which the gateway has a handler.
+        summary: What the route does.
+        body: The fields of the fact that are members of the body; without any, it has no body.
+    """
+
+    path: str
+    operation: str = ""
+    summary: str = ""
+    body: tuple[str, ...] = ()
+
+
 class ClientRequest(Fact, frozen=True):
     """Base of requests to an existing execution; ``digits_lost`` as in :class:`ExecutionRequested`."""
+
+    form: ClassVar[RequestForm]
 
     request_id: str
     principal: str = ""
@@ -71,6 +89,7 @@ class CtxPatched(ClientRequest, frozen=True, tag="ctx.patched"):
     """
 
     kind: ClassVar = Kind("ctx", "success")
+    form: ClassVar = RequestForm("ctx", body=("patch",))
 
     patch: dict[str, Any] = {}
     merge: bool = False
@@ -79,6 +98,7 @@ class CtxPatched(ClientRequest, frozen=True, tag="ctx.patched"):
 
 class TokenInjected(ClientRequest, frozen=True, tag="token.injected"):
     kind: ClassVar = Kind("token", through_halt=True)
+    form: ClassVar = RequestForm("tokens", body=("step", "args"))
 
     step: str = ""
     args: dict[str, Any] = {}
@@ -86,6 +106,7 @@ class TokenInjected(ClientRequest, frozen=True, tag="token.injected"):
 
 class SignalReceived(ClientRequest, frozen=True, tag="signal.received"):
     kind: ClassVar = Kind("workflow", "success")
+    form: ClassVar = RequestForm("signals/{signal}", body=("payload",))
 
     signal: str = ""
     payload: Any = None
@@ -95,18 +116,21 @@ class CancelRequested(ClientRequest, frozen=True, tag="execution.cancel_requeste
     """The execution is to be cancelled; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
+    form: ClassVar = RequestForm("cancel", "cancelExecution", "Cancel it, and the executions it has called.")
 
 
 class PauseRequested(ClientRequest, frozen=True, tag="execution.pause_requested"):
     """The execution is to pause: no command is issued until ``execution.resume_requested``."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
+    form: ClassVar = RequestForm("pause", "pauseExecution", "Pause it: no step starts until it is resumed.")
 
 
 class ResumeRequested(ClientRequest, frozen=True, tag="execution.resume_requested"):
     """The execution is to resume after a pause."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
+    form: ClassVar = RequestForm("resume", "resumeExecution", "Resume it after a pause or a quarantine.")
 
 
 InterventionFact = CtxPatched | TokenInjected | SignalReceived | CancelRequested | PauseRequested | ResumeRequested
