@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noetl_stream.engine.aggregates.key_limits import LimitFolded, fold_limit
+from noetl_stream.engine.aggregates.contract import Folded, LimitSlots
+from noetl_stream.engine.aggregates.key_limits import fold_limit
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import LimitFact, LimitSlot, LimitState
 
 
-class StoredLimit:
+class StoredLimit(LimitSlots):
     """A limit with its rows. Each input sees at most ``window`` of those that wait."""
 
     def __init__(self, window: int = 64) -> None:
+        super().__init__()
         self.window = window
         self.state: LimitState | None = None
         self.rows: dict[str, LimitSlot] = {}
@@ -38,7 +40,7 @@ class StoredLimit:
     def queue(self) -> list[LimitSlot]:
         return sorted((row for row in self.rows.values() if not row.granted_ms), key=lambda row: row.number)
 
-    def fold(self, fact: LimitFact | None, at_ms: int) -> LimitFolded:
+    def fold(self, fact: LimitFact | None, at_ms: int) -> Folded[LimitState]:
         queue = self.queue
         self._seen, self.has_more = queue[: self.window], len(queue) > self.window
         folded = fold_limit(self.state, self, fact, at_ms, is_catching_up=self.is_catching_up)
@@ -51,7 +53,7 @@ class StoredLimit:
         self.state = folded.state
         return folded
 
-    def wake(self, until_ms: int) -> list[tuple[int, LimitFolded]]:
+    def wake(self, until_ms: int) -> list[tuple[int, Folded[LimitState]]]:
         """Wakes the limit whenever it wants to be, up to a time."""
         found = []
         while self.state is not None and self.state.timer_ms and self.state.timer_ms <= until_ms:
@@ -60,6 +62,8 @@ class StoredLimit:
         return found
 
 
-def granted(folded: LimitFolded) -> list[str]:
+def granted(folded: Folded[LimitState]) -> list[str]:
     """Who is given a slot."""
-    return [one.fact.step_run_id or one.execution_id for one in folded.told if isinstance(one.fact, events.SlotGranted)]
+    return [
+        one.fact.step_run_id or one.execution_id for one in folded.messages if isinstance(one.fact, events.SlotGranted)
+    ]

@@ -48,8 +48,8 @@ def catching_up() -> StoredLimit:
 @pytest.mark.parametrize("on_limit", ["queue", "reject", "discard", "cancel_running"])
 def test_who_asks_while_a_limit_catches_up_waits_until_all_who_hold_it_are_known(on_limit: OnLimit) -> None:
     limit = catching_up()
-    assert not limit.fold(asked("one", on_limit=on_limit), NOW).told
-    assert not limit.fold(asked("two", on_limit=on_limit), NOW).told, "nobody is refused or ended either"
+    assert not limit.fold(asked("one", on_limit=on_limit), NOW).messages
+    assert not limit.fold(asked("two", on_limit=on_limit), NOW).messages, "nobody is refused or ended either"
     assert limit.state is not None and limit.state.catching_up
     assert limit.wake(NOW + CATCHING_UP_MS - 1) == []
     limit.wake(NOW + CATCHING_UP_MS)
@@ -115,7 +115,7 @@ def test_who_does_not_wait_is_refused_with_what_holds_the_key(on_limit: OnLimit)
     limit = StoredLimit()
     limit.fold(asked("one"), NOW)
     before = limit.rows.copy()
-    (told,) = limit.fold(asked("two", on_limit=on_limit), NOW).told
+    (told,) = limit.fold(asked("two", on_limit=on_limit), NOW).messages
     assert told.execution_id == "two" and isinstance(told.fact, events.SlotRefused)
     assert told.fact.reason == f"key key is limited to 1 at once: 1 held, and on_limit is {on_limit}"
     assert limit.rows == before
@@ -124,10 +124,10 @@ def test_who_does_not_wait_is_refused_with_what_holds_the_key(on_limit: OnLimit)
 def test_a_newer_execution_ends_the_oldest_and_takes_its_place_once_that_has_ended() -> None:
     limit = StoredLimit()
     limit.fold(asked("one", on_limit="cancel_running"), NOW)
-    (told,) = limit.fold(asked("two", on_limit="cancel_running"), NOW).told
+    (told,) = limit.fold(asked("two", on_limit="cancel_running"), NOW).messages
     assert told.execution_id == "one" and isinstance(told.fact, events.CancelRequested)
     assert "execution two takes its place: key key" in told.fact.reason
-    (told,) = limit.fold(asked("three", on_limit="cancel_running"), NOW).told
+    (told,) = limit.fold(asked("three", on_limit="cancel_running"), NOW).messages
     assert told.execution_id == "two", "it waits, and a newer one came"
     assert granted(limit.fold(returned("two"), NOW)) == []
     assert granted(limit.fold(returned("one"), NOW)) == ["three"]
@@ -136,7 +136,7 @@ def test_a_newer_execution_ends_the_oldest_and_takes_its_place_once_that_has_end
 def test_a_step_that_holds_the_key_is_not_ended_for_an_execution() -> None:
     limit = StoredLimit()
     limit.fold(SlotAsked("key", "one", "run", concurrency=1), NOW)
-    assert not limit.fold(asked("two", on_limit="cancel_running"), NOW).told
+    assert not limit.fold(asked("two", on_limit="cancel_running"), NOW).messages
 
 
 def test_a_rate_gives_a_burst_and_then_one_after_the_other() -> None:
@@ -170,7 +170,7 @@ def test_time_that_goes_back_gives_no_more() -> None:
 def test_the_newest_that_asks_decides_how_many_and_both_are_told() -> None:
     limit = StoredLimit()
     limit.fold(asked("one", 1, path="a"), NOW)
-    (told,) = limit.fold(asked("two", 2, path="b"), NOW + 1).told
+    (told,) = limit.fold(asked("two", 2, path="b"), NOW + 1).messages
     assert isinstance(told.fact, events.SlotGranted)
     assert told.fact.warning == (
         "the limit of key key is 2 at once now, as playbook b says; it was 1 at once, as playbook a says: the newest "

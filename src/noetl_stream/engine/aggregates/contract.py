@@ -6,6 +6,7 @@ beforehand what it must know of the catalog and of rights (:meth:`AggregateKind.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -39,42 +40,39 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     forbidden: str = ""
 
 
-class LimitSlots(Protocol):
-    """The loaded slots of a limit; each is a row of its own."""
+class LimitSlots:
+    """The loaded slots of a limit; each is a row of its own. Other aggregates have none.
 
-    @property
-    def has_more(self) -> bool:
-        """Whether more slots may wait than :meth:`waiting` yields."""
-        ...
+    Args:
+        most: How many waiting slots were asked for.
+
+    Attributes:
+        has_more: Whether more slots may wait than :meth:`waiting` yields.
+    """
+
+    def __init__(self, slots: Sequence[LimitSlot] = (), most: int = 1) -> None:
+        self._slots = {slot.holder: slot for slot in slots}
+        waiting = [slot for slot in slots if not slot.granted_ms]
+        self.has_more = len(waiting) >= most
+        self._waiting = deque(waiting[:most])
 
     def of(self, holder: str) -> LimitSlot | None:
         """The slot of a holder."""
-        ...
+        return self._slots.get(holder)
 
     def waiting(self) -> Iterator[LimitSlot]:
         """The first waiting slots, in order."""
-        ...
+        queue = self._waiting
+        while queue and self._slots.get(queue[0].holder) is not queue[0]:
+            queue.popleft()
+        return (slot for slot in queue if self._slots.get(slot.holder) is slot)
 
     def may_be_ended(self) -> Iterator[LimitSlot]:
         """The first slots whose execution a newer one may replace, in order."""
-        ...
+        return iter(sorted((slot for slot in self._slots.values() if slot.may_be_ended), key=lambda slot: slot.number))
 
 
-class NoSlots:
-    """The slots of aggregates that are no limits: none."""
-
-    has_more: Final = False
-
-    def of(self, holder: str) -> None:
-        return None
-
-    def waiting(self) -> Iterator[LimitSlot]:
-        return iter(())
-
-    may_be_ended = waiting
-
-
-NO_SLOTS: Final = NoSlots()
+NO_SLOTS: Final = LimitSlots()
 
 
 class Given(msgspec.Struct, frozen=True, gc=False):

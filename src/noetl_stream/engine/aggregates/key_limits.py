@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -41,27 +40,6 @@ CATCHING_UP_MS: Final = 500
 TIMER: Final = "limit"
 
 
-class ToExecution(NamedTuple):
-    """A fact for an execution: its slot, or an order to end."""
-
-    execution_id: str
-    fact: events.SlotGranted | events.SlotRefused | events.CancelRequested
-
-
-class LimitFolded(NamedTuple):
-    """The result of folding one input of a limit.
-
-    Attributes:
-        state: ``None`` once no slot has been held or waited for in a while.
-        slots: The changed rows, by holder; ``None`` for a removed one.
-        told: The facts for executions, in order.
-    """
-
-    state: LimitState | None
-    slots: Mapping[str, LimitSlot | None] = MappingProxyType({})
-    told: Sequence[ToExecution] = ()
-
-
 class LimitKind:
     """:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`; the contract documents each method."""
 
@@ -77,14 +55,12 @@ class LimitKind:
 
     def fold(self, state: LimitState | None, given: Given) -> Folded[LimitState]:
         fact = given.fact if isinstance(given.fact, LimitFact) else None
-        folded = fold_limit(state, given.slots, fact, given.at_ms, is_catching_up=given.is_catching_up)
-        messages = [InboxMessage(one.execution_id, one.fact, AGGREGATES_FORMAT) for one in folded.told]
-        return Folded(folded.state, messages, slots=folded.slots)
+        return fold_limit(state, given.slots, fact, given.at_ms, is_catching_up=given.is_catching_up)
 
 
 def fold_limit(
     state: LimitState | None, slots: LimitSlots, fact: LimitFact | None, at_ms: int, *, is_catching_up: bool = False
-) -> LimitFolded:
+) -> Folded[LimitState]:
     """Folds an input into a limit.
 
     Args:
@@ -95,12 +71,12 @@ def fold_limit(
     if isinstance(fact, SlotAsked):
         return _take_request(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
     if state is None:
-        return LimitFolded(None)
+        return Folded(None)
     if fact is None:
         return _wake(state, slots, at_ms, is_catching_up=is_catching_up)
     slot = slots.of(fact.holder)
     if slot is None or (isinstance(fact, SlotHeld) and slot.granted_ms):
-        return LimitFolded(state)
+        return Folded(state)
     folding = _Folding(state, slots, at_ms, is_catching_up)
     if isinstance(fact, SlotHeld):
         folding.grant_to(slot)
@@ -110,11 +86,11 @@ def fold_limit(
     return folding.result()
 
 
-def _wake(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: bool) -> LimitFolded:
+def _wake(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: bool) -> Folded[LimitState]:
     if not state.timer_ms or at_ms < state.timer_ms:
-        return LimitFolded(state)
+        return Folded(state)
     if not (state.held or state.queued):
-        return LimitFolded(None)
+        return Folded(None)
     folding = _Folding(state, slots, at_ms, is_catching_up)
     folding.grant(())
     return folding.result()
@@ -122,9 +98,9 @@ def _wake(state: LimitState, slots: LimitSlots, at_ms: int, *, is_catching_up: b
 
 def _take_request(
     state: LimitState, slots: LimitSlots, fact: SlotAsked, at_ms: int, *, is_catching_up: bool
-) -> LimitFolded:
+) -> Folded[LimitState]:
     if slots.of(fact.holder) is not None:
-        return LimitFolded(state)
+        return Folded(state)
     limited = _with_newest_limit(state, fact, at_ms)
     folding = _Folding(limited, slots, at_ms, is_catching_up)
     warning = "" if limited is state else limited.replaced
@@ -170,7 +146,7 @@ class _Folding:
         self._slots: Final = slots
         self._is_catching_up: Final = is_catching_up
         self._changed: Final[dict[str, LimitSlot | None]] = {}
-        self._told: Final[list[ToExecution]] = []
+        self._told: Final[list[InboxMessage]] = []
 
     def add(self, asked: LimitSlot) -> None:
         """Adds a slot to the end of the queue, and grants free slots."""
@@ -216,7 +192,7 @@ class _Folding:
         self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
         self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
 
-    def result(self) -> LimitFolded:
+    def result(self) -> Folded[LimitState]:
         """The result of the fold. The limit's timer is set for the next slot of the rate, the next rows of the queue,
         or the time at which the key is forgotten.
         """
@@ -228,7 +204,7 @@ class _Folding:
         elif not (state.held or state.queued):
             timer_ms = max(-(-state.free_us // US_PER_MS), self.at_ms + IDLE_MS)
         is_held_back = self._is_catching_up and state.queued > 0
-        return LimitFolded(replace(state, timer_ms=timer_ms, catching_up=is_held_back), self._changed, self._told)
+        return Folded(replace(state, timer_ms=timer_ms, catching_up=is_held_back), self._told, slots=self._changed)
 
     @property
     def _has_slot(self) -> bool:
@@ -256,7 +232,7 @@ class _Folding:
         return f"key {state.key} is limited to {shown_limit(state.concurrency, state.rate)}: {state.held} held{ahead}"
 
     def _tell(self, slot: LimitSlot, fact: events.SlotGranted | events.SlotRefused | events.CancelRequested) -> None:
-        self._told.append(ToExecution(slot.execution_id, fact))
+        self._told.append(InboxMessage(slot.execution_id, fact, AGGREGATES_FORMAT))
 
 
 def _interval_us(rate: Rate) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from noetl_stream.engine.aggregates.contract import Found, Lookup
+from noetl_stream.engine.aggregates.contract import Found, LimitSlots, Lookup
 from noetl_stream.model.aggregates import LimitFact, LimitSlot, SlotAsked, is_limit
 from noetl_stream.model.json import codec
 from noetl_stream.model.paths import covers
@@ -81,31 +80,12 @@ MORE_WAITING: Final = 8
 """How many waiting slots are loaded in addition to one for each input: a higher limit grants several at once."""
 
 
-class LoadedSlots:
-    """A :class:`~noetl_stream.engine.aggregates.contract.LimitSlots` of one limit.
-
-    Args:
-        most: How many waiting slots were asked for.
-    """
+class LoadedSlots(LimitSlots):
+    """The loaded slots of one limit, and what folds change of them."""
 
     def __init__(self, limit_id: str, slots: Sequence[LimitSlot], most: int) -> None:
+        super().__init__(slots, most)
         self._limit_id = limit_id
-        self._slots = {slot.holder: slot for slot in slots}
-        waiting = [slot for slot in slots if not slot.granted_ms]
-        self.has_more = len(waiting) >= most
-        self._waiting = deque(waiting[:most])
-
-    def of(self, holder: str) -> LimitSlot | None:
-        return self._slots.get(holder)
-
-    def waiting(self) -> Iterator[LimitSlot]:
-        queue = self._waiting
-        while queue and self._slots.get(queue[0].holder) is not queue[0]:
-            queue.popleft()
-        return (slot for slot in queue if self._slots.get(slot.holder) is slot)
-
-    def may_be_ended(self) -> Iterator[LimitSlot]:
-        return iter(sorted((slot for slot in self._slots.values() if slot.may_be_ended), key=lambda slot: slot.number))
 
     def change(self, changed: Mapping[str, LimitSlot | None], tick: PendingTick) -> None:
         """Takes over the changes of a fold, and has them written."""
