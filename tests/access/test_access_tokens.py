@@ -17,8 +17,7 @@ from noetl_stream.gateway.access.authentication import (
     Authentication,
 )
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.paths import covers
-from noetl_stream.model.roles import ROLES, Role, includes_role
+from noetl_stream.model.rights import ROLES, Role, covers, includes_role
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
 from noetl_stream.ports.operations.documents import plain

@@ -16,7 +16,7 @@ from mcp_types import CallToolResult
 
 from cli_program import NOETL, environment
 from noetl_stream.mcp.answers import MAX_BYTES
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.access import NewToken
 
 READING = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from noetl_stream.model.json.digits import MAX_POINTER_CHARACTERS, MAX_POINTERS, digits_lost, digits_lost_text
+from noetl_stream.model.json.texts import MAX_POINTER_CHARACTERS, MAX_POINTERS, digits_lost, digits_lost_text
 
 LOSSY = b"0.12345678901234567891"
 

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from noetl_stream.engine.aggregates.contract import Found, Given
-from noetl_stream.engine.aggregates.kinds import KINDS
 from noetl_stream.model.aggregates import (
     RequestedFact,
     SentFact,
@@ -25,6 +24,7 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
+from noetl_stream.server.aggregates.aggregate_fold import KINDS
 
 FILE = Path(__file__).resolve().parents[1] / "histories" / "starters.jsonl"
 PATH = "team/one"

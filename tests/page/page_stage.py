@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from page_browser import Visit
 
 from noetl_stream.model.json import codec
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start

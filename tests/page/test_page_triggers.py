@@ -15,7 +15,7 @@ from page_browser import WATCH_SHIFTS, expect, needs_browser, visiting
 from page_pictures import SIZES
 from page_stage import ODD, Shown
 
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from warm_program import noetl
 
 pytestmark = [needs_browser, pytest.mark.xdist_group("stack")]

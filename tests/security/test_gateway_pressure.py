@@ -40,7 +40,7 @@ from noetl_stream.gateway.http.pressure import EVENTS_AT_ONCE, EVENTS_PER_S, Hel
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.resources.executions import StartRequest
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument

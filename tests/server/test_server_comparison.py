@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model.ids import partition_of
-from noetl_stream.server.journal.lost_stream import disagreements
+from noetl_stream.server.journal_records import disagreements
 
 EXECUTION = "execution-1"
 

@@ -10,7 +10,7 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.errors import Conflict, StreamLost
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.stores.cursors import Repair
-from noetl_stream.server.journal.lost_stream import MARGIN_MS, reconcile_cursors
+from noetl_stream.server.journal_records import MARGIN_MS, reconcile_cursors
 from noetl_stream.server.server import Server
 
 OLD, NEW = "execution-1", "execution-2"

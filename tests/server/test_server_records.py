@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl_stream.model.messages import RecordEntry
-from noetl_stream.server.journal.records import Stamp, messages_of
+from noetl_stream.server.journal_records import Stamp, messages_of
 
 AGAIN = Stamp(partition=3, tick=7, epoch=2, owner="server-1", again=True)
 

@@ -16,7 +16,7 @@ from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import Tick
 from noetl_stream.ports.streams.event_log import DecidedMessage
-from noetl_stream.server.journal.lost_stream import MARGIN_MS
+from noetl_stream.server.journal_records import MARGIN_MS
 from noetl_stream.server.ownership import recovery
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server

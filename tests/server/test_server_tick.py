@@ -81,15 +81,16 @@ async def test_entries_of_a_record_are_decisions_inputs_by_report_and_inputs_in_
 
 
 def test_the_decisions_of_one_input_may_take_several_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noetl_stream.server.journal.records.MAX_RECORD_BYTES", 400)
+    monkeypatch.setattr("noetl_stream.server.journal_records.MAX_RECORD_BYTES", 400)
     decisions = [TokenPassed(f"run-{number}", "a", "b", 0) for number in range(12)]
     pending = PendingTick()
     recorded = RecordedFact(TimerFired("timer", "wait"))
     after = Execution(EXECUTION, "request-1", "digest", position=5 + 1 + 4 * len(decisions))
     cached = CachedExecution(after, UNLOADED, at_ms=1_000, through=9)
-    pending.record(Input.by_server(recorded), 6, decisions, cached, partition=3)
+    pending.record(Input.by_server(recorded), 6, decisions, cached)
     (row,) = pending.entry_rows()
-    records = [codec.decode_record(one.body) for one in pending.journal_records({3: 1}, {3: 1}, "owner")]
+    once = {partition_of(EXECUTION): 1}
+    records = [codec.decode_record(one.body) for one in pending.journal_records(once, once, "owner")]
     found, position = [], row.position
     for record in records:
         assert record.first_position == position and len(codec.encode(record)) < 800

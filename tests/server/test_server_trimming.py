@@ -16,7 +16,7 @@ from noetl_stream.model.messages import JournalRecord
 from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.streams.event_log import DecidedMessage
-from noetl_stream.server.journal.lost_stream import disagreements, reconcile_cursors
+from noetl_stream.server.journal_records import disagreements, reconcile_cursors
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ownership.recorded import RecordedPartition, read_partition
 from noetl_stream.server.upkeep.upkeep import KEPT_MS, TRIM_EVENTS_S, Trimmer, Upkeep

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.model.paths import MAX_PATH_CHARS
+from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
 from noetl_testkit.waiting import TIMEOUT_S, expect_error
 

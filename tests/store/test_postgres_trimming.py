@@ -17,7 +17,7 @@ from noetl_stream.adapters.nats.streams import ensure_streams, stored_message
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.json import codec
 from noetl_stream.protocol.subjects import EVENTS
-from noetl_stream.server.journal.lost_stream import disagreements
+from noetl_stream.server.journal_records import disagreements
 from noetl_stream.server.upkeep.upkeep import Trimmer
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of

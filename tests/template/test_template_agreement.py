@@ -20,8 +20,7 @@ from noetl_stream.template.compile.evaluators import (
     sandboxed_text,
 )
 from noetl_stream.template.compile.expressions import ExpressionBinder
-from noetl_stream.template.compile.findings import Findings, Names
-from noetl_stream.template.compile.parsing import parse, single_expression
+from noetl_stream.template.compile.parsing import Findings, Names, parse, single_expression
 from noetl_stream.template.compile.statements import StatementBinder
 from noetl_stream.template.runtime.evaluation import Expression
 from noetl_stream.template.runtime.meter import Meter

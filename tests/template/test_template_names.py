@@ -6,7 +6,7 @@ import pytest
 from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.template import TemplateProblem, compile_template
-from noetl_stream.template.compile.findings import MAX_PROBLEMS
+from noetl_stream.template.compile.parsing import MAX_PROBLEMS
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 

@@ -14,8 +14,7 @@ import jwt
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
-from noetl_stream.model.paths import has_valid_segments
-from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.model.rights import ROLES, Role, has_valid_segments
 from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.identities import Caller

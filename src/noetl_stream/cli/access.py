@@ -20,7 +20,7 @@ from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.base.verbs import does, lists
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
-from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.model.rights import ROLES, Role
 from noetl_stream.ports.operations.access import AuditEntryDocument, NewApiTokenDocument, NewToken
 
 

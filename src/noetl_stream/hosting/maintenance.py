@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # each command imports what it uses
 
 async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
     """Repairs the cursors of partitions after EVENTS has lost messages; returns the repairs."""
-    from noetl_stream.server.journal.lost_stream import reconcile_cursors
+    from noetl_stream.server.journal_records import reconcile_cursors
 
     async with closing(await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
@@ -45,7 +45,7 @@ async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
 
 async def compare_stores(endpoint: Endpoint) -> list[str]:
     """Returns what disagrees between Postgres and EVENTS, a line each."""
-    from noetl_stream.server.journal.lost_stream import disagreements
+    from noetl_stream.server.journal_records import disagreements
 
     async with closing(await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()

@@ -25,7 +25,7 @@ from noetl_stream.mcp.changing import changing_tools
 from noetl_stream.mcp.reading import reading_tools
 from noetl_stream.mcp.tools import AnyAgentTool, Door, PerformedTool, Toolbox
 from noetl_stream.model.json import codec
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 
 log = logging.getLogger(__name__)
 

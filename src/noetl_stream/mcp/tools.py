@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noetl_stream.errors import Forbidden, NotFound, UsageError
 from noetl_stream.mcp.answers import ToolAnswer, list_answer, part_answer
 from noetl_stream.model.json import codec
-from noetl_stream.model.roles import Role, includes_role
+from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
 from noetl_stream.ports.operations.verbs import VerbParameter, arguments_of, parameters_of, verb_of

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from noetl_stream.model.aggregates import AggregateRequested
 from noetl_stream.model.events import ClientFact, ExecutionRequested
-from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
+from noetl_stream.model.rights import MAX_PATH_CHARS
 
 MAX_CHARS: Final[Mapping[str, int]] = {
     "path": MAX_PATH_CHARS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.json import codec
-from noetl_stream.model.paths import covers
+from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.statistics import PlaybookStatistics

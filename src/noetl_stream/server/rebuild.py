@@ -11,7 +11,7 @@ from noetl_stream.errors import Conflict
 from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.stores.cursors import Repair
 from noetl_stream.ports.stores.store import PartitionLease
-from noetl_stream.server.journal.lost_stream import StreamExtent, accept_head, last_record
+from noetl_stream.server.journal_records import StreamExtent, accept_head, last_record
 from noetl_stream.server.ownership.recorded import RecordedStarter, left_of
 from noetl_stream.server.server import Server
 

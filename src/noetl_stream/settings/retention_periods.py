@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.paths import covers
+from noetl_stream.model.rights import covers
 from noetl_stream.model.status import ENDED
 from noetl_stream.settings.places import Place, read_place
 from noetl_stream.settings.sources.variables import Given, Read, words_of

@@ -18,7 +18,7 @@ from noetl_stream.template.runtime.scope import ABSENT, ResultView, Scope
 
 if TYPE_CHECKING:
     from noetl_stream.template.compile.compiler import compile_guard, compile_template, compile_text
-    from noetl_stream.template.compile.findings import Bindings
+    from noetl_stream.template.compile.parsing import Bindings
     from noetl_stream.template.runtime.evaluation import (
         Guard,
         Template,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
     _LATER = {
         **dict.fromkeys(("compile_guard", "compile_template", "compile_text"), "compile.compiler"),
-        "Bindings": "compile.findings",
+        "Bindings": "compile.parsing",
         **dict.fromkeys(
             ("Guard", "Template", "TemplateText", "holds", "render", "render_each", "render_number"),
             "runtime.evaluation",

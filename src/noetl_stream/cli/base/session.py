@@ -12,7 +12,7 @@ from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.process import principal, run_async, settings_for
 from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
 from noetl_stream.errors import Forbidden, Unauthenticated
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries

@@ -9,7 +9,7 @@ from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
 from noetl_stream.mcp.answers import plain_object
 from noetl_stream.mcp.tools import AgentCall, Door, InnerCall, PerformedTool, Work
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.executions import RequestIds
 
 if TYPE_CHECKING:  # noetl-stream-cli has no gateway

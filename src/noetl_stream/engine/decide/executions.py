@@ -101,7 +101,7 @@ def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
     if isinstance(fact, events.ExecutionRequested):
         return () if state.rerun_of else (events.ReferenceAwaited(Reference(PLAYBOOK, state.digest, 0)),)
     if isinstance(fact, events.RerunRefused):
-        return _refuse_rerun(fact)
+        return _on_rerun_refused(None, state, fact)
     if isinstance(fact, events.CancelRequested):
         return (_end(state), events.PlaybookProcessed("cancelled"))
     if isinstance(fact, events.ResumeRequested):
@@ -160,13 +160,10 @@ def _on_reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Se
     return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
 
 
-def _on_playbook_resolved(plan: Plan, state: Execution, fact: events.ReferenceResolved) -> Sequence[Fact]:
-    """Continues a start that waited for its playbook; a result by reference is read as decisions are made again."""
-    return () if state.request is None else _on_requested(plan, state, state.request)
-
-
-def _on_evaluation_finished(plan: Plan, state: Execution, fact: events.EvaluationFinished) -> Sequence[Fact]:
-    """Continues a start whose workload was compared; any other decision is made again."""
+def _on_awaited(
+    plan: Plan, state: Execution, fact: events.ReferenceResolved | events.EvaluationFinished
+) -> Sequence[Fact]:
+    """Continues a start that waited for its playbook, or whose workload was compared; others are decided again."""
     return () if state.request is None else _on_requested(plan, state, state.request)
 
 
@@ -178,11 +175,7 @@ def _on_evaluation_failed(plan: Plan, state: Execution, fact: events.EvaluationF
     return refuse([{"code": "limit_exceeded", "message": text}], text, "limit_exceeded")
 
 
-def _on_rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
-    return _refuse_rerun(fact)
-
-
-def _refuse_rerun(fact: events.RerunRefused) -> Sequence[Fact]:
+def _on_rerun_refused(plan: Plan | None, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
     return refuse([{"code": fact.code, "message": fact.reason}], fact.reason, "rerun_refused")
 
 
@@ -351,8 +344,8 @@ RULES: Final[Rules] = {
     events.ExecutionRequested: _on_requested,
     events.ExecutionReused: _on_reused,
     events.RerunRefused: _on_rerun_refused,
-    events.ReferenceResolved: _on_playbook_resolved,
-    events.EvaluationFinished: _on_evaluation_finished,
+    events.ReferenceResolved: _on_awaited,
+    events.EvaluationFinished: _on_awaited,
     events.EvaluationFailed: _on_evaluation_failed,
     events.CtxPatched: _on_ctx_patched,
     events.TaskProcessed: _on_task_processed,

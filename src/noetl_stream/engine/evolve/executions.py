@@ -17,7 +17,7 @@ from noetl_stream.engine.evolve.suspensions import on_signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, LoopState, Timer
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.digits import digits_lost_text
+from noetl_stream.model.json.texts import digits_lost_text
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, PLAYBOOK, ErrorInfo, RunWarning
 from noetl_stream.template import ExpressionError

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
-from noetl_stream.model.paths import covers
+from noetl_stream.model.rights import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of

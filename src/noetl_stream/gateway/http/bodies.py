@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.digits import digits_lost
+from noetl_stream.model.json.texts import digits_lost
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.problems import FaultDocument
 from noetl_stream.settings.gateway_settings import BodySize, GatewayLimits

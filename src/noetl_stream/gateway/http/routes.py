@@ -16,7 +16,7 @@ from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.mcp.tools import Door
-from noetl_stream.model.roles import Role, includes_role
+from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds

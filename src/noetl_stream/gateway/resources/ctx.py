@@ -12,7 +12,7 @@ from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, InPath, 
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.interventions import CONFLICT, ONE, who_and_why
 from noetl_stream.model.events import CtxPatched
-from noetl_stream.model.json.digits import digits_lost
+from noetl_stream.model.json.texts import digits_lost
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument, Executions
 from noetl_stream.ports.operations.verbs import address_of

@@ -17,6 +17,8 @@ from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.model.envelope import Time, iso
 from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
+from noetl_stream.model.rights import Role, includes_role
+from noetl_stream.ports.operations.access import SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.identities import Caller

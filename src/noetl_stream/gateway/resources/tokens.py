@@ -11,7 +11,7 @@ from noetl_stream.gateway.http.bodies import RequestModel
 from noetl_stream.gateway.http.parameters import Moment, Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import routes_of
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken
 from noetl_stream.ports.operations.verbs import API
 

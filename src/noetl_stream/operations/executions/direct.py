@@ -23,7 +23,7 @@ from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.digits import digits_lost_text
+from noetl_stream.model.json.texts import digits_lost_text
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload

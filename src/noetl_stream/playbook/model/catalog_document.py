@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 import msgspec
 from pydantic import TypeAdapter
 
-from noetl_stream.model.paths import MAX_PATH_CHARS
+from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import API_VERSION, Metadata, check_address, check_kind, read_metadata
 from noetl_stream.playbook.model.sections import (

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
+from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timetable
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
+from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.catalog_document import (

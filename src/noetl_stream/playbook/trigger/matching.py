@@ -25,8 +25,7 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json.codec import check_text, decode_value, encode
-from noetl_stream.model.json.digits import digits_lost
-from noetl_stream.model.json.texts import charset_of, decode_body, media_type
+from noetl_stream.model.json.texts import charset_of, decode_body, digits_lost, media_type
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.codes import Code

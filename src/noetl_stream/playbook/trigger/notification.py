@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl_stream.model.json.codec import encode
-from noetl_stream.model.paths import MAX_PATH_CHARS
+from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.catalog_document import TEXT, Shaped, schema_of
 from noetl_stream.playbook.model.document import API_VERSION

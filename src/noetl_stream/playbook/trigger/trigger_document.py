@@ -24,7 +24,7 @@ from noetl_stream.model.aggregates import (
     Verification,
 )
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS, has_valid_segments
+from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from noetl_stream.model.events.fact_parts import Path
 from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Asked = TypeVar("Asked", bound=Callable[..., Any])

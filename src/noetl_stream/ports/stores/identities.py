@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -17,7 +17,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         principal: ``token:<name>`` or ``oidc:<email or subject>``.
-        paths: The part of the catalog it may access (:func:`~noetl_stream.model.paths.covers`); empty: everything.
+        paths: The part of the catalog it may access (:func:`~noetl_stream.model.rights.covers`); empty: everything.
         id: ``token:<id>`` or ``oidc:<subject>``. Unlike the principal, it is never given to another caller.
         session: The hash of the caller's browser session; empty if it sent a token.
     """

@@ -21,7 +21,9 @@ from noetl_stream.engine.aggregates.contract import (
     HistoryEntry,
     Lookup,
 )
-from noetl_stream.engine.aggregates.kinds import KINDS
+from noetl_stream.engine.aggregates.key_limits import LimitKind
+from noetl_stream.engine.aggregates.schedules import ScheduleKind
+from noetl_stream.engine.aggregates.triggers import TriggerKind
 from noetl_stream.engine.effects import SendMessage
 from noetl_stream.errors import NewerFormat, PayloadRefused, TickRefused
 from noetl_stream.model.aggregates import (
@@ -53,6 +55,11 @@ from noetl_stream.server.aggregates.lookups import LoadedSlots, Lookups, load_sl
 from noetl_stream.server.aggregates.stream_readers import StreamInput
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.ticks.tick import PendingTick, inbox_letter, refused_answer
+
+KINDS: Final[Mapping[str, AggregateKind[Any]]] = {
+    kind.name: kind for kind in (ScheduleKind(), TriggerKind(), LimitKind())
+}
+
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from typing import Final
 from noetl_stream.engine.aggregates.contract import Found, LimitSlots, Lookup
 from noetl_stream.model.aggregates import LimitFact, LimitSlot, SlotAsked, is_limit
 from noetl_stream.model.json import codec
-from noetl_stream.model.paths import covers
-from noetl_stream.model.roles import includes_role
+from noetl_stream.model.rights import covers, includes_role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, VersionAmbiguous
 from noetl_stream.ports.stores.identities import Rights

@@ -19,7 +19,7 @@ from noetl_stream.ports.stores.store import InboxItem, InboxRow, Store
 from noetl_stream.ports.streams.bus import Bus, Subscription
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.protocol import subjects
-from noetl_stream.server.journal.lost_stream import behind_events
+from noetl_stream.server.journal_records import behind_events
 
 MOST_AT_ONCE = 500
 """How many inbox messages one tick folds."""

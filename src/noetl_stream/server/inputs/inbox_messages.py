@@ -84,7 +84,7 @@ class InboxMessages(InputSource[InboxItem]):
             error = ErrorInfo("quarantined", f"it cannot start: {reason}")
             told = SendMessage(IN_NO_JOURNAL, ended_message(one.execution_id, fact.origin, "failed", error))
         if told is not None:
-            fold.tick.collect(one.execution_id, one.partition, [told])
+            fold.tick.collect(one.execution_id, [told])
 
     def restore(self, inputs: Sequence[InboxItem]) -> None:
         """Makes the inbox read its messages, which are still in Postgres, again soon."""

@@ -11,14 +11,14 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.choices import Answers, decode_answers
 from noetl_stream.engine.decide.quiescence import questions_of
 from noetl_stream.engine.rerun import JournalSummary, reuse
-from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.engine.state import NOT_LOADED, Execution, RecordedFact
 from noetl_stream.errors import VALUE_FAULTS, BlobMissing, EvaluationEnded, Unreachable, fault_text
 from noetl_stream.model.events import (
     EvaluationFailed,
@@ -39,7 +39,7 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.stores.store import Store, TimerRow
 from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, gather_iterations, read_object
 from noetl_stream.ports.streams.event_log import EventLog
-from noetl_stream.server.journal.lost_stream import behind_events
+from noetl_stream.server.journal_records import behind_events
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
 
@@ -274,6 +274,10 @@ class Waits:
             fact = ReferenceResolved(reference.key, await found_checksum(data))
         except (BlobMissing, *VALUE_FAULTS) as error:
             fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {fault_text(error)}")
+        self._offer(execution_id, fact, value)
+
+    def _offer(self, execution_id: str, fact: Fact, value: Any = NOT_LOADED) -> None:
+        """Makes :meth:`ready` return this input, soon."""
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
@@ -282,8 +286,7 @@ class Waits:
         fact: ReferenceResolved | ReferenceLost = ReferenceResolved(digest)
         if isinstance(known.plan, InvalidPlan):
             fact = ReferenceLost(digest, known.plan.reason)
-        self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=known)))
-        self._nudge()
+        self._offer(execution_id, fact, known)
 
     async def _evaluate(self, state: Execution) -> None:
         asked = state.evaluation
@@ -300,15 +303,13 @@ class Waits:
             fact = EvaluationFinished(asked.position, answers.chosen, answers.reference)
         except (EvaluationEnded, *VALUE_FAULTS) as error:
             fact = EvaluationFailed(asked.position, fault_text(error))
-        self._loaded.append((state.execution_id, RecordedFact(fact, at_ms=self.now_ms())))
-        self._nudge()
+        self._offer(state.execution_id, fact)
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
         what = f"the original of {execution_id}"
         facts, known = await self._until_reached(what, lambda: self._originals.inputs_of(execution_id, rerun))
-        at_ms = self.now_ms()
-        self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms, value=known)) for fact in facts]
-        self._nudge()
+        for fact in facts:
+            self._offer(execution_id, fact, known)
 
     async def _read(self, reference: Reference) -> bytes:
         if reference.store == "journal":

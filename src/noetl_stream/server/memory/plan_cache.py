@@ -11,7 +11,7 @@ from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.paths import MAX_PATH_CHARS
+from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan

@@ -278,6 +278,3 @@ class Housekeeping:
     async def _compare(self, now_s: float) -> None:
         self._compared_s = now_s
         await self._assignment.give_up_lost()
-
-
-log = logging.getLogger(__name__)

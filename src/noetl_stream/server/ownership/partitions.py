@@ -17,7 +17,7 @@ from noetl_stream.ports.stores.dead_letters import storable_text
 from noetl_stream.ports.stores.store import PartitionAdvance, PartitionLease, Store
 from noetl_stream.ports.streams.command_queue import CommandQueue
 from noetl_stream.ports.streams.event_log import EventLog
-from noetl_stream.server.journal.lost_stream import (
+from noetl_stream.server.journal_records import (
     StreamExtent,
     accept_head,
     lost_cursors,

@@ -35,7 +35,7 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.ports.streams.event_log import EventLog, ReportedMessage
 from noetl_stream.protocol.subjects import sender_of
-from noetl_stream.server.journal.records import read_record
+from noetl_stream.server.journal_records import read_record
 from noetl_stream.server.ticks.tick import Input
 
 READ_AT_ONCE: Final = 512

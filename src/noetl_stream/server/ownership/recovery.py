@@ -31,8 +31,7 @@ from noetl_stream.ports.stores.cursors import Repair
 from noetl_stream.ports.stores.store import PartitionLease, StoredEntry
 from noetl_stream.ports.streams.event_log import DecidedMessage
 from noetl_stream.server.assembly import ServerParts
-from noetl_stream.server.journal.lost_stream import MARGIN_MS, last_record
-from noetl_stream.server.journal.records import Stamp, in_full, messages_of
+from noetl_stream.server.journal_records import MARGIN_MS, Stamp, in_full, last_record, messages_of
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recorded import (
@@ -282,7 +281,7 @@ class _Restoring:
             assert after is not None
             cached.state, cached.at_ms = after, max(cached.at_ms, given.recorded.at_ms)
             cached.started_ms = cached.started_ms or cached.at_ms
-            self._tick.record(given, 1 if before is None else before.position + 1, decisions, cached, self._partition)
+            self._tick.record(given, 1 if before is None else before.position + 1, decisions, cached)
             if before is None:
                 self._recall(after)
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
@@ -300,7 +299,7 @@ class _Restoring:
     def _collect(self, execution_id: str, after: Execution, effects: Sequence[Effect]) -> None:
         """Collects the rows of effects. Messages to other executions are sent again: receivers recognize repeats."""
         rows = [one for one in effects if not isinstance(one, IssueCommand | StopWorkers | WithdrawCommand)]
-        self._tick.collect(execution_id, self._partition, rows)
+        self._tick.collect(execution_id, rows)
         for effect in rows:
             if isinstance(effect, AnswerStart):
                 answer = {"ok": True, "execution_id": execution_id}

@@ -438,9 +438,8 @@ class Fold:
         self._operations += after.budget.spent - spent
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
-        partition = partition_of(execution_id)
-        self.tick.record(given, position, advanced.journal, cached, partition)
-        self.tick.collect(execution_id, partition, advanced.effects)
+        self.tick.record(given, position, advanced.journal, cached)
+        self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
             for number, message in enumerate(self._ends.end_messages(after, cached.labels, at_ms), start=1):
                 self.tick.send(SendMessage(after.position, message), execution_id, number)

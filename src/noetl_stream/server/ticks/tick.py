@@ -66,7 +66,7 @@ from noetl_stream.ports.stores.store import (
 from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.protocol.subjects import command_subject, sender_of
-from noetl_stream.server.journal.records import Part, Stamp, messages_of, parts_of
+from noetl_stream.server.journal_records import Part, Stamp, messages_of, parts_of
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.snapshots import decoded_bytes
 
@@ -234,12 +234,11 @@ class PendingTick:
         position: int,
         decisions: Sequence[Fact],
         cached: CachedExecution,
-        partition: int,
     ) -> None:
         """Records an input at ``position`` and its decisions in the segment of ``cached``, the execution after them."""
         after, at_ms = cached.state, cached.at_ms
         assert after is not None
-        execution_id = after.execution_id
+        execution_id, partition = after.execution_id, partition_of(after.execution_id)
         segment = self.segments.get(execution_id)
         if segment is None:
             segment = self.segments[execution_id] = JournalSegment(partition, cached.through)
@@ -257,7 +256,7 @@ class PendingTick:
         segment.last_position = after.position
         self.touched[execution_id] = Touched(after, partition, cached.started_ms, at_ms, cached.labels)
 
-    def collect(self, execution_id: str, partition: int, effects: Sequence[Effect]) -> None:
+    def collect(self, execution_id: str, effects: Sequence[Effect]) -> None:
         """Collects effects, applied once this tick is committed. The last change of a timer wins."""
         for effect in effects:
             match effect:
@@ -275,18 +274,9 @@ class PendingTick:
                 case SendMessage():
                     self.send(effect, execution_id, *([effect.part] if effect.part else []))
                 case SetTimer(timer_id, timer):
-                    key = (execution_id, timer_id)
-                    self.timers[key] = TimerRow(
-                        execution_id=execution_id,
-                        timer_id=timer_id,
-                        partition=partition,
-                        due_ms=timer.due_ms,
-                        purpose=timer.purpose,
-                    )
-                    self.timers_gone.discard(key)
+                    self._set_timer(execution_id, timer_id, timer.due_ms, timer.purpose)
                 case DropTimer(timer_id):
-                    self.timers.pop((execution_id, timer_id), None)
-                    self.timers_gone.add((execution_id, timer_id))
+                    self._drop_timer(execution_id, timer_id)
                 case AddTerms(terms):
                     self.terms += [TermRow(term=term, execution_id=execution_id) for term in sorted(terms)]
                 case UseObject(reference):
@@ -317,17 +307,20 @@ class PendingTick:
 
     def set_timers(self, aggregate_id: str, due: Mapping[str, int], gone: Sequence[str]) -> None:
         """Sets timers of an aggregate, by id, and drops the ``gone`` ones."""
-        partition = partition_of(aggregate_id)
         for timer_id, due_ms in due.items():
-            key = (aggregate_id, timer_id)
-            self.timers_gone.discard(key)
-            self.timers[key] = TimerRow(
-                execution_id=aggregate_id, timer_id=timer_id, partition=partition, due_ms=due_ms, purpose="due"
-            )
+            self._set_timer(aggregate_id, timer_id, due_ms, "due")
         for timer_id in gone:
-            key = (aggregate_id, timer_id)
-            self.timers.pop(key, None)
-            self.timers_gone.add(key)
+            self._drop_timer(aggregate_id, timer_id)
+
+    def _set_timer(self, id: str, timer_id: str, due_ms: int, purpose: str) -> None:
+        self.timers_gone.discard((id, timer_id))
+        self.timers[id, timer_id] = TimerRow(
+            execution_id=id, timer_id=timer_id, partition=partition_of(id), due_ms=due_ms, purpose=purpose
+        )
+
+    def _drop_timer(self, id: str, timer_id: str) -> None:
+        self.timers.pop((id, timer_id), None)
+        self.timers_gone.add((id, timer_id))
 
     def answer(
         self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True

@@ -25,8 +25,16 @@ from noetl_stream.ports.stores.retention import LivingExecution, RetentionStore
 from noetl_stream.ports.stores.store import FeedStore, PartitionView, Store
 from noetl_stream.ports.streams.command_queue import CommandQueue
 from noetl_stream.ports.streams.event_log import EventLog
-from noetl_stream.server.journal.lost_stream import MARGIN_MS, StreamExtent, behind_events, lost_cursors, newest_before
-from noetl_stream.server.journal.records import Stamp, in_full, messages_of
+from noetl_stream.server.journal_records import (
+    MARGIN_MS,
+    Stamp,
+    StreamExtent,
+    behind_events,
+    in_full,
+    lost_cursors,
+    messages_of,
+    newest_before,
+)
 from noetl_stream.server.upkeep.expiry import Retention
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.storage.journal import last_position

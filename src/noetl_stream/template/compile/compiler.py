@@ -9,8 +9,16 @@ from jinja2 import TemplateSyntaxError, nodes
 from noetl_stream.model.limits import DEFAULT_LIMITS, UNBOUNDED, Limits
 from noetl_stream.template.compile.evaluators import ENVIRONMENT, make_evaluator
 from noetl_stream.template.compile.expressions import LONE_SURROGATE, SURROGATE_MESSAGE, ExpressionBinder
-from noetl_stream.template.compile.findings import Bindings, Findings, Names
-from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse, single_expression
+from noetl_stream.template.compile.parsing import (
+    TEMPLATE_MARK,
+    Bindings,
+    Findings,
+    Names,
+    TextError,
+    is_one_expression,
+    parse,
+    single_expression,
+)
 from noetl_stream.template.compile.statements import StatementBinder, static_cost
 from noetl_stream.template.failures import TemplateFinding, TemplateProblem
 from noetl_stream.template.runtime.environment import FUNCTIONS

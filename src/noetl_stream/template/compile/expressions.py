@@ -15,7 +15,7 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.template.compile.findings import Findings, Names
+from noetl_stream.template.compile.parsing import Findings, Names
 from noetl_stream.template.failures import FindingCode, closest, shorten
 from noetl_stream.template.filters.values import (
     FILTERS,

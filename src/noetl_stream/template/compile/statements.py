@@ -9,7 +9,7 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from noetl_stream.template.compile.expressions import ExpressionBinder, constant, operation
-from noetl_stream.template.compile.findings import Findings
+from noetl_stream.template.compile.parsing import Findings
 from noetl_stream.template.runtime.environment import CHARGE, ITERATE
 from noetl_stream.template.runtime.scope import NAMESPACES
 

@@ -13,8 +13,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noetl_stream.model.json import pieces
-from noetl_stream.model.json.digits import decode_decimals_as_text, digits_lost, digits_lost_text
-from noetl_stream.model.json.texts import charset_of, decode_body, header_text, is_json, is_text, media_type
+from noetl_stream.model.json.texts import (
+    charset_of,
+    decode_body,
+    decode_decimals_as_text,
+    digits_lost,
+    digits_lost_text,
+    header_text,
+    is_json,
+    is_text,
+    media_type,
+)
 from noetl_stream.model.json.values import TOO_DEEP
 from noetl_stream.model.outcome import ErrorInfo, RunWarning
 from noetl_stream.tools.contract import ToolFailure

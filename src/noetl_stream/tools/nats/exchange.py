@@ -18,7 +18,7 @@ from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
 
 from noetl_stream.concurrency import beside
 from noetl_stream.model.json import pieces
-from noetl_stream.model.json.digits import digits_lost, digits_lost_text
+from noetl_stream.model.json.texts import digits_lost, digits_lost_text
 from noetl_stream.model.json.values import TOO_DEEP
 from noetl_stream.model.outcome import RunWarning
 from noetl_stream.tools.contract import ToolFailure

@@ -24,7 +24,7 @@ from noetl_stream.adapters.memory.stores.tables import (
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
-from noetl_stream.model.paths import covers
+from noetl_stream.model.rights import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.store import (

@@ -1,9 +1,21 @@
-"""Paths of playbooks, and the parts of the catalog that tokens and grants cover."""
+"""What callers may do: their roles, and the paths of playbooks that tokens and grants cover."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
+
+Role = Literal["viewer", "operator", "author", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("viewer", "operator", "author", "admin")
+"""The roles in order: each may do what those before it may. Viewers read; operators start executions and intervene;
+authors register playbooks; admins keep credentials, tokens and the audit.
+"""
+
+
+def includes_role(role: Role, least: Role) -> bool:
+    """Whether ``role`` includes the role ``least``."""
+    return ROLES.index(role) >= ROLES.index(least)
+
 
 MAX_PATH_CHARS: Final = 512
 """The longest path. With four bytes a character it fits the narrowest index of a path, which takes 2,704 bytes."""

@@ -1,1 +1,0 @@
-"""Reads and writes the journals of executions on EVENTS."""
