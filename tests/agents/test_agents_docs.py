@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from gateway_stage import TOKEN, GatewayStage
 
 from effort import first_in_gate
-from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.mcp.answers import BYTES_A_TOKEN, MAX_TOKENS
 from noetl_stream.mcp.changing import MAX_WAIT_S
 from noetl_stream.mcp.protocol import TOOLS

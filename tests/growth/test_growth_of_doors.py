@@ -20,15 +20,10 @@ from noetl_stream.gateway.http.verbs import route_of
 from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.outcome import Outcome, Payload, Reference
-from noetl_stream.model.secrets.redaction import Redactor
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.operations.diff.parts import Likeness, differences
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.checks import Finding
-from noetl_stream.model.secrets.credential import Redactor
-from noetl_stream.operations.diff.value_differences import Likeness, differences
-from noetl_stream.operations.doctor import role_checks as roles
-from noetl_stream.operations.doctor import work
-from noetl_stream.operations.doctor.finding import Finding
 from noetl_stream.operations.doctor.readings import Timed
 from noetl_stream.operations.why.answer import explain
 from noetl_stream.operations.why.journal import JournalHistory

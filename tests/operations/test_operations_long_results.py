@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.model.json import codec, nesting
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.json import codec, values
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.operations.executions.reading.documents import loaded

@@ -18,15 +18,13 @@ from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.server.answers.hidden_values import MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES, MINUTE_S
-from noetl_testkit.memory.access import MemoryAudit
 from noetl_stream.server.answers.credential_values import (
     MAX_HIDDEN_A_MINUTE,
     MAX_HIDDEN_BYTES,
     MINUTE_S,
     SecretsResponder,
 )
+from noetl_testkit.memory.access import MemoryAudit
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"

@@ -9,8 +9,6 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.inputs.reader import Backlog, PartitionReader
-from noetl_testkit.memory.trigger_streams import StreamBroker
-from noetl_stream.server.inputs.reader import PartitionReader
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import JOBS, Job

@@ -18,10 +18,9 @@ from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.submit import ask_aggregate
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.server.answers.webhooks import Webhooks
+from noetl_stream.server.answers.responder import Webhooks
 from noetl_stream.settings.grants import GrantsFile
 from noetl_testkit.memory.access import MemoryAudit
-from noetl_stream.server.answers.responder import Webhooks
 
 PATH, SECRET = "tests/hook", "It's a Secret to Everybody"
 BODY = b'{"after": "6113728f"}'

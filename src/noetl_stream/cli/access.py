@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Final, Literal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 

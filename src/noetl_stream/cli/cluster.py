@@ -24,7 +24,7 @@ from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.settings.servers import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
-    from noetl_stream.ports.operations.diagnosis import CheckDocument
+    from noetl_stream.ports.operations.cluster import CheckDocument
     from noetl_stream.wiring.endpoint import Endpoint
 
 

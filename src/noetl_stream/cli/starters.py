@@ -17,9 +17,9 @@ from noetl_stream.cli.base.verbs import does, shows
 from noetl_stream.cli.playbook.catalog import register_each
 from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # the list of commands starts faster
-    from noetl_stream.ports.operations.documents import DocumentPage
     from noetl_stream.ports.operations.starters.schedules import Schedules
     from noetl_stream.ports.operations.starters.triggers import Triggers
 
@@ -103,7 +103,7 @@ def _add_lists(group: click.Group, kind: Starter) -> None:
     @target_options
     def list_starters(prefix: str, limit: int, after: str | None, output: str, target: Target) -> None:
         cursor = _cursor(after)
-        found = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
+        found: DocumentPage[Any] = with_session(target, lambda session: kind.of(session).page(prefix, limit, cursor))
         print_documents(found.items, output, kind.columns, "path")
         if found.next is not None:
             say(f"next page: --after {found.items[-1].path}", err=True)
@@ -117,7 +117,7 @@ def _add_lists(group: click.Group, kind: Starter) -> None:
     @target_options
     def history(path: str, status: Any, limit: int, before: int | None, output: str, target: Target) -> None:
         cursor = _cursor(before)
-        found = with_session(
+        found: DocumentPage[Any] = with_session(
             target, lambda session: kind.of(session).history(path, status=status, limit=limit, cursor=cursor)
         )
         print_documents(found.items, output, kind.entry_columns, kind.entry_name)

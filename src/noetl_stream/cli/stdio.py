@@ -47,7 +47,7 @@ def lsp(extra: str) -> None:
     they mean and where they are, and renames them. It runs nothing and needs no servers.
     """
     try:
-        from noetl_stream.language_server.serving import serve
+        from noetl_stream.language_server.features import serve
     except ModuleNotFoundError as error:
         raise UsageError(f"the language server needs {error.name}", hint="install noetl-stream[lsp]") from None
     taken = os.fdopen(os.dup(sys.stdout.fileno()), "wb")

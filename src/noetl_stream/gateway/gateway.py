@@ -201,9 +201,16 @@ def make_application(serving: Serving, readiness: Readiness, status: GatewayStat
 
     table = (*RESOURCES, *system_routes(readiness, status, document))
     application = web.Application(middlewares=[serving.problems])
+    application.on_response_prepare.append(_keep_to_caller)
     for route in table:
         application.router.add_route(route.method, route.pattern, serving.handler(route))
     page = read_page()
     application.router.add_get(VIEWS, serving.page_handler(page.index))
     application.router.add_get(ASSET, serving.page_handler(page.asset))
     return application
+
+
+async def _keep_to_caller(request: web.Request, response: web.StreamResponse) -> None:
+    """Keeps an answer out of caches, unless it says otherwise, and from being taken for a script or a page."""
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")

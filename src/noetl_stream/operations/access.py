@@ -12,8 +12,6 @@ from typing import Final
 from msgspec.structs import asdict
 
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
-from noetl_stream.model.roles import ROLES
-from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.rights import ROLES
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.paths import has_valid_segments
-from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.model.rights import ROLES, Role, has_valid_segments
 from noetl_stream.settings.sources.variables import words_of
 
 GATEWAY_PREFIX: Final = "NOETL_GATEWAY_"

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.paths import covers, has_valid_segments, namespace_of
-from noetl_stream.model.rights import covers, has_valid_segments
+from noetl_stream.model.rights import covers, has_valid_segments, namespace_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import read_source
 

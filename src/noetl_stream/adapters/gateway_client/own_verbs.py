@@ -45,7 +45,7 @@ class GatewayAccess(GatewayVerbs):
 
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         """Raises, beside the port's: OutcomeUnknown: it was created, and its secret was lost with the connection."""
-        expires = None if new.expires_ms is None else iso(new.expires_ms)
+        expires = iso(new.expires_ms) if isinstance(new.expires_ms, int) else new.expires_ms
         body = {"name": new.name, "role": new.role, "paths": list(new.paths), "expires": expires}
         made = await self._connection.post(NewApiTokenDocument, "tokens", body=body)
         if not made.secret:

@@ -6,8 +6,7 @@ from collections.abc import Collection
 
 from noetl_stream.adapters.postgres.connections.database import DatabasePort
 from noetl_stream.adapters.postgres.statements import row_of
-from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.stores.limit_slots import LimitSlotRow, PlacedSlot, WantedSlots
+from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow, LimitSlotRow, PlacedSlot, WantedSlots
 
 
 class PostgresAggregates(DatabasePort):

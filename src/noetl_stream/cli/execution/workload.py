@@ -16,7 +16,6 @@ from noetl_stream.cli.base.options import bundled
 from noetl_stream.cli.base.output import say
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_uuid7
-from noetl_stream.model.json.digits import as_double, digits_lost, digits_lost_text, pointers_lost
 from noetl_stream.model.json.texts import as_double, digits_lost, digits_lost_text, pointers_lost
 from noetl_stream.model.json.values import TOO_DEEP, deep_merge
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY

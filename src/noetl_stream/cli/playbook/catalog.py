@@ -46,7 +46,7 @@ from noetl_stream.ports.stores.catalog import Address, read_address
 from noetl_stream.protocol.subjects import command_subject
 
 if TYPE_CHECKING:  # what is shown is there already
-    from noetl_stream.ports.operations.reading.statistics import PlaybookStatisticsDocument
+    from noetl_stream.ports.operations.playbooks import PlaybookStatisticsDocument
 
 Sources = Sequence[tuple[Path, bytes]]
 
@@ -266,9 +266,8 @@ def graph(playbook: str, output: str, target: Target) -> None:
     The entry has a thick border, a step that joins a hexagon or square corners. Arcs for failures are dashed; what no
     run reaches is grey. `-o svg` is a picture for a browser, `-o dot` for Graphviz, `-o mermaid` for Markdown.
     """
-    from noetl_stream.playbook.drawing.drawn_graph import graph_of
-    from noetl_stream.playbook.drawing.svg import svg
-    from noetl_stream.playbook.drawing.text import dot, mermaid
+    from noetl_stream.playbook.drawing import dot, graph_of, mermaid
+    from noetl_stream.playbook.svg import svg
 
     (text,) = texts_of(target, [playbook])
     drawn = graph_of(runnable_plan(text.name, text.source))

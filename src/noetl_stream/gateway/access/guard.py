@@ -17,7 +17,6 @@ from noetl_stream.gateway.access.sessions import credentials_of, require_own_pag
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.pressure import REMEMBERED, LeakyBuckets
 from noetl_stream.lru import LruCache
-from noetl_stream.model.roles import Role, includes_role
 from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.identities import Authenticator, CallCredentials, Caller, Tokens

@@ -16,7 +16,6 @@ from noetl_stream.errors import NoetlError, TooBusy
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
 from noetl_stream.lru import LruCache
-from noetl_stream.model.roles import Role
 from noetl_stream.model.rights import Role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PartitionDocument

@@ -28,7 +28,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionFilter, RerunOptions
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkDocument, BulkOrder, BulkVerb

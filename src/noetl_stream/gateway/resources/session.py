@@ -4,7 +4,8 @@ and ``/api/v1/audit``: who has access, and who used it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -15,10 +16,8 @@ from noetl_stream.gateway.http.parameters import Moment, Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.model.envelope import Time, iso
-from noetl_stream.model.roles import Role, includes_role
-from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
 from noetl_stream.model.rights import Role, includes_role
-from noetl_stream.ports.operations.access import SignInCodeDocument
+from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.identities import Caller
@@ -101,19 +100,19 @@ token_routes = Routes()
 
 
 class ApiTokenRequest(RequestModel):
-    """Without `paths`, all playbooks; without `expires`, until it is revoked."""
+    """Without `paths`, all playbooks; without `expires`, for 90 days; `never`: until it is revoked."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     role: Role
     paths: Annotated[list[str], Field(default_factory=list, max_length=100)]
-    expires: Moment | None = None
+    expires: Moment | Literal["never"] | None = None
 
 
 @token_routes("POST", TOKENS, "createToken", "admin", MADE, refuses=("conflict",), unkept=("secret",))
 async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
     """Create an API token."""
     given = call.body
-    expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
+    expires_ms = int(given.expires.timestamp() * 1000) if isinstance(given.expires, datetime) else given.expires
     new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
     made = await call.operations.access.create_token(new, call.caller.principal, call.ids.seed)
     return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})

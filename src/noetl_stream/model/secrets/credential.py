@@ -136,34 +136,50 @@ _BEHIND_BACKSLASHES: Final = {
 """Escapes of characters in JSON and Python: what follows the backslashes."""
 
 
+_INTERRUPTION: Final = re.compile(r"\r?\n|\\r\\n|\\n|\x00|\\u0000|\\x00|(?:\x1b|\\u001[bB]|\\x1b)\[[0-9;]*[A-Za-z]")
+"""What a tool may write into the middle of a text: the end of a wrapped line, a NUL, a colour; also as JSON has it."""
+
+
 class HiddenText:
-    """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and base64.
+    """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and encoded.
 
     Args:
-        verbatim: Whether to search only for the secret as it is and in base64, which costs next to nothing to prepare.
+        verbatim: Whether to search only for the secret as it is and encoded, which costs next to nothing to prepare.
 
     Attributes:
-        anchor: A part that all forms but base64 leave unchanged: a text without it needs no search.
+        anchor: A part that all forms but the encoded leave unchanged: a text without it needs no search.
     """
 
-    __slots__ = ("_base64", "_pattern", "anchor")
+    __slots__ = ("_encoded", "_marks", "_pattern", "_secret", "anchor")
 
     def __init__(self, secret: str, *, verbatim: bool = False) -> None:
         runs = re.findall(r"[A-Za-z0-9]+", secret)
         self.anchor = max(runs, key=len, default="")
         verbatim = verbatim or len(secret) > LONGEST_PATTERN
         self._pattern = re.compile(re.escape(secret) if verbatim else _pattern_of(secret))
-        encoded = secret.encode("utf-8", errors="replace")
-        cores = [_base64_core(encoded, offset) for offset in range(3)]
-        self._base64 = tuple({*cores, *(core.replace("+", "-").replace("/", "_") for core in cores)})
+        self._secret = secret
+        self._encoded = tuple(dict.fromkeys(_encodings_of(secret)))
+        self._marks = (self.anchor, self.anchor[::-1], *self._encoded)
 
     def may_be_in(self, text: str) -> bool:
-        return self.anchor in text or any(core in text for core in self._base64)
+        return any(mark in text for mark in self._marks)
 
     def remove_from(self, text: str) -> str:
-        for core in self._base64:
-            text = text.replace(core, HIDDEN)
+        for encoded in self._encoded:
+            text = text.replace(encoded, HIDDEN)
         return self._pattern.sub(_replacement, text) if self.anchor in text else text
+
+    def remove_interrupted(self, text: str, joined: str) -> str:
+        """Removes the secret, as it is or encoded, where interruptions divide it.
+
+        Args:
+            joined: ``text`` without its interruptions.
+        """
+        for form in (self._secret, *self._encoded):
+            if form in joined and form not in text:
+                between = f"(?:{_INTERRUPTION.pattern})*"
+                text = re.sub(between.join(map(re.escape, form)), HIDDEN, text)
+        return text
 
 
 class Redactor:
@@ -199,9 +215,12 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """``text`` without secrets."""
-        found = [entry for entry in list(self._hidden.items()) if entry[1].may_be_in(text)]
-        for _, hidden in sorted(found, key=lambda entry: len(entry[0]), reverse=True):  # one may be a part of another
+        for hidden in self._in(text):
             text = hidden.remove_from(text)
+        joined = _INTERRUPTION.sub("", text)
+        if joined != text:
+            for hidden in self._in(joined):
+                text = hidden.remove_interrupted(text, joined)
         return text
 
     def cut_text(self, text: str) -> str:
@@ -229,7 +248,12 @@ class Redactor:
             written = codec.encode(value).decode()
         except PayloadRefused:
             return True  # it will be rejected later, and the error may show a part of it
-        return any(hidden.may_be_in(written) for _, hidden in list(self._hidden.items()))
+        return bool(self._in(written) or self._in(_INTERRUPTION.sub("", written)))
+
+    def _in(self, text: str) -> list[HiddenText]:
+        """Returns the secrets that may be in ``text``, the longest first: one may be a part of another."""
+        secrets = [entry for entry in list(self._hidden.items()) if entry[1].may_be_in(text)]
+        return [hidden for _, hidden in sorted(secrets, key=lambda entry: len(entry[0]), reverse=True)]
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -301,6 +325,21 @@ def _escapes_of(signs: str, at: int) -> str:
 def _any_case(text: str) -> str:
     """A pattern for text whose letters may be large or small."""
     return re.sub("[A-Fa-f]", lambda letter: f"[{letter[0].upper()}{letter[0].lower()}]", text)
+
+
+def _encodings_of(secret: str) -> Iterator[str]:
+    """The forms of ``secret`` that programs write without its characters: base64, base32, hexadecimal, reversed."""
+    encoded = secret.encode("utf-8", errors="replace")
+    for offset in range(3):
+        core = _base64_core(encoded, offset)
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
+    yield from (encoded.hex(), encoded.hex().upper())
+    if len(encoded) >= SHORTEST_PIECE:  # shorter ones would be found in other texts
+        yield secret[::-1]
+        for offset in range(5):
+            core = base64.b32encode(b"\0" * offset + encoded).decode()
+            yield core[-(-offset * 8 // 5) : (offset + len(encoded)) * 8 // 5]
 
 
 def _base64_core(encoded: bytes, offset: int) -> str:

@@ -27,9 +27,6 @@ from noetl_stream.playbook.editing.tree import (
 from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.model.step import MERGED_ARGS
 from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
-from noetl_stream.template.filters.tests import TESTS
-from noetl_stream.template.filters.values import FILTERS
-from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
 from noetl_stream.template.filters.values import FILTERS, TESTS
 
 _PLACEHOLDER: Final = "zz"

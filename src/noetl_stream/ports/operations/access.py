@@ -8,13 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
-from noetl_stream.model.roles import Role
+from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.verbs import Cursor, Limit, verb
-from noetl_stream.model.rights import Role
-from noetl_stream.ports.operations.documents import Document, DocumentPage
-from noetl_stream.ports.operations.parameters import Cursor, Limit
-from noetl_stream.ports.operations.verbs import verb
 
 MOST_SEARCHED: Final = 10_000
 """How many entries of the audit are looked at for one page."""

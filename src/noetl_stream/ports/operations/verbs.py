@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from noetl_stream.model.events.fact_parts import Path
-from noetl_stream.model.roles import Role
 from noetl_stream.model.rights import Role
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

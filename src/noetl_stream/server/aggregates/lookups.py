@@ -11,9 +11,9 @@ from noetl_stream.model.aggregates import LimitFact, LimitSlot, SlotAsked, is_li
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers, includes_role
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.aggregates import LimitSlotKey, LimitSlotRow, LimitStore, WantedSlots
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, VersionAmbiguous
 from noetl_stream.ports.stores.identities import Rights
-from noetl_stream.ports.stores.limit_slots import LimitSlotKey, LimitSlotRow, LimitStore, WantedSlots
 from noetl_stream.server.ticks.tick import PendingTick
 
 TOKEN: Final = "token:"

@@ -29,6 +29,7 @@ from noetl_stream.protocol import subjects
 from noetl_stream.server.answers.command_questions import CommandQuestions
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.assembly import ServerParts
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
 
 
@@ -49,12 +50,17 @@ UNKNOWN_WEBHOOK: Final = Verification(form="hmac", credential="no-such-webhook",
 
 
 class Webhooks:
-    """Verifies deliveries to webhooks. Without ``secrets``, only those that need none are accepted."""
+    """Verifies deliveries to webhooks. Without ``secrets``, only those that need none are accepted; with ``grants``,
+    only those whose trigger may use its credential.
+    """
 
-    def __init__(self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock) -> None:
+    def __init__(
+        self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock, grants: GrantsFile | None = None
+    ) -> None:
         self._store = store
         self._secrets = secrets
         self._clock = clock
+        self._grants = grants
 
     async def answer(self, names: list[str], body: bytes) -> WebhookAnswer:
         asked = codec.decode_webhook_question(body)
@@ -65,8 +71,9 @@ class Webhooks:
         found = verify(delivery, how or UNKNOWN_WEBHOOK, secrets if how is not None else ("",), self._clock.now_ms())
         if state is None or how is None:
             return WebhookAnswer()
-        if isinstance(found, Refused):
-            log.warning("a delivery to the webhook of trigger %s is refused: %s", state.path, found.reason)
+        reason = found.reason if isinstance(found, Refused) else self._refusal(state.path, how)
+        if isinstance(found, Refused) or reason:
+            log.warning("a delivery to the webhook of trigger %s is refused: %s", state.path, reason)
             return WebhookAnswer()
         identity = derive(state.created_ms, found.identity) if found.identity else ""
         return WebhookAnswer(
@@ -77,6 +84,12 @@ class Webhooks:
         id = aggregate_id("starter", path)
         row = (await self._store.aggregates({id})).get(id)
         return codec.decode_as(TriggerState, row.state) if row is not None and row.kind == TRIGGER else None
+
+    def _refusal(self, path: str, how: Verification) -> str:
+        grants = self._grants.current() if self._grants is not None else None
+        if grants is None or not how.credential or grants.allows(path, "credentials", how.credential):
+            return ""
+        return f"the operator's grants do not give it the credential `{how.credential}`"
 
     async def _secrets_of(self, how: Verification) -> tuple[str, ...]:
         if not how.credential or self._secrets is None:

@@ -17,7 +17,7 @@ from noetl_stream.model.aggregates import EventReceived, StreamEventRead, Stream
 from noetl_stream.model.ids import derive, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
-from noetl_stream.ports.stores.limit_slots import LEFT_AT_ONCE, LimitSlotRow
+from noetl_stream.ports.stores.aggregates import LEFT_AT_ONCE, LimitSlotRow
 from noetl_stream.ports.stores.store import InboxItem
 from noetl_stream.ports.streams.command_queue import CommandQueue
 from noetl_stream.ports.streams.event_log import EventLog

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from noetl_stream.model.aggregates import LimitFact, is_limit
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
+from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow, LimitSlotRow, PlacedSlot, WantedSlots
 from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
-from noetl_stream.ports.stores.limit_slots import LimitSlotRow, PlacedSlot, WantedSlots
 from noetl_stream.ports.stores.store import (
     EntryRow,
     ExecutionRow,

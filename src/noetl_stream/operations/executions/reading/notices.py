@@ -20,9 +20,7 @@ from noetl_stream.model.events import (
     ToleratedFailures,
 )
 from noetl_stream.model.json import codec
-from noetl_stream.model.json.merging import deep_merge
 from noetl_stream.model.json.values import deep_merge
-from noetl_stream.operations.executions.reading.tolerated import tolerated_text
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
