@@ -47,7 +47,7 @@ class Ticking:
                 self.holds.set()
                 await self.goes_on.wait()
 
-        await self.leases.ticks.use(work)
+        await self.leases.ticks.use_untranslated(work)
 
     async def copy(self) -> None:
         """Stuck inside COPY, where no time-out of Postgres ends it."""
@@ -64,10 +64,10 @@ class Ticking:
                     "feed", schema_name="noetl", columns=["partition", "entries"], records=rows()
                 )
 
-        await self.leases.ticks.use(work)
+        await self.leases.ticks.use_untranslated(work)
 
     async def setting(self, name: str) -> Any:
-        return await self.leases.ticks.use(lambda connection: connection.fetchval(f"show {name}"))
+        return await self.leases.ticks.use_untranslated(lambda connection: connection.fetchval(f"show {name}"))
 
     async def close(self) -> None:
         await self.leases.close()

@@ -11,7 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
+from noetl_stream.adapters.postgres.connections.failures import (
+    DRIVER_ERRORS,
+    translate_error,
+    translating,
+    was_answered,
+)
 from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, connect, host_names
 from noetl_stream.adapters.postgres.statements import Statement, row_of, statement
 from noetl_stream.errors import NotReady, Unreachable, UsageError
@@ -84,7 +89,7 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
         UsageError: ``dsn`` is not a Postgres URL.
     """
     address = shown_address(dsn)
-    try:
+    with translating(address):
         connection = await connect(
             dsn,
             timeout=CONNECT_TIMEOUT_S,
@@ -96,8 +101,6 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
         except BaseException:
             connection.terminate()
             raise
-    except DRIVER_ERRORS as error:
-        raise translate_error(error, address) from error
     return connection
 
 
@@ -108,9 +111,8 @@ async def separate_connection(
     """Holds a connection of :func:`open_connection` during the block, whose driver errors it translates."""
     connection = await open_connection(dsn, application_name, settings)
     try:
-        yield connection
-    except DRIVER_ERRORS as error:
-        raise translate_error(error, shown_address(dsn)) from error
+        with translating(shown_address(dsn)):
+            yield connection
     finally:
         try:
             await connection.close(timeout=CLOSE_TIMEOUT_S)
@@ -146,7 +148,7 @@ class Database:
         """
         application_name = f"noetl-stream {name}".encode()[:APPLICATION_NAME_BYTES].decode(errors="ignore")
         address = shown_address(dsn)
-        try:
+        with translating(address):
             pool = await asyncpg.create_pool(
                 dsn,
                 connect=cast(Any, connect),
@@ -161,8 +163,6 @@ class Database:
             )
             async with pool.acquire():
                 pass  # connects once, so that a wrong address fails here
-        except DRIVER_ERRORS as error:
-            raise translate_error(error, address) from error
         return cls(dsn, application_name, pool, patience_s)
 
     async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import socket
+from collections.abc import Iterator
 from typing import Final
 
 import asyncpg
@@ -49,6 +51,18 @@ def was_answered(error: BaseException) -> bool:
         return True  # refused before it was sent
     severity = getattr(error, "severity_en", None) or getattr(error, "severity", None)
     return isinstance(error, asyncpg.PostgresError) and severity == "ERROR"
+
+
+@contextlib.contextmanager
+def translating(address: str) -> Iterator[None]:
+    """Raises the errors of the driver during the block as :func:`translate_error` returns them.
+
+    Whatever waits for the driver does so in such a block: a role ends with a traceback for what nobody translates.
+    """
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        raise translate_error(error, address) from error
 
 
 def translate_error(error: BaseException, address: str) -> NoetlError:

@@ -14,7 +14,12 @@ import asyncpg
 from msgspec.structs import asdict, astuple, replace
 
 from noetl_stream.adapters.postgres.connections.database import CLOSE_TIMEOUT_S, Database, DatabasePort
-from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS, translate_error, was_answered
+from noetl_stream.adapters.postgres.connections.failures import (
+    DRIVER_ERRORS,
+    translate_error,
+    translating,
+    was_answered,
+)
 from noetl_stream.adapters.postgres.connections.hosts import Connection
 from noetl_stream.adapters.postgres.statements import commit_statement, fetch_on
 from noetl_stream.errors import NotReady, OutcomeUnknown
@@ -62,11 +67,17 @@ class OwnConnection:
         return await self.use(_backend_of) if found is None else found
 
     async def use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
-        """Returns the result of ``work`` on the connection. Raises the driver's errors.
+        """Returns the result of ``work`` on the connection.
 
         Raises:
+            NoetlError: as :func:`~.failures.translate_error` returns the errors of the driver.
             NotReady: the connection goes through a pooler, such as PgBouncer.
         """
+        with translating(self._database.address):
+            return await self.use_untranslated(work)
+
+    async def use_untranslated(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
+        """Returns the result of ``work`` as :meth:`use` does, but raises the errors of the driver."""
         async with self._alone:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._open()
@@ -140,7 +151,7 @@ class ServerConnections(DatabasePort):
         )
         shape = _commit_small if small else _commit_large
         try:
-            await self.ticks.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
+            await self.ticks.use_untranslated(lambda connection: shape(connection, tick, self._commit_timeout_s))
         except DRIVER_ERRORS as error:
             if was_answered(error):
                 raise translate_error(error, self._database.address) from error
@@ -156,10 +167,9 @@ class ServerConnections(DatabasePort):
         """
         connection = await self._database.connect()
         try:
-            await self._end_discarded(connection)
-            rows = await fetch_on(connection, "owned", {"owner": owner}, self._commit_timeout_s)
-        except DRIVER_ERRORS as error:
-            raise translate_error(error, self._database.address) from error
+            with translating(self._database.address):
+                await self._end_discarded(connection)
+                rows = await fetch_on(connection, "owned", {"owner": owner}, self._commit_timeout_s)
         finally:
             connection.terminate()
         return [PartitionLease(*row) for row in rows]
@@ -214,16 +224,10 @@ class ServerConnections(DatabasePort):
             except asyncpg.LockNotAvailableError:
                 return {id for id, _ in locked}
 
-        return await self._use(renew, self._renewals)
+        return await self._renewals.use(renew)
 
     async def _fetch_on(self, own: OwnConnection, query: str, values: dict[str, Any]) -> list[asyncpg.Record]:
-        return await self._use(lambda connection: fetch_on(connection, query, values), own)
-
-    async def _use(self, work: Callable[[Connection], Awaitable[_Answer]], own: OwnConnection) -> _Answer:
-        try:
-            return await own.use(work)
-        except DRIVER_ERRORS as error:
-            raise translate_error(error, self._database.address) from error
+        return await own.use(lambda connection: fetch_on(connection, query, values))
 
     async def _end_discarded(self, connection: Connection) -> None:
         backends, name = list(self.ticks.discarded), self._database.application_name
