@@ -28,6 +28,7 @@ from noetl_stream.ports.stores.aggregates import AggregateRow
 from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.ports.stores.dead_letters import LetterBounds
 from noetl_stream.ports.stores.identities import StoredToken
+from noetl_stream.ports.streams.command_queue import QueuedPool
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key
 from noetl_testkit.memory.access import MemoryTokens
 from noetl_testkit.simulation.work import playbook, work
@@ -104,6 +105,17 @@ async def test_commands_without_a_worker_are_found_with_the_command_that_starts_
 
     assert (found.verdict, found.mend) == ("wrong", "noetl-stream worker --pool gpu")
     assert "1 in gpu" in found.says
+
+
+async def test_a_queue_that_nats_cannot_read_is_named_with_what_to_do(stage: OperationsStage) -> None:
+    async def pools() -> list[QueuedPool]:
+        return [QueuedPool("gpu", 0, 0, 0, unreadable="consumer pool-gpu: decoding error")]
+
+    stage.broker.command_queue.pools = pools  # type: ignore[method-assign]
+    found = (await examined(ports_of(stage)))["pools"]
+    assert found.verdict == "wrong"
+    assert found.says == "NATS gives out no commands of pool gpu: consumer pool-gpu: decoding error"
+    assert "streams/COMMANDS/obs/<consumer>" in str(found.mend)
 
 
 async def test_without_a_server_its_work_is_wrong_or_where_one_is_started_on_demand_skipped() -> None:

@@ -98,6 +98,9 @@ CONSUMER_NOT_FOUND = 10014
 SUBJECTS_OVERLAP = 10100
 """The error that another consumer of a work queue takes some of these subjects."""
 
+CONSUMER_FILES_DAMAGED = 10012
+"""The error that a consumer cannot be made since files of it are left that cannot be read."""
+
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 WRONG_LAST_SEQUENCE = 10071

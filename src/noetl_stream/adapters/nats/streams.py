@@ -149,6 +149,8 @@ class ConsumerPage(msgspec.Struct):
 
     total: int = 0
     consumers: list[ConsumerInfo] | None = None
+    offline: Mapping[str, str] | None = None
+    """Why NATS cannot read a consumer, by its name."""
 
 
 class _MessageAnswer(msgspec.Struct):

@@ -237,6 +237,13 @@ async def fold(read: Readings) -> Finding:
 async def pools(read: Readings) -> Finding:
     """Where commands wait, there are workers to take them."""
     queued, workers = await read.pools, (await read.workers).value
+    unreadable = [pool for pool in queued if pool.unreadable]
+    if unreadable:
+        return wrong(
+            "; ".join(f"NATS gives out no commands of pool {pool.pool}: {pool.unreadable}" for pool in unreadable),
+            "stop NATS, move streams/COMMANDS/obs/<consumer> of its store away, and start it: the consumer is "
+            "made again, and nothing is lost with it",
+        )
     there = Counter(worker.pool for worker in workers)
     taking = Counter(worker.pool for worker in workers if not worker.draining)
     unserved = [pool for pool in queued if pool.queued and not there[pool.pool]]

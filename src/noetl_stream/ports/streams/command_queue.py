@@ -24,7 +24,7 @@ class QueuedCommand(msgspec.Struct, frozen=True, gc=False):
 class QueuedPool(msgspec.Struct, frozen=True):
     """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one, dead or alive. ``again``
     counts the given ones that were delivered before. ``by_priority`` are the queued ones, highest priority first,
-    without priorities at which none waits.
+    without priorities at which none waits. ``unreadable``: why its commands cannot be given out, as the store says it.
     """
 
     pool: str
@@ -32,6 +32,7 @@ class QueuedPool(msgspec.Struct, frozen=True):
     given: int
     again: int
     by_priority: Mapping[int, int] = {}
+    unreadable: str = ""
 
 
 class Delivery(Protocol):

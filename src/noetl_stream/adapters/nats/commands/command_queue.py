@@ -187,7 +187,8 @@ class NatsCommandQueue(OutboxPort):
         """
         found: dict[str, QueuedPool] = {}
         waiting: dict[str, Counter[int]] = defaultdict(Counter)
-        async for pool, priority, one in self._consumers():
+        offline: dict[str, str] = {}
+        async for pool, priority, one in self._consumers(offline):
             before = found.get(pool, QueuedPool(pool, 0, 0, 0))
             found[pool] = QueuedPool(
                 pool,
@@ -196,6 +197,9 @@ class NatsCommandQueue(OutboxPort):
                 before.again + one.num_redelivered,
             )
             waiting[pool][priority] += one.num_pending
+        if offline:  # of such a stream NATS says nothing else
+            found |= {pool: QueuedPool(pool, 0, 0, 0, unreadable=why) for pool, why in offline.items()}
+            return [found[pool] for pool in sorted(found)]
         state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
         stored = state.messages - len(state.subjects or {})
         if stored > sum(pool.queued + pool.given for pool in found.values()):
@@ -233,14 +237,17 @@ class NatsCommandQueue(OutboxPort):
         await for_each([(pool, priority) for pool, known in delivered.items() for priority in known], read)
         return found
 
-    async def _consumers(self) -> AsyncIterator[tuple[str, int, ConsumerInfo]]:
-        """Lists the pools' consumers, with pool and priority."""
+    async def _consumers(self, offline: dict[str, str] | None = None) -> AsyncIterator[tuple[str, int, ConsumerInfo]]:
+        """Lists the pools' consumers, with pool and priority. Adds to ``offline`` why one cannot be read, by pool."""
         offset = 0
         while True:
             request = {"offset": offset}
             answer = await stream_api(self._connection, COMMANDS, f"CONSUMER.LIST.{COMMANDS}", request)
             listing = msgspec.json.decode(answer, type=ConsumerPage)
             consumers = listing.consumers or []
+            for name, why in (listing.offline or {}).items():
+                if offline is not None and (place := pool_in(name)) is not None:
+                    offline[place[0]] = f"consumer {name}: {why}"
             for one in consumers:
                 place = pool_in(one.name)
                 if place is not None:

@@ -18,7 +18,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import CONSUMER_NOT_FOUND, NANOSECONDS, SUBJECTS_OVERLAP, milliseconds
+from noetl_stream.adapters.nats.protocol import (
+    CONSUMER_FILES_DAMAGED,
+    CONSUMER_NOT_FOUND,
+    NANOSECONDS,
+    SUBJECTS_OVERLAP,
+    milliseconds,
+)
 from noetl_stream.adapters.nats.streams import ConsumerInfo, stream_api, stream_info
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
@@ -152,7 +158,23 @@ async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], 
         request += f".{subjects[0]}"
     else:
         chosen = {"filter_subjects": subjects}
-    await stream_api(connection, COMMANDS, request, {"stream_name": COMMANDS, "config": {**config, **chosen}})
+
+    async def make(**more: Any) -> None:
+        wanted = {**config, **chosen, **more}
+        await stream_api(connection, COMMANDS, request, {"stream_name": COMMANDS, "config": wanted})
+
+    try:
+        await make()
+    except ApiRefused as error:
+        if error.err_code != CONSUMER_FILES_DAMAGED:
+            raise
+        # What it held is known elsewhere: acknowledged commands are gone from the stream, others are asked for again.
+        await make(mem_storage=True)
+        log.error(
+            "NATS cannot read its files of the consumer %s of COMMANDS: it is made again, and kept in memory. "
+            "To keep it on disk, stop NATS, and move the folder streams/COMMANDS/obs/%s away",
+            name, name,
+        )  # fmt: skip
 
 
 async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
