@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from errno import EMFILE
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import asdict
 
 from noetl_stream.adapters.postgres import statements
-from noetl_stream.adapters.postgres.statements import commit_statement, compile_statement, query_text, statement
+from noetl_stream.adapters.postgres.statements import (
+    commit_statement,
+    compile_statement,
+    query_text,
+    read_queries,
+    statement,
+)
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_stream.ports.stores.store import (
     EntryRow,
@@ -32,6 +40,16 @@ def test_values_are_numbered_by_their_first_mention() -> None:
     found = compile_statement("select :b, :a::text[] from t where x = :b and y = :a_2")
     assert found.text == "select $1, $2::text[] from t where x = $1 and y = $3"
     assert found.arguments({"a": "A", "a_2": 2, "b": None, "unused": 0}) == [None, "A", 2]
+
+
+def test_a_role_needs_no_descriptor_for_a_query_once_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path, **given: Any) -> str:
+        raise OSError(EMFILE, "Too many open files", str(path))
+
+    query_text.cache_clear()
+    read_queries()
+    monkeypatch.setattr(Path, "read_text", refused)
+    assert all(query_text(name) for name in QUERIES)
 
 
 def test_casts_and_texts_are_not_names() -> None:

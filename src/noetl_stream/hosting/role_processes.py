@@ -213,6 +213,9 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
     """
 
     async def connect_and_verify() -> Connected:
+        from noetl_stream.adapters.postgres.statements import read_queries
+
+        read_queries()
         endpoint = stack.endpoint_of(identity)
         connected = await connect(endpoint, name=f"noetl-{identity}", nats_wait_s=ROLE_WAIT_S)
         try:

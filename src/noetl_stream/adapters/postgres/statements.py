@@ -115,10 +115,19 @@ def sequences() -> Mapping[str, type[Any]]:
     return {name: kind[0] for name, kind in kinds.items() if kind and issubclass(kind[0], Row)}
 
 
+_QUERIES: Final = Path(__file__).with_name("queries")
+
+
 @cache
 def query_text(name: str) -> str:
     """Returns the text of ``queries/<name>.sql``."""
-    return (Path(__file__).with_name("queries") / f"{name}.sql").read_text(encoding="utf-8")
+    return (_QUERIES / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def read_queries() -> None:
+    """Reads all queries, for a process that lasts: later it may have no descriptor left to read one with."""
+    for file in _QUERIES.glob("*.sql"):
+        query_text(file.stem)
 
 
 @lru_cache(maxsize=MAX_COMPILED)
