@@ -144,6 +144,39 @@ async def test_a_server_without_jetstream_is_not_ready(tmp_path: Path) -> None:
         server.end()
 
 
+ACCOUNTS = "accounts { A { %susers: [ { user: a, password: a } ] } }\nno_auth_user: a\n"
+
+
+async def test_jetstream_that_comes_after_the_greeting_is_waited_for(tmp_path: Path) -> None:
+    """A server greets while its JetStream starts: a role must not end for what the next moment mends."""
+    server = NatsServer(tmp_path, ACCOUNTS % "")
+    settings = server.conf.read_text()
+    server.start()
+    try:
+        opened = await NatsConnection.open(server.url, name="test")
+        asking = asyncio.create_task(opened.api("STREAM.NAMES", timeout_s=TIMEOUT_S))
+        await opened.flush()
+        assert not asking.done()
+        server.conf.write_text(settings.replace(ACCOUNTS % "", ACCOUNTS % "jetstream: enabled, "))
+        server.reload(1)
+        assert b"stream_names_response" in await asking
+        await opened.close()
+    finally:
+        server.end()
+
+
+async def test_jetstream_that_does_not_come_is_waited_for_like_a_server_that_is_away(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path, ACCOUNTS % "")
+    server.start()
+    try:
+        opened = await NatsConnection.open(server.url, name="test")
+        with pytest.raises(Unreachable, match=r"10039.*is JetStream starting"):
+            await opened.api("STREAM.NAMES", timeout_s=0.1)
+        await opened.close()
+    finally:
+        server.end()
+
+
 async def test_a_refused_request_says_why(shared_nats: NatsServer) -> None:
     opened = await NatsConnection.open(shared_nats.url, name="test")
     with pytest.raises(ApiRefused, match="stream not found"):

@@ -56,6 +56,9 @@ class _Answer(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
+_OFF = ApiError(503, 10076, "JetStream does not answer")
+
+
 class NatsConnection:
     """A connection with its helpers: ``wire`` sends and receives raw messages, :meth:`api` calls JetStream. ``line``
     counts how often it was made or restored; ``jetstream`` is the prefix of requests to JetStream; ``refusals`` are the
@@ -147,6 +150,11 @@ class NatsConnection:
         return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
 
     @property
+    def _offers_jetstream(self) -> bool:
+        """Whether the server's greeting says that it has JetStream, which may be on its way."""
+        return bool(self.client._server_info.get("jetstream"))  # noqa: SLF001
+
+    @property
     def server_version(self) -> str:
         """The release of the nats-server."""
         return str(self.client._server_info["version"])  # noqa: SLF001
@@ -223,25 +231,27 @@ class NatsConnection:
 
         Raises:
             ApiRefused: JetStream answered with an error.
-            NotReady: JetStream is not enabled there.
-            Unreachable: no answer in time.
+            NotReady: the server has no JetStream, as its greeting says.
+            Unreachable: no answer in time; or JetStream, which its greeting promises, does not answer yet.
         """
         body = msgspec.json.encode(request) if request else b""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         while True:
             message = await self._request(f"{prefix or self.jetstream}.{subject}", body, timeout_s)
-            if message is None:
+            error_part = _OFF if message is None else msgspec.json.decode(message.data, type=_Answer).error
+            if error_part is None and message is not None:
+                return message.data
+            assert error_part is not None
+            if error_part.err_code in JETSTREAM_OFF and not self._offers_jetstream:
                 raise self._without_jetstream()
-            error_part = msgspec.json.decode(message.data, type=_Answer).error
-            if error_part is None or error_part.err_code not in WITHOUT_LEADER or loop.time() > until_s:
-                break
+            if error_part.err_code not in WITHOUT_LEADER | JETSTREAM_OFF:
+                raise ApiRefused(subject, error_part)
+            if loop.time() > until_s:
+                is_off = error_part.err_code in JETSTREAM_OFF
+                hint = "is JetStream starting, or off for this account?" if is_off else None
+                raise ApiRefused(subject, error_part, hint=hint)
             await asyncio.sleep(LEADER_POLL_S)
-        if error_part is not None:
-            if error_part.err_code in JETSTREAM_OFF:
-                raise self._without_jetstream()
-            raise ApiRefused(subject, error_part)
-        return message.data
 
     async def direct_get(self, stream: str, wanted: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Returns the header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if none.
