@@ -92,6 +92,9 @@ def test_three_commands_lead_to_a_result_on_own_servers(
 
     (listed,) = only_json(noetl("execution", "list", "-o", "json", **own))
     assert listed["status"] == "completed"
+    signing = only_json(noetl("backup", "keys", "-o", "json", **own))
+    assert [(one["files"], one["use"]) for one in signing] == [("backup", "sign"), ("archive", "sign")]
+    assert signing[0]["key"] != signing[1]["key"]
     checks = {check["check"]: check["verdict"] for check in only_json(noetl("doctor", "-o", "json", **own))}
     assert (checks["permissions"], checks["schema"], checks["streams"]) == ("ok", "ok", "ok")
 

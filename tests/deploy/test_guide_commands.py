@@ -26,6 +26,7 @@ from nats_process import NatsServer
 from noetl_stream.cli.main import noetl_stream
 from noetl_stream.local.binaries import find_nats_server, find_postgres_programs
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
+from noetl_stream.settings.file_keys import ARCHIVE_KEYS_VARIABLE, BACKUP_KEYS_VARIABLE, FILE_KEY_NAMES
 from noetl_stream.settings.gateway_settings import OIDC_PREFIX, OIDC_VARIABLES
 from noetl_stream.settings.monitoring import PREFIX as TRACES_PREFIX
 from noetl_stream.settings.sources.environment import CREDENTIAL_PREFIX, Settings
@@ -158,6 +159,8 @@ def test_the_program_knows_a_command_with_its_options(text: str) -> None:
 def test_a_setting_exists_and_takes_the_value(text: str) -> None:
     name, value = re.fullmatch(SETTING, text).groups()  # type: ignore[union-attr]
     known = {one.name for one in Settings.variables().values()} | {OIDC_PREFIX + one for one in OIDC_VARIABLES}
+    for keys in (BACKUP_KEYS_VARIABLE, ARCHIVE_KEYS_VARIABLE):
+        known |= {keys.replace("<NAME>", one) for one in FILE_KEY_NAMES}
     assert name.removesuffix("_FILE") in known or name.startswith((CREDENTIAL_PREFIX, TRACES_PREFIX))
     if "…" not in value:
         Settings.from_environment(OIDC if name.startswith(OIDC_PREFIX) else {name: value})

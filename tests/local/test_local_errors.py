@@ -248,7 +248,7 @@ def test_chosen_ports_are_free_and_outside_the_range_of_outgoing_connections() -
         assert is_free(port)
 
 
-SECRETS = ("passwords.json", "nkeys.json", "server.key", "access.key", "credential.key")
+SECRETS = ("passwords.json", "nkeys.json", "server.key", "access.key", "credential.key", "backup.key", "archive.key")
 
 
 def test_a_file_of_secrets_that_others_may_open_is_refused(own_home: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.errors import UsageError
+from noetl_stream.sealing.age import new_identity, recipient_of
+from noetl_stream.sealing.file_keys import public_key_of
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, Settings
 from noetl_stream.settings.sources.process_environment import identity_environment, inherited_environment
@@ -149,6 +151,32 @@ def test_earlier_keys_follow_the_current_one_after_a_comma(variable: str) -> Non
     assert "hidden" not in str(refused.value)
 
 
+@pytest.mark.parametrize("prefix", ["NOETL_BACKUP_", "NOETL_ARCHIVE_"])
+def test_keys_of_backups_and_archives_are_read_and_private_ones_not_shown(prefix: str, tmp_path: Path) -> None:
+    signing, identities = new_key(), [new_identity(), new_identity()]
+    (tmp_path / "identities").write_text(f"# created: today\n{identities[0]}\n\n# public key: …\n{identities[1]}\n")
+    given = {
+        f"{prefix}SIGNING_KEY": signing,
+        f"{prefix}TRUSTED_KEYS": f"{public_key_of(signing)}, {public_key_of(new_key())}",
+        f"{prefix}RECIPIENTS": ",".join(map(recipient_of, identities)),
+        f"{prefix}IDENTITY_FILE": str(tmp_path / "identities"),
+    }
+    settings = Settings.from_environment(HOME | given)
+    found = settings.backup_keys if prefix == "NOETL_BACKUP_" else settings.archive_keys
+    assert found.public_key == found.trusted_keys[0]
+    assert (len(found.trusted_keys), found.identities) == (2, tuple(identities))
+    assert list(found.recipients) == [*map(recipient_of, identities)]
+    assert not any(private in f"{settings!r} {found!r}" for private in (signing, *identities))
+
+
+@pytest.mark.parametrize("name", ["SIGNING_KEY", "TRUSTED_KEYS", "RECIPIENTS", "IDENTITY"])
+def test_an_invalid_key_of_backups_is_named_and_not_shown(name: str) -> None:
+    for value in ("hidden", new_identity()[:-1] + "2", new_key()[:-4]):
+        with pytest.raises(UsageError, match=rf"^NOETL_BACKUP_{name} is ") as refused:
+            Settings.from_environment(HOME | {f"NOETL_BACKUP_{name}": value})
+        assert value not in f"{refused.value.message} {refused.value.hint}"
+
+
 def test_a_nats_user_is_given_by_its_seed() -> None:
     seed = "SUAEL6RG2SGHKZ54XVLM5WTIR4Q2ZVXQ6FHZ2VXVVS4FSVYUVJ3ZMBZ5ZQ"
     settings = Settings.from_environment(HOME | {"NOETL_NATS_NKEY": seed})
@@ -188,3 +216,6 @@ def test_a_child_process_gets_the_identity_and_keys_it_is_given_and_none_of_this
     )
     assert (server["NOETL_CREDENTIAL_KEY"], server["NOETL_CREDENTIAL_OLD_KEYS"]) == ("one", "two,three")
     assert server["NOETL_SERVER_KEY"] == "four"
+    assert (
+        identity_environment(nats_url="nats://here", archive_signing_key="five")["NOETL_ARCHIVE_SIGNING_KEY"] == "five"
+    )

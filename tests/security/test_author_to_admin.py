@@ -22,7 +22,8 @@ from warm_program import noetl
 pytestmark = pytest.mark.xdist_group("stack")
 
 POOL = "security-alone"
-ENGINE_FILES = ("passwords.json", "nkeys.json", "pg_service.conf", "credential.key", "server.key", "access.key")
+KEY_FILES = ("credential.key", "server.key", "access.key", "backup.key", "archive.key")
+ENGINE_FILES = ("passwords.json", "nkeys.json", "pg_service.conf", *KEY_FILES)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import shutil
 import signal
@@ -24,17 +25,21 @@ from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.backup import PostgresBackup
 from noetl_stream.adapters.postgres.schema.migrate import known_migrations, migrate
-from noetl_stream.backup.create import create_backup
-from noetl_stream.backup.folder import BackupReader, find_backups
+from noetl_stream.backup.create import BackupOrigin, create_backup
+from noetl_stream.backup.reader import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.hosting import maintenance
 from noetl_stream.ports.backup import TableShape
 from noetl_stream.ports.stores.retention import Month
 from noetl_stream.protocol.subjects import RESULTS
+from noetl_stream.sealing.age import new_identity, recipient_of
+from noetl_stream.sealing.file_keys import FileKeys
+from noetl_stream.sealing.keys import new_key
 from noetl_stream.wiring.stores import connect_to_nats
 from object_storage import ObjectStorage
 
+KEYS = FileKeys(new_key())
 NO_BLOBS: Any = None
 """Nothing is asked of them before the database is refused."""
 
@@ -63,7 +68,7 @@ async def backed_up(stack: RealStack, place: Path) -> Path:
     await stack.admin(ensure_streams)
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
-    await maintenance.create_backup(stack.endpoint, FolderFiles(place), "first")
+    await maintenance.create_backup(stack.endpoint, FolderFiles(place), "first", KEYS)
     return place / "first"
 
 
@@ -71,7 +76,7 @@ async def backed_up(stack: RealStack, place: Path) -> Path:
 def backup(source: Source, tmp_path: Path) -> BackupReader:
     """A copy of the backup of ``source``."""
     shutil.copytree(source.backup, tmp_path / "backups" / "first")
-    return BackupReader(FolderFiles(tmp_path / "backups" / "first"))
+    return BackupReader(FolderFiles(tmp_path / "backups" / "first"), KEYS)
 
 
 @pytest.fixture
@@ -110,7 +115,7 @@ async def test_a_backup_under_load_gives_every_accepted_execution_its_end(
         await stack.ended(connected, ended)
         loading = asyncio.create_task(load(stack, connected))
         accepted = [await stack.submit(connected, LARGE, "tests/large") for _ in range(5)]
-        made = await maintenance.create_backup(stack.endpoint, FolderFiles(tmp_path / "backups"), None)
+        made = await maintenance.create_backup(stack.endpoint, FolderFiles(tmp_path / "backups"), None, KEYS)
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
     assert problems_of(made) == []
@@ -132,7 +137,7 @@ async def load(stack: RealStack, connected: Any) -> None:
 
 
 async def test_a_restore_gives_back_every_row_and_object(source: Source, other: RealStack, kept: KeptPlace) -> None:
-    made = await maintenance.create_backup(source.stack.endpoint, kept.files, "now")
+    made = await maintenance.create_backup(source.stack.endpoint, kept.files, "now", KEYS)
     assert (kept.folder / "now" / "SHA256SUMS").exists()
     stored = dict(made.objects())
     assert stored
@@ -154,14 +159,14 @@ async def test_a_restore_gives_back_every_row_and_object(source: Source, other: 
 
 def test_one_flipped_byte_of_any_file_is_found(copied: KeptPlace) -> None:
     backup = copied.below("first")
-    assert problems_of(BackupReader(backup.files)) == []
+    assert problems_of(BackupReader(backup.files, KEYS)) == []
     for name in backup.files.sizes():
         whole = backup.read(name)
         damaged = bytearray(whole)
         damaged[len(damaged) // 2] ^= 1
         backup.write(name, damaged)
         try:
-            assert problems_of(BackupReader(backup.files)) != [], name
+            assert problems_of(BackupReader(backup.files, KEYS)) != [], name
         except UsageError as error:
             assert "manifest" in error.message
         backup.write(name, whole)
@@ -171,7 +176,7 @@ def test_a_file_that_is_missing_or_new_is_found(copied: KeptPlace) -> None:
     backup = copied.below("first")
     backup.write("tables/other.copy.gz", backup.read("tables/event.copy.gz"))
     backup.files.remove("tables/event.copy.gz")
-    found = problems_of(BackupReader(backup.files))
+    found = problems_of(BackupReader(backup.files, KEYS))
     assert found == ["tables/event.copy.gz: missing", "tables/other.copy.gz: not in SHA256SUMS"]
 
 
@@ -181,9 +186,11 @@ async def test_objects_that_are_lost_are_named_in_the_manifest_and_come_back_fro
     await maintenance.restore_backup(other.endpoint, backup)
     await other.admin(lambda connection: connection.api(f"STREAM.PURGE.{RESULTS}"))
     assert await maintenance.restore_objects(other.endpoint, backup) == backup.manifest.objects
-    assert (await maintenance.create_backup(other.endpoint, FolderFiles(tmp_path), "whole")).manifest.missing == []
+    assert (
+        await maintenance.create_backup(other.endpoint, FolderFiles(tmp_path), "whole", KEYS)
+    ).manifest.missing == []
     await other.admin(lambda connection: connection.api(f"STREAM.PURGE.{RESULTS}"))
-    made = await maintenance.create_backup(other.endpoint, FolderFiles(tmp_path), "lossy")
+    made = await maintenance.create_backup(other.endpoint, FolderFiles(tmp_path), "lossy", KEYS)
     assert made.manifest.missing == [key for key, _ in backup.objects()]
     assert made.manifest.objects == 0
     assert problems_of(made) == []
@@ -207,21 +214,21 @@ async def test_a_backup_that_is_killed_is_none_and_is_made_whole_by_another(
         os.kill(killed.pid, signal.SIGKILL)
         await killed.wait()
     await holder.close()
-    finished, unfinished = find_backups(copied.files)
+    finished, unfinished = find_backups(copied.files, KEYS)
     assert ([one.files.name for one in finished], unfinished) == (["first"], ["killed"])
     with pytest.raises(NotFound, match="is not a finished backup"):
-        BackupReader(copied.below("killed").files)
-    assert problems_of(await maintenance.create_backup(endpoint, copied.files, "killed")) == []
-    assert len(find_backups(copied.files)[0]) == 2
+        BackupReader(copied.below("killed").files, KEYS)
+    assert problems_of(await maintenance.create_backup(endpoint, copied.files, "killed", KEYS)) == []
+    assert len(find_backups(copied.files, KEYS)[0]) == 2
 
 
 async def test_nothing_else_is_replaced_by_a_backup(source: Source, copied: KeptPlace) -> None:
     copied.write("other/precious", b"")
     for name in ("first", "other"):
         with pytest.raises(UsageError, match=f"{name} exists already"):
-            await maintenance.create_backup(source.stack.endpoint, copied.files, name)
+            await maintenance.create_backup(source.stack.endpoint, copied.files, name, KEYS)
     assert (copied.folder / "other" / "precious").exists()
-    assert problems_of(BackupReader(copied.below("first").files)) == []
+    assert problems_of(BackupReader(copied.below("first").files, KEYS)) == []
 
 
 async def test_a_backup_that_fails_leaves_nothing(source: Source, kept: KeptPlace) -> None:
@@ -231,19 +238,21 @@ async def test_a_backup_that_fails_leaves_nothing(source: Source, kept: KeptPlac
 
     database, blobs = PostgresBackup(str(source.stack.endpoint.postgres_dsn)), Away()
     with pytest.raises(Unreachable):
-        await create_backup(database, cast(Any, blobs), SystemClock(), kept.files, "failed")
+        await create_backup(
+            database, cast(Any, blobs), SystemClock(), kept.files, keys=KEYS, origin=BackupOrigin("", ""), name="failed"
+        )
     assert not (kept.folder / "failed").exists()
 
 
 async def test_a_backup_whose_last_upload_is_refused_is_none(
     source: Source, storage: ObjectStorage, bucket: KeptPlace
 ) -> None:
-    storage.refused = lambda method, path: method == "PUT" and "SHA256SUMS" in path
+    storage.refused = lambda method, path: method == "PUT" and path.partition("?")[0].endswith("SHA256SUMS")
     with pytest.raises(Unreachable, match=r"s3://.*/cut/SHA256SUMS: object storage answers 503"):
-        await maintenance.create_backup(source.stack.endpoint, bucket.files, "cut")
+        await maintenance.create_backup(source.stack.endpoint, bucket.files, "cut", KEYS)
     storage.refused = storage.never
-    assert find_backups(bucket.files) == ([], [])
-    assert problems_of(await maintenance.create_backup(source.stack.endpoint, bucket.files, "cut")) == []
+    assert find_backups(bucket.files, KEYS) == ([], [])
+    assert problems_of(await maintenance.create_backup(source.stack.endpoint, bucket.files, "cut", KEYS)) == []
 
 
 async def test_an_interrupted_restore_can_be_repeated(other: RealStack, backup: BackupReader) -> None:
@@ -357,8 +366,31 @@ async def test_streams_that_have_had_messages_are_refused(
 async def test_a_damaged_backup_is_not_restored(other: RealStack, copied: KeptPlace) -> None:
     copied.files.remove("first/tables/event.copy.gz")
     with pytest.raises(UsageError, match=r"is damaged: tables.event.copy.gz: missing"):
-        await maintenance.restore_backup(other.endpoint, BackupReader(copied.below("first").files))
+        await maintenance.restore_backup(other.endpoint, BackupReader(copied.below("first").files, KEYS))
     assert await rows(other.endpoint.postgres_dsn, "select to_regclass('noetl.event')::text") == [(None,)]
+
+
+async def test_an_encrypted_backup_is_restored_by_who_has_the_private_key(
+    source: Source, other: RealStack, kept: KeptPlace
+) -> None:
+    identity = new_identity()
+    to_one = replace(KEYS, recipients=(recipient_of(identity),))
+    await maintenance.create_backup(source.stack.endpoint, kept.files, "closed", to_one, "ann@host")
+    stored = b"".join(path.read_bytes() for path in (kept.folder / "closed").rglob("*.age"))
+    assert b"ustar" not in stored and gzip.compress(b"")[:3] not in stored
+    for path in kept.folder.rglob("*"):
+        assert path.is_dir() or b"large" not in path.read_bytes()
+    closed = BackupReader(kept.below("closed").files, KEYS)
+    assert problems_of(closed) == []
+    with pytest.raises(UsageError, match=f"is encrypted to {to_one.recipients[0]}"):
+        await maintenance.restore_backup(other.endpoint, closed)
+    opened = BackupReader(kept.below("closed").files, replace(KEYS, identities=(identity,)))
+    assert problems_of(opened) == []
+    restored = await maintenance.restore_backup(other.endpoint, opened)
+    assert restored.executions == opened.manifest.rows["execution"] > 0
+    assert await contents(other.endpoint.postgres_dsn) == await contents(source.stack.endpoint.postgres_dsn)
+    assert (opened.manifest.made_by, opened.manifest.name) == ("ann@host", "closed")
+    assert opened.manifest.source.startswith("postgresql://")
 
 
 async def test_a_database_with_this_schema_that_is_empty_takes_a_backup(other: RealStack, backup: BackupReader) -> None:

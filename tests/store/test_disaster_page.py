@@ -15,10 +15,13 @@ from real_stack import LARGE, RealStack
 from nats_process import NatsServer
 from noetl_stream.hosting.maintenance import create_backup
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
+from noetl_stream.sealing.file_keys import FileKeys
+from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "disaster.md"
 SHOWN_PLACE = "s3://backups/noetl"
+KEYS = FileKeys(new_key())
 
 
 def orders(heading: str) -> list[list[str]]:
@@ -34,6 +37,7 @@ async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
         "NOETL_POSTGRES_DSN": str(stack.endpoint.postgres_dsn),
         "NOETL_SERVER_KEY": stack.endpoint.server_keys[0],
         "NOETL_ACCESS_KEY": stack.endpoint.access_keys[0],
+        "NOETL_BACKUP_TRUSTED_KEYS": KEYS.public_key,
     }
     for line in order:
         program, *words = shlex.split(line.replace(SHOWN_PLACE, place.text))
@@ -42,7 +46,8 @@ async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
             assert words[2] in (EVENTS, COMMANDS)
             await stack.admin(lambda connection, name=words[2]: connection.api(f"STREAM.DELETE.{name}"))
         else:
-            done = await asyncio.to_thread(noetl, *words, **here)
+            confirmed = ["--yes"] if words[:2] == ["backup", "restore"] else []  # there is no terminal
+            done = await asyncio.to_thread(noetl, *words, *confirmed, **here)
             assert (program, done.returncode) == ("noetl-stream", 0), (line, done.stderr)
 
 
@@ -63,7 +68,7 @@ async def test_what_ended_before_the_disaster_is_there_after_it_and_new_work_end
         ended = await stack.submit(connected, LARGE, "tests/large")
         await stack.ended(connected, ended)
         await stack.agree()
-    await create_backup(stack.endpoint, bucket.files, "nightly")
+    await create_backup(stack.endpoint, bucket.files, "nightly", KEYS)
     (tmp_path / "other").mkdir()
     other = NatsServer(tmp_path / "other")
     other.start()

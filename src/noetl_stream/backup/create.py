@@ -11,25 +11,45 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from noetl_stream import __version__
-from noetl_stream.backup.folder import BackupReader, BackupWriter, Manifest
+from noetl_stream.backup.folder import Manifest
 from noetl_stream.backup.names import NamedObjects
+from noetl_stream.backup.reader import BackupReader
+from noetl_stream.backup.writer import BackupWriter
 from noetl_stream.errors import BlobMissing
-from noetl_stream.ports.backup import BackupDatabase, DatabaseShape, DatabaseSnapshot
+from noetl_stream.ports.backup import BackupDatabase, DatabaseSnapshot
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.files import Files
 from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.sealing.file_keys import FileKeys
 
 OBJECTS_AT_ONCE: Final = 16
 
 
+class BackupOrigin(msgspec.Struct, frozen=True):
+    """Where a backup is from: who makes it, as ``user@host``, and the address of the database, without a password."""
+
+    made_by: str
+    source: str
+
+
 async def create_backup(
-    database: BackupDatabase, blobs: Blobs, clock: Clock, place: Files, name: str | None = None
+    database: BackupDatabase,
+    blobs: Blobs,
+    clock: Clock,
+    place: Files,
+    *,
+    keys: FileKeys,
+    origin: BackupOrigin,
+    name: str | None = None,
 ) -> BackupReader:
     """Makes a backup in a folder below ``place``. Its name is by default the time.
 
     Args:
         blobs: Objects as they are stored.
+        keys: What signs and encrypts it.
 
     Raises:
         NotReady: the database does not have this version's schema.
@@ -38,17 +58,30 @@ async def create_backup(
     """
     created = datetime.fromtimestamp(clock.now_ms() // 1000, UTC)
     files = place.below(name or f"{created:%Y-%m-%dT%H-%M-%SZ}")
-    writer = await asyncio.to_thread(BackupWriter, files)
+    writer = await asyncio.to_thread(BackupWriter, files, keys)
     named = NamedObjects()
     try:
         async with database.snapshot() as snapshot:
             shape, rows = snapshot.shape, await _copy_tables(snapshot, writer, named)
         missing = await _copy_objects(blobs, writer, sorted(named.keys))
-        await asyncio.to_thread(writer.finish, _manifest(created, shape, rows, writer, missing))
+        manifest = Manifest(
+            name=files.name,
+            created_at=created.isoformat().replace("+00:00", "Z"),
+            made_by=origin.made_by,
+            source=origin.source,
+            release=__version__,
+            recipients=keys.recipients,
+            database=shape,
+            rows=rows,
+            objects=writer.objects,
+            object_bytes=writer.object_bytes,
+            missing=missing,
+        )
+        await asyncio.to_thread(writer.finish, manifest)
     except BaseException:
         await asyncio.to_thread(writer.abandon)
         raise
-    return BackupReader(files)
+    return BackupReader(files, keys)
 
 
 async def _copy_tables(snapshot: DatabaseSnapshot, writer: BackupWriter, named: NamedObjects) -> dict[str, int]:
@@ -77,17 +110,3 @@ async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> 
             else:
                 await asyncio.to_thread(writer.add_object, key, data)
     return missing
-
-
-def _manifest(
-    created: datetime, shape: DatabaseShape, rows: dict[str, int], writer: BackupWriter, missing: list[str]
-) -> Manifest:
-    return Manifest(
-        created_at=created.isoformat().replace("+00:00", "Z"),
-        release=__version__,
-        database=shape,
-        rows=rows,
-        objects=writer.objects,
-        object_bytes=writer.object_bytes,
-        missing=missing,
-    )

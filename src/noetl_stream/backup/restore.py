@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from noetl_stream.backup.folder import BackupReader
+from noetl_stream.backup.folder import SUMS
 from noetl_stream.backup.names import NamedObjects
+from noetl_stream.backup.reader import BackupReader
 from noetl_stream.errors import Conflict, NotReady, UsageError
 from noetl_stream.ports.backup import BackupDatabase
 from noetl_stream.ports.streams.blobs import Blobs
@@ -21,9 +22,12 @@ class RestoredBackup(msgspec.Struct, frozen=True, gc=False):
 
 
 def problems_of(backup: BackupReader) -> list[str]:
-    """Returns the faults of a backup, a line each: files that are damaged, or do not match the manifest."""
+    """Returns the faults of a backup, a line each: files that are damaged, or do not match the manifest.
+
+    Of what nobody trusted has signed, and what is encrypted to others, only the checksums are compared.
+    """
     damage = backup.damage()
-    if damage:
+    if damage or not backup.is_trusted or not backup.is_readable:
         return damage
     manifest, named, found = backup.manifest, NamedObjects(), []
     for table in manifest.database.tables:
@@ -41,6 +45,20 @@ def problems_of(backup: BackupReader) -> list[str]:
     return found + [f"object {key}: named by a row, not in the backup" for key in lacking]
 
 
+def doubt_of(backup: BackupReader) -> UsageError | None:
+    """Returns why a backup is not to be believed; ``None``: a trusted key has signed it, or anybody may have."""
+    if backup.is_trusted:
+        return None
+    place, (key, _, fault) = backup.files.place, backup.signature
+    if fault:
+        return UsageError(f"{place} is damaged: {SUMS}: {fault}", hint="restore another backup")
+    if key:
+        hint = "if you know whose key it is, add it to NOETL_BACKUP_TRUSTED_KEYS; --unsigned accepts anybody's"
+        return UsageError(f"{place} is signed with a key that is not trusted: {key}", hint=hint)
+    hint = "if you know it to be yours, as one of an older release: --unsigned"
+    return UsageError(f"{place} is not signed: whoever can write there may have made it", hint=hint)
+
+
 async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: Blobs) -> RestoredBackup:
     """Restores a whole backup, in a new generation. No server runs, and the streams are empty.
 
@@ -53,9 +71,9 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
         Conflict: the database or the object store is not empty, or servers run.
         NotReady: the schema of the backup is unknown here, or the database has another one.
         Unreachable: a store is away.
-        UsageError: the backup is damaged.
+        UsageError: the backup is damaged, encrypted to others, or not signed by a trusted key.
     """
-    _require_whole(backup)
+    require_restorable(backup)
     manifest, rows = backup.manifest, {}
     async with database.target(manifest.database) as target:
         await _put_objects(backup, blobs)
@@ -69,12 +87,18 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
 
 async def restore_objects(backup: BackupReader, blobs: Blobs) -> int:
     """Adds the objects of a backup to the existing ones; returns their number. Errors: as of :func:`restore_backup`."""
-    _require_whole(backup)
+    require_restorable(backup)
     await _put_objects(backup, blobs)
     return backup.manifest.objects
 
 
-def _require_whole(backup: BackupReader) -> None:
+def require_restorable(backup: BackupReader) -> None:
+    """Checks a backup before a restore; raises as :func:`restore_backup`."""
+    if doubt := doubt_of(backup):
+        raise doubt
+    if not backup.is_readable:
+        hint = "set NOETL_BACKUP_IDENTITY_FILE to the file with the private key of one of them"
+        raise UsageError(f"{backup.files.place} is encrypted to {', '.join(backup.manifest.recipients)}", hint=hint)
     if problems := problems_of(backup):
         more = f" and {len(problems) - 1} more problems" if len(problems) > 1 else ""
         raise UsageError(f"{backup.files.place} is damaged: {problems[0]}{more}", hint="restore another backup")

@@ -15,11 +15,12 @@ from noetl_stream.wiring.role_assembly import make_retention, make_server
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses
-    from noetl_stream.backup.folder import BackupReader
+    from noetl_stream.backup.reader import BackupReader
     from noetl_stream.backup.restore import RestoredBackup
     from noetl_stream.ports.files import Files
     from noetl_stream.ports.operations.cluster import CheckDocument
     from noetl_stream.ports.stores.cursors import Repair
+    from noetl_stream.sealing.file_keys import FileKeys
     from noetl_stream.server.rebuild import Rebuilt
     from noetl_stream.server.upkeep.expiry import RetentionPlan
     from noetl_stream.wiring.stores import Connected
@@ -53,14 +54,20 @@ async def compare_stores(endpoint: Endpoint) -> list[str]:
         return await disagreements(connected.log, connected.store, connected.store.cursors)
 
 
-async def create_backup(endpoint: Endpoint, place: Files, name: str | None) -> BackupReader:
-    """Backs the database and its objects up into a folder below ``place``."""
+async def create_backup(
+    endpoint: Endpoint, place: Files, name: str | None, keys: FileKeys, made_by: str = ""
+) -> BackupReader:
+    """Backs the database and its objects up into a folder below ``place``, signed and encrypted with these keys."""
     from noetl_stream.adapters.postgres.backup import PostgresBackup
+    from noetl_stream.adapters.postgres.connections.database import shown_address
+    from noetl_stream.backup.create import BackupOrigin
     from noetl_stream.backup.create import create_backup as create
 
     dsn = required_dsn(endpoint)
     async with closing(await connect_to_nats(endpoint, name="noetl-backup", nats_wait_s=COMMAND_WAIT_S)) as ports:
-        return await create(PostgresBackup(dsn), ports.blobs, ports.clock, place, name)
+        origin = BackupOrigin(made_by, shown_address(dsn))
+        database = PostgresBackup(dsn)
+        return await create(database, ports.blobs, ports.clock, place, keys=keys, origin=origin, name=name)
 
 
 async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBackup:

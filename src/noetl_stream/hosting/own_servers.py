@@ -38,6 +38,7 @@ from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.sealing.keys import new_key
+from noetl_stream.settings.file_keys import ARCHIVE_SIGNING_VARIABLE, BACKUP_SIGNING_VARIABLE
 from noetl_stream.settings.servers import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import (
     ACCESS_KEY_VARIABLE,
@@ -162,7 +163,8 @@ async def _nats_version(settings: Settings) -> str:
 
 
 def _missing_keys(wanted: Mapping[str, str], rights: SetupRights, *, new_keys: bool) -> dict[str, str]:
-    missing = [name for name in (*NEEDED_KEYS, KEY_VARIABLE) if not wanted.get(name)]
+    made_here = (KEY_VARIABLE, BACKUP_SIGNING_VARIABLE, ARCHIVE_SIGNING_VARIABLE)
+    missing = [name for name in (*NEEDED_KEYS, *made_here) if not wanted.get(name)]
     if rights.has_schema and not new_keys and any(name in NEEDED_KEYS for name in missing):
         raise _set_up_elsewhere(wanted)
     return {name: new_key() for name in missing}

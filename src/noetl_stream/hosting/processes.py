@@ -204,6 +204,7 @@ class Supervised:
             credential_keys=endpoint.credential_keys,
             server_keys=endpoint.server_keys,
             access_keys=endpoint.access_keys,
+            archive_signing_key=endpoint.retention.archive_keys.signing_key,
         )
 
     def _egress(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:

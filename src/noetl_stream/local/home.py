@@ -43,6 +43,8 @@ class Home:
         self.credential_key = root / "credential.key"
         self.server_key = root / "server.key"
         self.access_key = root / "access.key"
+        self.backup_key = root / "backup.key"
+        self.archive_key = root / "archive.key"
         self.nats = root / "nats"
         self.postgres = root / "postgres"
 

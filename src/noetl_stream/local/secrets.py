@@ -50,12 +50,14 @@ class Passwords(Unprinted, frozen=True):
 
 class Keys(Unprinted, frozen=True):
     """The engine's keys, as text. ``credential`` encrypts stored credentials, ``server`` makes the capabilities of
-    commands, ``access`` signs requests and seals objects.
+    commands, ``access`` signs requests and seals objects, ``backup`` and ``archive`` sign what they are named after.
     """
 
     credential: str
     server: str
     access: str
+    backup: str
+    archive: str
 
 
 class Secrets(Unprinted, frozen=True):
@@ -87,6 +89,8 @@ def load_or_create_secrets(
             credential=_load_or_create_key(home.credential_key, "set the stored credentials again"),
             server=_load_or_create_key(home.server_key, "cancel the executions that wait for a command"),
             access=_load_or_create_key(home.access_key, "run the executions whose results it sealed again"),
+            backup=_load_or_create_key(home.backup_key, "restore older backups with --unsigned"),
+            archive=_load_or_create_key(home.archive_key, "read older archives with --unsigned"),
         ),
     )
 

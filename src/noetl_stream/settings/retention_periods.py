@@ -12,6 +12,7 @@ import msgspec
 from noetl_stream.errors import UsageError
 from noetl_stream.model.rights import covers
 from noetl_stream.model.status import ENDED
+from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.settings.places import Place, read_place
 from noetl_stream.settings.sources.variables import Given, Read, words_of
 from noetl_stream.settings.tools import size_bytes
@@ -69,6 +70,7 @@ class RetentionSettings(msgspec.Struct, frozen=True):
         archive: Where executions are archived before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
         logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
+        archive_keys: The keys of the archive. Servers only.
     """
 
     rules: tuple[RetentionRule, ...] = ()
@@ -77,6 +79,7 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     events_max_age_s: float = 86_400.0
     logs_max_bytes: int | None = None
     logs_max_age_s: float | None = None
+    archive_keys: FileKeys = FileKeys()
 
 
 def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRule, ...]:

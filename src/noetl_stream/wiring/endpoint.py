@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.settings.retention_periods import RetentionSettings
@@ -63,11 +64,12 @@ class Endpoint(Unprinted, frozen=True):
 
     def only_for(self, identity: str) -> Self:
         """Returns the part of this endpoint that a process with the identity may hold."""
-        if identity == GATEWAY:
-            return replace(self, identity=identity, credentials={}, server_keys=())
-        with_keys = replace(self, identity=identity, postgres_read_dsn=None)
         if identity == SERVER:
-            return with_keys
+            return replace(self, identity=identity, postgres_read_dsn=None)
+        retention = replace(self.retention, archive_keys=FileKeys())
+        if identity == GATEWAY:
+            return replace(self, identity=identity, credentials={}, server_keys=(), retention=retention)
+        with_keys = replace(self, identity=identity, postgres_read_dsn=None, retention=retention)
         without_keys = replace(with_keys, credential_keys=(), server_keys=(), access_keys=())
         return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 

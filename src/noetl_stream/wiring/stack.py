@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.concurrency import closing
 from noetl_stream.errors import NotReady, UsageError
@@ -22,6 +23,7 @@ from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_
 from noetl_stream.settings.servers import POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
 from noetl_stream.wiring.endpoint import Endpoint
+from noetl_stream.wiring.file_keys import with_own_key
 from noetl_stream.wiring.stores import (
     COMMAND_WAIT_S,
     SETUP_HINT,
@@ -163,7 +165,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         access_keys=(*settings.access_keys, address.keys.access),
         grants_file=settings.grants_file,
         trigger_streams=settings.trigger_streams,
-        retention=settings.retention,
+        retention=replace(settings.retention, archive_keys=with_own_key(settings.archive_keys, address.keys.archive)),
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
     )

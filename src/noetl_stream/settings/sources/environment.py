@@ -14,6 +14,7 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
+from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.children import (
     CHILD_USERS,
@@ -33,6 +34,12 @@ from noetl_stream.settings.egress import (
     read_allowed,
     read_denied,
     servers_of,
+)
+from noetl_stream.settings.file_keys import (
+    ARCHIVE_KEYS_VARIABLE,
+    BACKUP_KEYS_VARIABLE,
+    SECRET_VARIABLES,
+    read_file_keys,
 )
 from noetl_stream.settings.gateway_settings import (
     AGENT_ACCESS,
@@ -167,7 +174,7 @@ ENGINE_VARIABLES = frozenset(
         ACCESS_KEY_VARIABLE,
         TOKEN_VARIABLE,
     }
-    | set(KEY_VARIABLES)
+    | {*KEY_VARIABLES, *SECRET_VARIABLES}
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
 
@@ -318,7 +325,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
         grants_file: The file of what playbooks may use, by path; ``None``: everything.
-        retention_rules, archive, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
+        backup_keys: The keys of backups; to them, the embedded stack adds its own.
+        retention_rules, archive, archive_keys, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
@@ -371,6 +379,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
+    backup_keys: FileKeys = setting(BACKUP_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
+    archive_keys: FileKeys = setting(ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
     retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
     archive: Place | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
     events_max_bytes: int = setting(

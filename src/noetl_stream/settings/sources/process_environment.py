@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.file_keys import ARCHIVE_SIGNING_VARIABLE, SECRET_VARIABLES
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
@@ -104,6 +105,7 @@ def settings_to_set_up() -> dict[str, str]:
         hint = "unset it, and name with --seeds the folder of `noetl-stream nats accounts`, which has one for each"
         raise UsageError(f"{NKEY_VARIABLE} is the seed of one identity: a setup needs all", hint=hint)
     taken = (_OF_SERVERS - {SETTINGS_VARIABLE}) | {SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, *KEY_VARIABLES}
+    taken |= set(SECRET_VARIABLES)
     return {name: value for name, value in found.items() if name in (*taken, PARTITIONS_VARIABLE)}
 
 
@@ -208,6 +210,7 @@ def identity_environment(
     credential_keys: Sequence[str] = (),
     server_keys: Sequence[str] = (),
     access_keys: Sequence[str] = (),
+    archive_signing_key: str = "",
 ) -> dict[str, str]:
     """The variables that a child process with an identity gets in addition: only these addresses and keys."""
     held = {
@@ -218,6 +221,7 @@ def identity_environment(
         OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
         SERVER_KEY_VARIABLE: ",".join(server_keys),
         ACCESS_KEY_VARIABLE: ",".join(access_keys),
+        ARCHIVE_SIGNING_VARIABLE: archive_signing_key,
     }
     found = {name: value for name, value in held.items() if value}
     return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

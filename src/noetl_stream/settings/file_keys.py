@@ -1,0 +1,52 @@
+"""The keys of backups and archives; part of :mod:`noetl_stream.settings.sources.environment`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from noetl_stream.sealing.age import read_identity, read_recipient
+from noetl_stream.sealing.file_keys import FileKeys, read_public_key
+from noetl_stream.sealing.keys import read_key
+
+BACKUP_KEYS_VARIABLE: Final = "NOETL_BACKUP_<NAME>"
+ARCHIVE_KEYS_VARIABLE: Final = "NOETL_ARCHIVE_<NAME>"
+BACKUP_SIGNING_VARIABLE: Final = "NOETL_BACKUP_SIGNING_KEY"
+ARCHIVE_SIGNING_VARIABLE: Final = "NOETL_ARCHIVE_SIGNING_KEY"
+FILE_KEY_NAMES: Final = ("SIGNING_KEY", "TRUSTED_KEYS", "RECIPIENTS", "IDENTITY")
+"""The endings of the variables of :class:`~noetl_stream.sealing.file_keys.FileKeys`."""
+
+SECRET_VARIABLES: Final = (
+    *(BACKUP_SIGNING_VARIABLE, ARCHIVE_SIGNING_VARIABLE),
+    *("NOETL_BACKUP_IDENTITY", "NOETL_ARCHIVE_IDENTITY"),
+)
+
+
+def read_file_keys(variable: str, given: Mapping[str, str]) -> FileKeys:
+    """Reads the keys of backups, or of archives.
+
+    Raises:
+        UsageError: one is invalid. The message names its variable and shows no private key.
+    """
+    prefix = variable.removesuffix("<NAME>")
+    signing, trusted, recipients, identity = (given.get(prefix + name, "") for name in FILE_KEY_NAMES)
+    if signing:
+        read_key(signing, f"{prefix}SIGNING_KEY")
+    found = FileKeys(signing.strip(), _words(trusted), _words(recipients), _identities(identity))
+    for key in found.trusted_keys:
+        read_public_key(key, f"{prefix}TRUSTED_KEYS")
+    for key in found.recipients:
+        read_recipient(key, f"{prefix}RECIPIENTS")
+    for key in found.identities:
+        read_identity(key, f"{prefix}IDENTITY")
+    return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _identities(text: str) -> tuple[str, ...]:
+    """Parses the keys in the text of a file that ``age-keygen`` has written, with its comments."""
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))

@@ -1,0 +1,50 @@
+"""The keys of backups and archives: those of the settings, and those of a home."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import platform
+
+from msgspec.structs import replace
+
+from noetl_stream.local.home import Home, read_private
+from noetl_stream.sealing.file_keys import FileKeys, public_key_of
+from noetl_stream.settings.sources.environment import Settings
+
+
+def backup_keys(settings: Settings) -> FileKeys:
+    """Returns the keys of backups, with that of the embedded stack's home, if it has one already."""
+    return with_own_key(settings.backup_keys, _kept_key(settings, "backup_key"))
+
+
+def archive_keys(settings: Settings) -> FileKeys:
+    """Returns the keys of archives, as :func:`backup_keys`."""
+    return with_own_key(settings.archive_keys, _kept_key(settings, "archive_key"))
+
+
+def with_own_key(keys: FileKeys, own: str) -> FileKeys:
+    """Adds a home's own signing key, which is used unless there is another, and trusted."""
+    if not own or keys.signing_key == own:
+        return keys
+    if not keys.signing_key:
+        return replace(keys, signing_key=own)
+    return replace(keys, trusted_keys=(*keys.trusted_keys, public_key_of(own)))
+
+
+def maker() -> str:
+    """Returns who makes backups and archives here, as ``user@host``; without a name of the user, by number."""
+    user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    with contextlib.suppress(KeyError, OSError):
+        user = getpass.getuser()
+    return f"{user}@{platform.node()}"
+
+
+def _kept_key(settings: Settings, name: str) -> str:
+    if settings.nats_url is not None or settings.home_folder is None:
+        return ""
+    try:
+        return read_private(getattr(Home(settings.home_folder), name)).strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
