@@ -19,6 +19,8 @@ STORAGE = {"AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 STORAGE_SECRETS = {("noetl-objects", "id"), ("noetl-objects", "key")}
 LIKE = {"noetl-backup": "migration", "noetl-retention": "server"}
 """Whose rights each has."""
+SIGNING = {"noetl-backup": "backup", "noetl-retention": "archive"}
+"""The key in `noetl-signing` that each has, and no other."""
 ROLES_OWN = {"NOETL_LOG_LEVEL", "NOETL_LOG_FORMAT", "NOETL_STATUS_ADDRESS", "NOETL_CREDENTIAL_OLD_KEYS"}
 
 
@@ -36,8 +38,9 @@ def chart() -> Sequence[Rendered]:
 @pytest.mark.parametrize("name", LIKE)
 def test_a_job_has_the_variables_and_secrets_of_the_role_that_it_works_as(name: str, chart: Sequence[Rendered]) -> None:
     job, (role,) = jobs()[name], (pod for pod in pods(chart) if pod.role == LIKE[name])
-    assert job.environment.keys() - STORAGE == role.environment.keys() - ROLES_OWN - {"SSL_CERT_FILE"}
-    assert secret_references(job) == secret_references(role) | STORAGE_SECRETS
+    key = f"NOETL_{SIGNING[name].upper()}_SIGNING_KEY"
+    assert job.environment.keys() - STORAGE - {key} == role.environment.keys() - ROLES_OWN - {"SSL_CERT_FILE"}
+    assert secret_references(job) == secret_references(role) | STORAGE_SECRETS | {("noetl-signing", SIGNING[name])}
     assert job.spec["securityContext"] == role.spec["securityContext"]
     assert job.containers[0]["securityContext"] == role.containers[0]["securityContext"]
 

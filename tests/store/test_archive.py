@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.operations.executions.archiving import ExecutionArchiver
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions
+from noetl_stream.sealing.age import new_identity, recipient_of
+from noetl_stream.sealing.file_keys import FileKeys
+from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import RetentionRule, RetentionSettings, read_retention
 from noetl_stream.wiring.operations import DirectOperations
@@ -26,6 +30,9 @@ from noetl_stream.wiring.stores import Connected
 from object_storage import ObjectStorage
 from warm_program import noetl
 
+KEYS = FileKeys(new_key())
+IDENTITY = new_identity()
+CLOSED = replace(KEYS, recipients=(recipient_of(IDENTITY),))
 DAY_MS = 86_400_000
 UNIQUE = """\
 apiVersion: noetl.io/v2
@@ -49,13 +56,16 @@ def rules(text: str) -> tuple[RetentionRule, ...]:
     return read_retention("NOETL_RETENTION", {"NOETL_RETENTION": text})
 
 
-async def delete_old(stack: RealStack, connected: Connected, text: str, archive: Place) -> int:
-    endpoint = replace(stack.endpoint, retention=RetentionSettings(rules(text), archive))
+async def delete_old(
+    stack: RealStack, connected: Connected, text: str, archive: Place, keys: FileKeys | None = None
+) -> int:
+    endpoint = replace(stack.endpoint, retention=RetentionSettings(rules(text), archive, archive_keys=keys or KEYS))
     return await make_retention(replace(connected, clock=Later()), endpoint).delete_old()
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    assert not [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+    endings = (".parquet", ".parquet.sums", ".parquet.sums.sig")
+    assert not [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(endings)]
     return list(folder.rglob("*.parquet"))
 
 
@@ -69,7 +79,10 @@ async def shown(executions: Executions, execution_id: str) -> list[Any]:
     return [msgspec.to_builtins(one) for one in found]
 
 
-async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack, kept: KeptPlace) -> None:
+@pytest.mark.parametrize("keys", [KEYS, CLOSED], ids=["signed", "encrypted"])
+async def test_an_archive_reads_back_as_get_and_events_gave_it(
+    stack: RealStack, kept: KeptPlace, keys: FileKeys
+) -> None:
     async with stack.running() as connected:
         executions = DirectOperations(connected, stack.endpoint).executions
         ids = [await stack.submit(connected, LARGE, "tests/large"), await stack.submit(connected)]
@@ -77,11 +90,11 @@ async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack,
             await stack.ended(connected, one)
         before = {one: await shown(executions, one) for one in ids}
         listed = await executions.page(ExecutionFilter(), 10, None)
-        assert await delete_old(stack, connected, "2d", kept.place) == 2
+        assert await delete_old(stack, connected, "2d", kept.place, keys) == 2
         for one in ids:
             with pytest.raises(NotFound):
                 await executions.get(one)
-    opened = ParquetArchive(kept.files)
+    opened = ParquetArchive(kept.files, replace(keys, identities=(IDENTITY,)))
     for one in ids:
         read = [opened.get(one), opened.result(one), *opened.events(one, 0, None)]
         assert [msgspec.to_builtins(document) for document in read] == before[one]
@@ -92,12 +105,21 @@ async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack,
     assert [one.execution_id for one in opened.page(ExecutionFilter(), 1, first.next).items] == ids[:1]
     assert len(opened.events(ids[0], 2, 3)) == 3
     assert read_by_commands(kept.text, ids[0]) == before[ids[0]]
-    assert len(parquet_files(kept.folder)) == 2
+    for path in kept.folder.rglob("*.sums"):
+        assert re.search(r"\n# made by .+@.+ with release .+, from postgresql://", path.read_text())
+    if keys is KEYS:
+        assert len(parquet_files(kept.folder)) == 2
+        return
+    with pytest.raises(UsageError, match=r"parquet.age is encrypted to others: no identity here opens it"):
+        ParquetArchive(kept.files, KEYS).get(ids[0])
+    for path in kept.folder.rglob("*.age"):
+        assert b"PAR1" not in path.read_bytes()
 
 
 def read_by_commands(place: str, execution_id: str) -> list[Any]:
     """What `get`, `result` and `events` print of an archive, with no server anywhere."""
     nowhere = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://127.0.0.1:1/none"}
+    nowhere |= {"NOETL_ARCHIVE_TRUSTED_KEYS": KEYS.public_key, "NOETL_ARCHIVE_IDENTITY": IDENTITY}
     found: list[Any] = []
     for verb in ("get", "result", "events"):
         printed = noetl("execution", verb, execution_id, "--archive", place, "-o", "jsonl", **nowhere)
@@ -126,7 +148,7 @@ async def test_what_is_archived_already_is_not_archived_again(stack: RealStack, 
         ended = await stack.submit(connected)
         await stack.ended(connected, ended)
         executions = DirectOperations(connected, stack.endpoint).executions
-        archiver = ExecutionArchiver(executions, ParquetArchive(kept.files), month_of)
+        archiver = ExecutionArchiver(executions, ParquetArchive(kept.files, KEYS), month_of)
         for _ in range(2):
             assert await archiver.keep([ended, "unknown"]) == {ended}
     assert len(parquet_files(kept.folder)) == 2
@@ -174,10 +196,10 @@ async def test_an_upload_that_is_cut_short_is_no_archive_and_the_next_time_makes
         assert await connected.store.execution(ended) is not None
         assert [path.parent.parent.name for path in parquet_files(bucket.folder)] == ["events"]
         with pytest.raises(NotFound):
-            ParquetArchive(bucket.files).get(ended)
+            ParquetArchive(bucket.files, KEYS).get(ended)
         storage.refused = storage.never
         assert await delete_old(stack, connected, "2d", bucket.place) == 1
-    opened = ParquetArchive(bucket.files)
+    opened = ParquetArchive(bucket.files, KEYS)
     events = opened.events(ended, 0, None)
     assert [one.position for one in events] == list(range(1, opened.get(ended).position + 1))
 
@@ -190,13 +212,13 @@ async def test_a_read_from_object_storage_takes_only_what_it_needs(
         for one in ids:
             await stack.ended(connected, one)
         archiver = ExecutionArchiver(
-            DirectOperations(connected, stack.endpoint).executions, ParquetArchive(bucket.files), month_of
+            DirectOperations(connected, stack.endpoint).executions, ParquetArchive(bucket.files, KEYS), month_of
         )
         for one in ids:
             await archiver.keep([one])
     stored = sum(path.stat().st_size for path in parquet_files(bucket.folder / "executions"))
     before, _ = storage.sent_bytes, storage.requests.clear()
-    assert ParquetArchive(bucket.files).get(ids[1]).execution_id == ids[1]
+    assert ParquetArchive(bucket.files, KEYS).get(ids[1]).execution_id == ids[1]
     assert {ids[1] in path for _, path in storage.requests if ".parquet" in path} == {True}
     assert not any("/events/" in path for _, path in storage.requests)
     assert storage.sent_bytes - before < stored / 3

@@ -3,7 +3,8 @@
 ``executions/<month>/<name>.parquet`` has a row for each execution, ``events/<month>/<name>.parquet`` one for each of
 their events, both by the month they started in. A name begins with the first and the last id in the file, so that other
 files need not be opened. The documents are JSON, as commands and gateways show them. An execution is archived once it
-is in a file of ``executions``, which is written last.
+is in a file of ``executions``, which is written last. How files are signed and encrypted says
+:mod:`noetl_stream.adapters.archive_files`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import duckdb
 import msgspec
 
-from noetl_stream.adapters.files.folder import FolderFiles
+from noetl_stream.adapters.archive_files import ArchiveFolder, StoredFile
 from noetl_stream.errors import NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument, iso_or_none
 from noetl_stream.ports.operations.executions import (
@@ -32,8 +33,10 @@ from noetl_stream.ports.operations.executions import (
     ListedExecutionDocument,
     ResultDocument,
 )
+from noetl_stream.sealing.file_keys import FileKeys
 
 if TYPE_CHECKING:
+    from noetl_stream.adapters.files.folder import FolderFiles
     from noetl_stream.adapters.files.objects import ObjectFiles
 
 Value = TypeVar("Value")
@@ -73,10 +76,14 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 
 class ParquetArchive:
-    """:class:`~noetl_stream.ports.stores.retention.ArchiveFiles` in Parquet, and the reads of commands."""
+    """:class:`~noetl_stream.ports.stores.retention.ArchiveFiles` in Parquet, and the reads of commands.
 
-    def __init__(self, files: FolderFiles | ObjectFiles) -> None:
-        self._files = files
+    Args:
+        origin: Who writes it, and from what.
+    """
+
+    def __init__(self, files: FolderFiles | ObjectFiles, keys: FileKeys, origin: str = "") -> None:
+        self._files = ArchiveFolder(files, keys, origin)
 
     def begin(self) -> ParquetBatch:
         return ParquetBatch(self._files)
@@ -89,7 +96,9 @@ class ParquetArchive:
         for month, ids in by_month.items():
             query = "select execution_id, max(position) from given where list_contains(?, execution_id) group by 1"
             with contextlib.suppress(NotFound):  # before the first batch there may be no folder
-                found |= dict(self._rows(self._names(EXECUTIONS, month, ids), query, [ids]))
+                names = self._names(EXECUTIONS, month, ids).items()
+                usable = {name: stored for name, stored in names if self._files.is_usable(name, stored)}
+                found |= dict(self._rows(usable, query, [ids]))
         return found
 
     def get(self, execution_id: str) -> ExecutionDocument:
@@ -139,24 +148,27 @@ class ParquetArchive:
             raise NotFound(f"execution {execution_id!r} is not in the archive {self._files.place}")
         return str(rows[0][0])
 
-    def _names(self, kind: str, month: str = "", wanted: Collection[str] = ()) -> dict[str, int]:
-        """Returns the files of a kind and month that may hold one of the executions, with their sizes."""
-        sizes = self._files.sizes(f"{kind}/{month}".rstrip("/"))
-        return {name: size for name, size in sorted(sizes.items()) if name.endswith(SUFFIX) and _may_hold(name, wanted)}
+    def _names(self, kind: str, month: str = "", wanted: Collection[str] = ()) -> dict[str, StoredFile]:
+        """Returns the files of a kind and month that may hold one of the executions."""
+        files = self._files.files(f"{kind}/{month}".rstrip("/"), SUFFIX)
+        return {name: stored for name, stored in files.items() if _may_hold(name, wanted)}
 
-    def _rows(self, sizes: Mapping[str, int], query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _rows(self, stored: Mapping[str, StoredFile], query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Returns the rows of a query on archive files, which it names ``given``."""
-        if not sizes:
+        if not stored:
             return []
-        with archive_errors(self._files.place), duckdb.connect(config=_CONFIG) as connection:
+        files = self._files.for_duckdb(stored)
+        names = [f"{files.protocol}://{name}" for name in stored]
+        with archive_errors(self._files.place, files.failures), duckdb.connect(config=_CONFIG) as connection:
+            connection.register_filesystem(files)
             given = f"with given as (select * from read_parquet(?)) {query}"
-            return connection.execute(given, [self._files.for_duckdb(connection, sizes), *values]).fetchall()
+            return connection.execute(given, [names, *values]).fetchall()
 
 
 class ParquetBatch:
     """:class:`~noetl_stream.ports.stores.retention.ArchiveBatch` of executions that started in one month."""
 
-    def __init__(self, files: FolderFiles | ObjectFiles) -> None:
+    def __init__(self, files: ArchiveFolder) -> None:
         self._files = files
         self._month: str | None = None
         self._ids: set[str] = set()
@@ -261,13 +273,19 @@ def month_of(execution_id: str) -> str:
 
 
 @contextmanager
-def archive_errors(place: Path | str) -> Iterator[None]:
-    """Turns errors of the system and of DuckDB into :class:`~noetl_stream.errors.UsageError`."""
+def archive_errors(place: Path | str, failures: Sequence[NoetlError] = ()) -> Iterator[None]:
+    """Turns errors of the system and of DuckDB into :class:`~noetl_stream.errors.UsageError`.
+
+    Args:
+        failures: Errors of files that DuckDB was reading, which are raised in place of its own.
+    """
     try:
         yield
     except OSError as error:
         raise UsageError(f"archive {error.filename or place}: {error.strerror or error}") from error
     except duckdb.Error as error:
+        if failures:
+            raise failures[0] from None
         raise UsageError(f"archive {place}: {str(error).splitlines()[0]}") from error
 
 

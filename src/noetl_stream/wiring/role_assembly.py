@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
+from noetl_stream import __version__
 from noetl_stream.protocol.nats_permissions import SERVER, WORKER
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import key_ring
@@ -21,8 +23,9 @@ from noetl_stream.settings.sources.environment import (
     Settings,
 )
 from noetl_stream.wiring.endpoint import Endpoint, process_name
+from noetl_stream.wiring.file_keys import maker
 from noetl_stream.wiring.operations import DirectOperations, credential_keys, installed_kinds, kinds_without
-from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys, open_files
+from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys, open_files, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
     from noetl_stream.gateway.gateway import Gateway
@@ -93,9 +96,14 @@ def make_retention(connected: OperatorPorts, endpoint: Endpoint) -> Retention:
 
 def _make_archiver(connected: OperatorPorts, endpoint: Endpoint, place: Place) -> Archiver:
     from noetl_stream.adapters.archive import ParquetArchive, month_of
+    from noetl_stream.adapters.postgres.connections.database import shown_address
     from noetl_stream.operations.executions.archiving import ExecutionArchiver
 
-    files = ParquetArchive(open_files(place))
+    keys = endpoint.retention.archive_keys
+    # Who has keys believes signed files alone: what a planted one holds would be deleted, and not be archived.
+    has_keys = bool(keys.signing_key or keys.trusted_keys)
+    origin = f"made by {maker()} with release {__version__}, from {shown_address(required_dsn(endpoint))}"
+    files = ParquetArchive(open_files(place), replace(keys, accepts_unsigned=not has_keys), origin)
     return ExecutionArchiver(DirectOperations(connected, endpoint).executions, files, month_of)
 
 

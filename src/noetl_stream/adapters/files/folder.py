@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.files import file_errors
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 PARTIAL: Final = ".partial"
 
@@ -65,9 +61,9 @@ class FolderFiles:
             prefix=".making-", dir=self._path_with_folder("any").parent, ignore_cleanup_errors=True
         )
 
-    def for_duckdb(self, _connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
-        """Returns the paths that DuckDB reads, given names and sizes of files."""
-        return [str(self._folder / name) for name in sizes]
+    def open_parts(self, name: str, _size: int) -> BinaryIO:
+        """Opens a file for reads here and there."""
+        return self.open(name)
 
     def _path_with_folder(self, name: str) -> Path:
         """Returns the path of a file, and creates its folders."""

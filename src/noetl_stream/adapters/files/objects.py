@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from hashlib import sha256
 from io import BufferedReader, RawIOBase
 from pathlib import Path
@@ -28,7 +27,6 @@ from noetl_stream.settings.places import ObjectAddress
 from noetl_stream.settings.sources.environment import object_endpoints
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
     from obstore import WritableFile
 
 REQUEST_S: Final = 60
@@ -39,8 +37,8 @@ PART_BYTES: Final = 32 << 20
 
 PARTS_AT_ONCE: Final = 2
 READ_BYTES: Final = 8 << 20
-DUCKDB_READ_BYTES: Final = 64 << 10
-"""The bytes of one read by DuckDB, which reads the end of a file and the columns that a query needs."""
+PART_READ_BYTES: Final = 64 << 10
+"""The bytes of one read of a part: DuckDB reads the end of a file and the columns that a query needs."""
 
 CREDENTIALS_HINT: Final = "look at the AWS_…, GOOGLE_… or AZURE_… variables, or the role of the machine"
 
@@ -113,12 +111,9 @@ class ObjectFiles:
         """Makes a folder for unfinished files."""
         return TemporaryDirectory(prefix="noetl-files-", ignore_cleanup_errors=True)
 
-    def for_duckdb(self, connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
-        """Returns the addresses that DuckDB reads, given names and sizes of objects."""
-        from noetl_stream.adapters.files.duckdb_files import PROTOCOL, DuckdbFiles
-
-        connection.register_filesystem(DuckdbFiles(partial(self._reader, buffer_bytes=DUCKDB_READ_BYTES), sizes))
-        return [f"{PROTOCOL}://{name}" for name in sizes]
+    def open_parts(self, name: str, size: int) -> BinaryIO:
+        """Opens an object for reads here and there, given its size."""
+        return self._reader(name, size, PART_READ_BYTES)
 
     def read(self, name: str, start: int, end: int) -> memoryview:
         with self.errors(name):

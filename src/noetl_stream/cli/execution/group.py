@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.lazy import LazyGroup
-from noetl_stream.cli.base.options import PlaceType, form_option, limit_option
+from noetl_stream.cli.base.options import PlaceType, bundled, form_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
+from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.verbs import lists, shows
@@ -16,6 +19,7 @@ from noetl_stream.cli.execution.selection import Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.errors import UsageError
 from noetl_stream.operations.paging import cursor_of
+from noetl_stream.settings.places import Place
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.archive import ParquetArchive
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     )
     from noetl_stream.ports.operations.reading.events import ListedEventDocument
     from noetl_stream.ports.operations.reading.views import KeyChangeDocument
-    from noetl_stream.settings.places import Place
 
 MODULES: Final = {
     "start": "execution.start",
@@ -41,12 +44,31 @@ MODULES: Final = {
 
 execution_id = click.argument("execution_id", metavar="ID")
 
-archive_option = click.option(
-    "--archive",
-    type=PlaceType(),
-    default=None,
-    metavar="PLACE",
-    help="Read it from this archive, a folder or s3://BUCKET/PREFIX, which needs no servers.",
+
+class ChosenArchive(msgspec.Struct, frozen=True, gc=False):
+    """The archive to read from; ``unsigned``: also what no trusted key has signed."""
+
+    place: Place
+    unsigned: bool
+
+
+def _chosen_archive(archive: Place | None, unsigned: bool) -> ChosenArchive | None:
+    return None if archive is None else ChosenArchive(archive, unsigned)
+
+
+archive_option = bundled(
+    "archive",
+    _chosen_archive,
+    [
+        click.option(
+            "--archive",
+            type=PlaceType(),
+            default=None,
+            metavar="PLACE",
+            help="Read it from this archive, a folder or s3://BUCKET/PREFIX, which needs no servers.",
+        ),
+        click.option("--unsigned", is_flag=True, help="Read also what no trusted key has signed in the archive."),
+    ],
 )
 
 
@@ -84,12 +106,12 @@ ITERATION_COLUMNS: Final = {"iteration": _place, **columns_of("status", "attempt
 @form_option()
 @target_options
 def list_executions(
-    filter: Filter, limit: int, before: str | None, archive: Place | None, output: str, target: Target
+    filter: Filter, limit: int, before: str | None, archive: ChosenArchive | None, output: str, target: Target
 ) -> None:
     """List executions, newest first."""
     chosen = filter.chosen()
     if archive is not None:
-        page = _opened(archive).page(chosen, limit, before)
+        page = _opened(archive, target).page(chosen, limit, before)
     else:
         cursor = None if before is None else cursor_of(before)
         page = with_session(target, lambda session: session.operations.executions.page(chosen, limit, cursor))
@@ -106,7 +128,7 @@ def list_executions(
 @archive_option
 @form_option()
 @target_options
-def get(execution_id: str, at: int | None, archive: Place | None, output: str, target: Target) -> None:
+def get(execution_id: str, at: int | None, archive: ChosenArchive | None, output: str, target: Target) -> None:
     """Show an execution: status, steps, waits, ctx, result.
 
     With `--at` where its tokens were, ctx and results then. `execution events` shows positions.
@@ -117,7 +139,7 @@ def get(execution_id: str, at: int | None, archive: Place | None, output: str, t
         print_document(state, output, "execution_id", print_state)
         return
     if archive is not None:
-        found = _opened(archive).get(execution_id)
+        found = _opened(archive, target).get(execution_id)
     else:
         found = with_session(target, lambda session: session.operations.executions.get(execution_id))
     print_document(found, output, "execution_id", print_execution)
@@ -128,10 +150,10 @@ def get(execution_id: str, at: int | None, archive: Place | None, output: str, t
 @archive_option
 @form_option("text")
 @target_options
-def result(execution_id: str, archive: Place | None, output: str, target: Target) -> None:
+def result(execution_id: str, archive: ChosenArchive | None, output: str, target: Target) -> None:
     """Show the whole result, or the error, of an ended execution."""
     if archive is not None:
-        found = _opened(archive).result(execution_id)
+        found = _opened(archive, target).result(execution_id)
     else:
         found = with_session(target, lambda session: session.operations.executions.result(execution_id))
 
@@ -174,7 +196,7 @@ def events(
     execution_id: str,
     after: int,
     limit: int | None,
-    archive: Place | None,
+    archive: ChosenArchive | None,
     output: str,
     target: Target,
     **chosen: Any,
@@ -195,7 +217,7 @@ def events(
     columns = columns_of("position", "ts", "source", "name", "status", "entity_id")
     if any(chosen.values()):
         _refuse_archive(archive, "--name, --step, --task and --text")
-    archived = None if archive is None else _opened(archive)
+    archived = None if archive is None else _opened(archive, target)
     found = with_session(target, read) if archived is None else archived.events(execution_id, after, limit)
     print_documents(found, output, columns, "event_id")
 
@@ -233,14 +255,16 @@ def why() -> None:
     """Explain why an execution waits, or how it ended."""
 
 
-def _opened(archive: Place) -> ParquetArchive:
+def _opened(archive: ChosenArchive, target: Target) -> ParquetArchive:
     from noetl_stream.adapters.archive import ParquetArchive  # other commands need no DuckDB
+    from noetl_stream.wiring.file_keys import archive_keys
     from noetl_stream.wiring.stores import open_files
 
-    return ParquetArchive(open_files(archive))
+    keys = replace(archive_keys(settings_for(target.home)), accepts_unsigned=archive.unsigned)
+    return ParquetArchive(open_files(archive.place), keys)
 
 
-def _refuse_archive(archive: Place | None, options: str) -> None:
+def _refuse_archive(archive: ChosenArchive | None, options: str) -> None:
     if archive is not None:
         raise UsageError(f"{options} cannot be used with --archive", hint="an archive has whole executions")
 
