@@ -22,6 +22,8 @@ from noetl_stream.tools.convert import Conversions, NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
 
 MAX_ROWS: Final = 100_000
+MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
+_ROW: Final = re.compile(r"^rows\[(\d+)\]")
 _TEMPLATE: Final = re.compile(r"\{[{%#]")
 MAX_COMPARED_CHARS: Final = 16_384
 """The most characters of SQL that `check` compares with the task's params."""
@@ -218,6 +220,15 @@ def too_many_rows(number: int, max_rows: int) -> ToolFailure:
     return ToolFailure.of("result_too_large", message)
 
 
+def too_many_bytes(number: int, max_bytes: int) -> ToolFailure:
+    """Makes the failure for more than ``max_bytes`` bytes."""
+    message = (
+        f"statement {number} returns more than max_result_bytes ({max_bytes:,}) bytes; select less, "
+        "or raise max_result_bytes"
+    )
+    return ToolFailure.of("result_too_large", message)
+
+
 def result_of(
     returned: Returned | None, runs: Iterable[StatementRun], also: Conversions = CONVERSIONS
 ) -> dict[str, Any]:
@@ -236,17 +247,25 @@ def result_of(
         counted = [run.row_count for run in runs if run.row_count is not None]
         return {"rows": [], "row_count": counted[-1] if counted else 0, "columns": [], "statements": statements}
     columns = list(returned.columns)
-    rows = _plain_rows(columns, returned.rows, also)
+    rows = plain_rows(columns, returned.rows, also=also)
     return {"rows": rows, "row_count": len(rows), "columns": columns, "statements": statements}
 
 
-def _plain_rows(columns: list[str], rows: Sequence[Sequence[Any]], also: Conversions) -> list[Mapping[str, Any]]:
+def plain_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], first: int = 0, also: Conversions = CONVERSIONS
+) -> list[Mapping[str, Any]]:
+    """Returns rows as mappings of plain JSON. ``first`` is the number of the first one, for errors.
+
+    Raises:
+        ToolFailure: ``result_not_json``, with the row and column of the value.
+    """
     mappings: list[Mapping[str, Any]] = [dict(zip(columns, row, strict=True)) for row in rows]
     try:
         plain: list[Mapping[str, Any]] = to_json(mappings, name="rows", also=also)
     except NotJson as error:
+        path = _ROW.sub(lambda found: f"rows[{first + int(found[1])}]", error.path)
         reason, _, advice = error.reason.partition(";")
         rounded = ", or to double precision to round it" if "round" in advice else ""
-        message = f"{error.path}: {reason}; cast the column to text{rounded}"
+        message = f"{path}: {reason}; cast the column to text{rounded}"
         raise ToolFailure.of("result_not_json", message) from None
     return plain

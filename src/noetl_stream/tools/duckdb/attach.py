@@ -79,7 +79,7 @@ async def copy_databases(
                         place.text = f"attach.{alias}.{name}"
                         file = folder / f"{number}-{len(tables)}.csv"
                         tables.append(await _copy(connection, place.text, name, file, budget, call.timeouts.read))
-        databases.append(CopiedDatabase(alias, folder / f"{number}.duckdb", tuple(tables)))
+        databases.append(CopiedDatabase(alias, f"{number}.duckdb", tuple(tables)))
     return databases
 
 
@@ -120,7 +120,7 @@ async def _copy(
             budget.take(len(data), place)
             sink.write(data)
     schema = table["schema"] if table["is_qualified"] else "main"
-    return CopiedTable(place, schema, table["name"], columns, file)
+    return CopiedTable(place, schema, table["name"], columns, file.name)
 
 
 def _field(column: CopiedColumn) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from noetl_stream.tools.contract import ToolFailure
@@ -67,30 +66,30 @@ class CopiedTable:
     schema: str
     name: str
     columns: tuple[CopiedColumn, ...]
-    file: Path
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedDatabase:
-    """The copy of ``attach.<alias>``. ``file`` is the path of its DuckDB database."""
+    """The copy of ``attach.<alias>``. ``file`` is the name of its DuckDB database."""
 
     alias: str
-    file: Path
+    file: str
     tables: tuple[CopiedTable, ...]
 
 
-def load(database: CopiedDatabase, query: Query) -> None:
-    """Loads the copied files into a database and attaches it read-only.
+def load(database: CopiedDatabase, folder: str, query: Query) -> None:
+    """Loads the copied files in ``folder`` into a database and attaches it read-only.
 
     Raises:
         ToolFailure: ``sql``; a column has values that DuckDB cannot hold.
     """
-    alias, place = quote_identifier(database.alias), _text(str(database.file))
+    alias, place = quote_identifier(database.alias), _text(f"{folder}/{database.file}")
     query(f"attach {place} as {alias}")
     for schema in dict.fromkeys(table.schema for table in database.tables):
         query(f"create schema if not exists {alias}.{quote_identifier(schema)}")
     for table in database.tables:
-        loading = _Loading(table, query)
+        loading = _Loading(table, folder, query)
         columns = ", ".join(loading.column(column) for column in table.columns)
         target = f"{alias}.{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
         query(f"create table {target} as select {columns} from {loading.source}")
@@ -101,9 +100,9 @@ def load(database: CopiedDatabase, query: Query) -> None:
 class _Loading:
     """Makes the expressions that read the columns of one table. Its types may depend on the values."""
 
-    def __init__(self, table: CopiedTable, query: Query) -> None:
+    def __init__(self, table: CopiedTable, folder: str, query: Query) -> None:
         columns = ", ".join(f"{_text(column.name)}: 'VARCHAR'" for column in table.columns)
-        self.source = f"read_csv({_text(str(table.file))}, columns = {{{columns}}}, {_CSV})"
+        self.source = f"read_csv({_text(f'{folder}/{table.file}')}, columns = {{{columns}}}, {_CSV})"
         self._table = table
         self._query = query
 

@@ -1,23 +1,22 @@
-"""Runs one DuckDB task in a thread: tables, statements, rows. Can be interrupted from another thread."""
+"""Runs one DuckDB task, in a process for such tasks: tables, statements, rows."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Any, Final, NamedTuple
 
 import duckdb
+import msgspec
 
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.column_values import Carrier, carriers_of, is_same, read_rows
-from noetl_stream.tools.duckdb.copies import CopiedDatabase, load
+from noetl_stream.tools.duckdb.copies import load
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, FRAME_ROW_BYTES, DuckdbJob
 from noetl_stream.tools.duckdb.syntax import creates_secret
-from noetl_stream.tools.duckdb.tables import Table, quote_identifier, rows_of, table_statement
+from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.inputs import invalid_input
 
 _COUNTED: Final = ["Count"]
@@ -32,112 +31,73 @@ _NOT_HELD: Final = (
 )
 _INSTALL: Final = "\n\nPlease try installing"
 """The text with which DuckDB's advice on an extension begins."""
-_open_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
-_open_locks_guard: Final = threading.Lock()
+_FIRST_ROWS: Final = 16
+_MOST_ROWS: Final = 2_048
+"""How many rows are fetched at once, at first and at most: fewer if they are long."""
 
 
-def _open_lock(database: str | None) -> threading.Lock:
-    """Returns the lock for opening and closing a file. Tasks on one file share DuckDB's instance of it: the first must
-    lock it down before the next connects, and the last must have closed it before it is opened again.
-    """
-    if database is None:
-        return threading.Lock()
-    with _open_locks_guard:
-        return _open_locks.setdefault(str(Path(database).resolve()), threading.Lock())
+class SessionResult(NamedTuple):
+    """The result of a task: its rows as lists of JSON, and all but the rows."""
+
+    rows: list[bytes]
+    rest: dict[str, Any]
 
 
 class DuckdbSession:
-    """The connection of one task. All methods except :meth:`interrupt` must be called from one thread.
+    """The connection of one task."""
 
-    Args:
-        database: The database file, or ``None`` for a database in memory.
-        folders: Folders whose files the SQL may use.
-        attached: Databases to read from.
-    """
-
-    def __init__(
-        self,
-        database: str | None,
-        config: Mapping[str, str | bool | int | float | list[str]],
-        max_rows: int,
-        folders: Sequence[Path] = (),
-        attached: Sequence[CopiedDatabase] = (),
-    ) -> None:
-        self._database = database
-        self._config = dict(config)
-        self._max_rows = max_rows
-        self._folders = folders
-        self._attached = attached
+    def __init__(self, job: DuckdbJob) -> None:
+        self._job = job
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._interrupted = threading.Event()
-        self._open_lock = _open_lock(database)
-        self._closing = threading.Lock()  # a closed connection must not be interrupted
 
-    def interrupt(self) -> None:
-        """Interrupts the running statement and prevents later ones from starting."""
-        self._interrupted.set()
-        with self._closing:
-            if self._connection is not None:
-                self._connection.interrupt()
-
-    def run(
-        self, texts: Iterable[str], params: sql.Params, tables: Mapping[str, Table], idempotency_key: str
-    ) -> dict[str, Any]:
-        """Creates the tables, runs the statements of ``texts`` in one transaction, and returns the result.
+    def run(self) -> SessionResult:
+        """Creates the tables, runs the statements in one transaction, and returns the result.
 
         Raises:
             ToolFailure: ``sql``, ``syntax``, ``not_allowed``, ``connection`` (the file), ``result_too_large``,
-                ``result_not_json``, ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
+                ``result_not_json``, ``invalid_input``.
         """
-        if self._interrupted.is_set():
-            raise _cancelled_failure()
+        job = self._job
+        params: sql.Params = msgspec.json.decode(job.params)
         connection = self._open()
         try:
-            statements = _statements(connection, texts)
+            statements = _statements(connection, job.texts)
             _refuse_extensions(statements)
-            if self._database is not None:
+            if job.database is not None:
                 _refuse_shared(statements)
             sql.check_params(params, [(one.query, [str(name) for name in one.named_parameters]) for one in statements])
             self._check_held(params)
             connection.execute("begin")
-            connection.execute("set variable idempotency_key = $1", [idempotency_key])
-            for name, table in tables.items():
-                statement, text = table_statement(name, *rows_of(name, table))
-                self._execute(statement, {"1": text}, f"tables.{name}")
+            connection.execute("set variable idempotency_key = $1", [job.idempotency_key])
+            for table in job.tables:
+                self._execute(table.statement, {"1": table.rows}, f"tables.{table.name}")
             result = self._results(statements, params)
             self._execute("commit", {}, "at commit")
             return result
         except duckdb.Error as error:
             raise _failure(error, "duckdb") from None
         finally:
-            with self._open_lock:
-                self._close(connection)
+            connection.close()  # which rolls back
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        with self._open_lock:
-            connection = self._connect()
-            try:
-                self._lock_down()
-            except duckdb.Error as error:
-                self._close(connection)
-                raise _failure(error, "duckdb") from None
-            except ToolFailure:
-                self._close(connection)
-                raise
+        connection = self._connect()
+        try:
+            self._lock_down()
+        except duckdb.Error as error:
+            connection.close()
+            raise _failure(error, "duckdb") from None
+        except ToolFailure:
+            connection.close()
+            raise
         return connection
 
-    def _close(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Closes the connection, which rolls back."""
-        with self._closing:
-            self._connection = None
-        connection.close()
-
     def _connect(self) -> duckdb.DuckDBPyConnection:
+        database = self._job.database
         try:
-            connection = duckdb.connect(self._database or ":memory:", config=self._config)
+            connection = duckdb.connect(database or ":memory:", config=dict(self._job.config))
         except (duckdb.OperationalError, duckdb.ConnectionException) as error:
-            # Another process, or a task with other knobs, has the file open.
-            message = f"cannot open database {self._database!r}: {_message_of(error)}"
+            # Another process has the file open.
+            message = f"cannot open database {database!r}: {_message_of(error)}"
             raise ToolFailure.of("connection", message, retryable=True) from None
         except duckdb.Error as error:
             raise invalid_input(f"DuckDB rejects the knobs or the database: {_message_of(error)}") from None
@@ -148,13 +108,11 @@ class DuckdbSession:
         """Disables files, extensions, the network and settings. Attached databases are loaded first."""
         connection = self._connection
         assert connection is not None
-        if connection.execute("select current_setting('lock_configuration')").fetchall() == [(True,)]:
-            return  # locked by another task on the same file
-        for database in self._attached:
-            load(database, partial(self._run_query, f"attach.{database.alias}"))
+        for database in self._job.attached:
+            load(database, COPIES_FOLDER, partial(self._run_query, f"attach.{database.alias}"))
         # Otherwise text, days and hours of a time with a zone would depend on the machine.
         connection.execute("set global timezone = 'UTC'")
-        connection.execute("set allowed_directories = $1", [[str(folder) for folder in self._folders]])
+        connection.execute("set allowed_directories = $1", [self._job.folders])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
 
@@ -162,15 +120,21 @@ class DuckdbSession:
         rows: list[tuple[Any, ...]] = self._execute(query, {}, place).fetchall()
         return rows
 
-    def _results(self, statements: Sequence[Any], params: sql.Params) -> dict[str, Any]:
+    def _results(self, statements: Sequence[Any], params: sql.Params) -> SessionResult:
         runs: list[sql.StatementRun] = []
-        returned: sql.Returned | None = None
+        returned: _ReturnedRows | None = None
         for number, statement in enumerate(statements, start=1):
             values = {name: sql.value_of(params, str(name)) for name in statement.named_parameters}
             run, rows = self._statement(number, statement, values)
             runs.append(run)
             returned = rows or returned
-        return sql.result_of(returned, runs)
+        rest = sql.result_of(None, runs)
+        del rest["rows"]
+        if returned is None:
+            return SessionResult([], rest)
+        if returned.not_json is not None:
+            raise returned.not_json
+        return SessionResult(returned.encoded, {**rest, "row_count": returned.count, "columns": returned.columns})
 
     def _check_held(self, params: sql.Params) -> None:
         """Refuses a parameter that DuckDB would change, such as a list with values of several types."""
@@ -188,21 +152,27 @@ class DuckdbSession:
 
     def _statement(
         self, number: int, statement: Any, values: dict[str, Any]
-    ) -> tuple[sql.StatementRun, sql.Returned | None]:
+    ) -> tuple[sql.StatementRun, _ReturnedRows | None]:
         place = f"statement {number}"
         command = _command(statement)
         selected = self._with_carriers(statement.query, values, place) if command == "SELECT" else None
         connection = self._execute(statement if selected is None else selected[1], values, place)
         columns = [str(column[0]) for column in connection.description or ()]
         if not _returns_rows(command, columns, str(statement.query)):
-            counted = self._fetch_rows(connection, place)
+            counted = _fetch(connection, 1, place)
             return sql.StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
         carriers = carriers_of(it[1] for it in connection.description or ()) if selected is None else selected[0]
         sql.check_columns(columns, number)
-        rows = self._fetch_rows(connection, place)
-        if len(rows) > self._max_rows:
-            raise sql.too_many_rows(number, self._max_rows)
-        return sql.StatementRun(command, len(rows)), sql.Returned(columns, read_rows(rows, carriers))
+        rows = _ReturnedRows(columns)
+        wanted = min(_FIRST_ROWS, self._job.max_rows + 1)
+        while batch := _fetch(connection, wanted, place):
+            rows.add(read_rows(batch, carriers))
+            if rows.count > self._job.max_rows:
+                raise sql.too_many_rows(number, self._job.max_rows)
+            if rows.size > self._job.max_result_bytes:
+                raise sql.too_many_bytes(number, self._job.max_result_bytes)
+            wanted = min(rows.fitting(FRAME_ROW_BYTES), self._job.max_rows + 1 - rows.count, _MOST_ROWS)
+        return sql.StatementRun(command, rows.count), rows
 
     def _with_carriers(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
         """Returns the carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""
@@ -226,24 +196,59 @@ class DuckdbSession:
 
     def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
         assert self._connection is not None
-        if self._interrupted.is_set():
-            raise _cancelled_failure()
         try:
             return self._connection.execute(statement, values) if values else self._connection.execute(statement)
         except duckdb.Error as error:
             raise _failure(error, place) from None
 
-    def _fetch_rows(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
+
+class _ReturnedRows:
+    """The rows of a statement, as JSON.
+
+    Attributes:
+        encoded: Lists of rows.
+        count: How many rows there are.
+        size: Their bytes.
+        not_json: The failure for the first value that JSON cannot hold. It matters only if these rows are the result.
+    """
+
+    def __init__(self, columns: list[str]) -> None:
+        self.columns = columns
+        self.encoded: list[bytes] = []
+        self.count = 0
+        self.size = len(msgspec.json.encode(columns))
+        self.not_json: ToolFailure | None = None
+
+    def add(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Adds rows as DuckDB's library gave them, read by their carriers."""
+        first, self.count = self.count, self.count + len(rows)
+        if self.not_json is not None:
+            return
         try:
-            rows: list[tuple[Any, ...]] = connection.fetchmany(self._max_rows + 1)
-        except duckdb.InvalidInputException as error:
-            if "pytz" not in str(error):
-                raise _failure(error, place) from None
-            message = f"{place}: a time with a zone cannot be read here; cast it to text"
-            raise ToolFailure.of("result_not_json", message) from None
-        except duckdb.Error as error:
+            batch = msgspec.json.encode(sql.plain_rows(self.columns, rows, first))
+        except ToolFailure as failure:
+            self.not_json = failure
+            self.encoded.clear()
+            return
+        self.encoded.append(batch)
+        self.size += len(batch)
+
+    def fitting(self, size: int) -> int:
+        """Returns how many rows of the present average length fit into ``size`` bytes, at least 1."""
+        return max(1, size * self.count // self.size)
+
+
+def _fetch(connection: duckdb.DuckDBPyConnection, count: int, place: str) -> list[tuple[Any, ...]]:
+    try:
+        rows: list[tuple[Any, ...]] = connection.fetchmany(count)
+    except duckdb.InvalidInputException as error:
+        if "pytz" not in str(error):
             raise _failure(error, place) from None
-        return rows
+        message = f"{place}: a time with a zone cannot be read here; cast it to text"
+        raise ToolFailure.of("result_not_json", message) from None
+    except duckdb.Error as error:
+        raise _failure(error, place) from None
+    return rows
 
 
 def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> list[Any]:
@@ -291,8 +296,6 @@ def _returns_rows(command: str, columns: list[str], text: str) -> bool:
 
 
 def _failure(error: Exception, place: str) -> ToolFailure:
-    if isinstance(error, duckdb.InterruptException):
-        return _cancelled_failure()
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
         message = f"{place}: {_message_of(error)}"
@@ -303,10 +306,6 @@ def _failure(error: Exception, place: str) -> ToolFailure:
         return ToolFailure.of("not_allowed", message, code=code)
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
     return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
-
-
-def _cancelled_failure() -> ToolFailure:
-    return ToolFailure.of("cancelled", "the statement was interrupted")
 
 
 def _message_of(error: Exception) -> str:

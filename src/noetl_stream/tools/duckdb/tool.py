@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
+from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import (
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
     ToolSettings,
     size_bytes,
 )
+from noetl_stream.tools.children.launcher import Launcher
+from noetl_stream.tools.children.messages import add_length
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
 from noetl_stream.tools.duckdb.copies import CopiedDatabase
-from noetl_stream.tools.duckdb.tables import Table
+from noetl_stream.tools.duckdb.job import DuckdbJob, NewTable
+from noetl_stream.tools.duckdb.tables import Table, rows_of, table_statement
+from noetl_stream.tools.duckdb.warm_processes import DuckdbProcesses, ProcessDied
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
+from noetl_stream.tools.sql import MAX_RESULT_BYTES, SQL_INPUTS, SqlInputs, SqlKnobs
 
-if TYPE_CHECKING:  # DuckDB takes long to import; only playbooks with duckdb should pay for it
+if TYPE_CHECKING:
     from noetl_stream.telemetry.measures import Reading
-    from noetl_stream.tools.duckdb.task_session import DuckdbSession
 
-MAX_THREADS: Final = 4
+MAX_TASKS: Final = 4
 """The most DuckDB tasks that a worker runs at the same time; each may use several processors."""
+MAX_JOB_BYTES: Final = 1024**3
 MEMORY_LIMIT: Final = "1GB"
 THREADS: Final = 2
-_INTERRUPT_AGAIN_S: Final = 0.02
+_BESIDE_BYTES: Final = 256 * 1024**2
+"""Memory of a process for what ``memory_limit`` does not count: threads, parsed statements, the library."""
+_RESULT_COPIES: Final = 6
+"""How often a result is in the memory of a process: in DuckDB, as values and as JSON."""
+_TABLE_COPIES: Final = 12
+"""How much more memory DuckDB takes than the text of a table has, to read it."""
+_MOST_BESIDE_BYTES: Final = 8 * 1024**3
+"""The bound of the system on these, whatever a task asks for."""
 
 
 class DuckdbInputs(SqlInputs):
@@ -74,6 +91,9 @@ class DuckdbKnobs(SqlKnobs):
 
     memory_limit: str = Field(default=MEMORY_LIMIT, description="Memory of one task, such as `512MB`.")
     threads: int = Field(default=THREADS, gt=0, description="Threads of one task.")
+    max_result_bytes: int = Field(
+        default=MAX_RESULT_BYTES, gt=0, description="Bytes that a statement may return; more are an error."
+    )
     max_attached_bytes: int = Field(
         default=MAX_ATTACHED_BYTES, gt=0, description="Bytes that `attach` may copy; more is an error."
     )
@@ -92,7 +112,7 @@ def _params_error(inputs: Mapping[str, Any]) -> str | None:
 
 
 class DuckdbTool:
-    """Runs each task in a thread and in its own database, without access to files and the network.
+    """Runs each task in a process, in its own database, without access to files and the network.
 
     Args:
         settings: The operator's settings: folders whose files the SQL may use, databases to attach, memory and threads.
@@ -111,8 +131,10 @@ class DuckdbTool:
         self._settings = settings or ToolSettings()
         self._folders = self._settings.duckdb_folders
         self._pools = ConnectionPools(Egress(self._settings.egress))
-        self._places = Places(MAX_THREADS, "DuckDB thread")
-        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="noetl-duckdb")
+        self._places = Places(MAX_TASKS, "DuckDB process")
+        self._turns: WeakValueDictionary[str, Places] = WeakValueDictionary()
+        launcher = Launcher(_child_settings(self._settings), server="noetl_stream.tools.duckdb.child")
+        self._processes = DuckdbProcesses(launcher)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> DuckdbTool:
@@ -121,7 +143,8 @@ class DuckdbTool:
 
     def readings(self) -> Sequence[Reading]:
         """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
-        return [WAITING.read(self._places.waiting + self._pools.waiting, self.spec.kind)]
+        turns = sum(turn.waiting for turn in self._turns.values())
+        return [WAITING.read(self._places.waiting + turns + self._pools.waiting, self.spec.kind)]
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
@@ -130,48 +153,98 @@ class DuckdbTool:
 
         Raises:
             ToolFailure: ``sql``, ``syntax``, ``not_allowed`` (a file, setting or knob), ``connection`` (the file is in
-                use), ``result_too_large``, ``result_not_json``, ``invalid_input``; with ``attach`` also those of
-                ``postgres`` and ``not_found``.
+                use), ``crashed`` (the process died), ``result_too_large``, ``result_not_json``, ``invalid_input``; with
+                ``attach`` also those of ``postgres`` and ``not_found``.
         """
         inputs = validated(DuckdbInputs, call.inputs)
         knobs = validated(DuckdbKnobs, call.knobs)
         if inputs.database is not None:
             _check_database(inputs.database, self._folders)
         if not inputs.attach:
-            return await self._run(call, inputs, knobs, ())
+            return await self._run(call, inputs, knobs)
         with tempfile.TemporaryDirectory(prefix="noetl-duckdb-") as folder:
-            databases = await copy_databases(call, inputs.attach, self._pools, Path(folder), knobs.max_attached_bytes)
-            return await self._run(call, inputs, knobs, databases)
+            copies = Path(tempfile.mkdtemp(dir=folder))
+            databases = await copy_databases(call, inputs.attach, self._pools, copies, knobs.max_attached_bytes)
+            return await self._run(call, inputs, knobs, databases, copies)
 
     async def _run(
-        self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
+        self,
+        call: ToolCall,
+        inputs: DuckdbInputs,
+        knobs: DuckdbKnobs,
+        databases: Sequence[CopiedDatabase] = (),
+        copies: Path | None = None,
     ) -> ToolResult:
-        from noetl_stream.tools.duckdb.task_session import DuckdbSession
-
-        config = _config(inputs, knobs, self._settings)
-        session = DuckdbSession(inputs.database, config, knobs.max_rows, self._folders, databases)
-        async with self._places.held_for(call):
-            work = asyncio.get_running_loop().run_in_executor(
-                self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
-            )
+        making = partial(self._job, call, inputs, knobs, databases)
+        job, frame = await asyncio.to_thread(making) if inputs.tables else making()
+        async with self._turn(inputs.database, call), self._places.held_for(call):
             try:
-                return ToolResult(await asyncio.shield(work))
-            except asyncio.CancelledError:
-                await _interrupt_until_ended(session, work)
-                raise
+                return ToolResult(await self._processes.run(job, frame, copies))
+            except ProcessDied as died:
+                raise _crash_failure(died, call) from None
+
+    def _job(
+        self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
+    ) -> tuple[DuckdbJob, bytes]:
+        """Returns the job of a task, and its message."""
+        memory_bytes, config = _config(inputs, knobs, self._settings)
+        tables = [
+            NewTable(name, *table_statement(name, *rows_of(name, table)))
+            for name, table in (inputs.tables or {}).items()
+        ]
+        try:
+            job = DuckdbJob(
+                database=inputs.database,
+                config=config,
+                folders=[str(folder) for folder in self._folders],
+                attached=list(databases),
+                tables=tables,
+                texts=inputs.texts,
+                params=msgspec.json.encode(inputs.params),
+                idempotency_key=call.idempotency_key,
+                max_rows=knobs.max_rows,
+                max_result_bytes=knobs.max_result_bytes,
+                memory_bytes=memory_bytes + _bytes_beside(knobs, tables),
+            )
+            message = msgspec.msgpack.encode(job)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise invalid_input(f"cannot pass command, params or tables to DuckDB: {error}") from None
+        if len(message) > MAX_JOB_BYTES:
+            what = f"command, params and tables have {len(message):,} bytes"
+            raise invalid_input(f"{what}; at most {MAX_JOB_BYTES:,} can be passed")
+        return job, add_length(message)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, database: str | None, call: ToolCall) -> AsyncIterator[None]:
+        """Holds a database file, which only one process can open."""
+        if database is None:
+            yield
+            return
+        path = os.path.realpath(database)  # noqa: ASYNC240  # as quick as opening it
+        turn = self._turns.setdefault(path, Places(1, f"turn on the database file {database}"))
+        async with turn.held_for(call):
+            yield
 
     async def close(self) -> None:
-        """Waits for the threads of tasks, whose work has been interrupted by then."""
+        """Ends the processes of the tool."""
         await self._pools.close()
-        await asyncio.to_thread(self._threads.shutdown)
+        await self._processes.close()
 
 
-async def _interrupt_until_ended(session: DuckdbSession, work: asyncio.Future[dict[str, Any]]) -> None:
-    """Interrupts a task until its thread ends, since DuckDB forgets an interrupt between two statements."""
-    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the failure is our own interrupt
-    while not work.done():
-        session.interrupt()
-        await asyncio.wait({work}, timeout=_INTERRUPT_AGAIN_S)
+def _child_settings(settings: ToolSettings) -> ChildSettings:
+    """Returns the settings of processes, which use the database files of the worker's user."""
+    folders = tuple(map(str, settings.duckdb_folders))
+    most_bytes = settings.duckdb_max_memory_bytes + _MOST_BESIDE_BYTES
+    return replace(settings.children, user="worker", paths=folders, memory_bytes=most_bytes)
+
+
+def _crash_failure(died: ProcessDied, call: ToolCall) -> ToolFailure:
+    how = f"exit code {died.exit_code}"
+    if died.exit_code < 0:
+        how = f"signal {signal.Signals(-died.exit_code).name}"
+    message = f"the DuckDB process that ran {call.step}.{call.task} died ({how})"
+    # SIGKILL mostly means that the machine is out of memory, so a retry may succeed.
+    return ToolFailure.of("crashed", message, retryable=died.exit_code == -signal.SIGKILL, code=str(died.exit_code))
 
 
 def _check_database(database: str, folders: Sequence[Path]) -> None:
@@ -184,7 +257,8 @@ def _check_database(database: str, folders: Sequence[Path]) -> None:
         raise ToolFailure.of("not_allowed", message)
 
 
-def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs, settings: ToolSettings) -> dict[str, str]:
+def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs, settings: ToolSettings) -> tuple[int, dict[str, str]]:
+    """Returns the memory limit, and all settings of DuckDB."""
     memory_bytes, threads = _memory_bytes(knobs, settings), _threads(knobs, settings)
     config = {
         "memory_limit": f"{memory_bytes}B",
@@ -194,7 +268,7 @@ def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs, settings: ToolSettings) ->
         "autoload_known_extensions": "false",
         "allow_persistent_secrets": "false",
     }
-    return config if inputs.database is not None else {**config, "temp_directory": ""}
+    return memory_bytes, config if inputs.database is not None else {**config, "temp_directory": ""}
 
 
 def _memory_bytes(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
@@ -205,6 +279,12 @@ def _memory_bytes(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
     if asked > most and "memory_limit" in knobs.model_fields_set:
         raise _too_much(f"memory_limit: {knobs.memory_limit}", f"{most:,} bytes", DUCKDB_MAX_MEMORY_VARIABLE)
     return min(asked, most)
+
+
+def _bytes_beside(knobs: DuckdbKnobs, tables: Sequence[NewTable]) -> int:
+    """Returns the memory of a process that ``memory_limit`` does not count."""
+    rows_bytes = sum(len(table.rows) for table in tables)
+    return _BESIDE_BYTES + _RESULT_COPIES * knobs.max_result_bytes + _TABLE_COPIES * rows_bytes
 
 
 def _threads(knobs: DuckdbKnobs, settings: ToolSettings) -> int:

@@ -1,0 +1,101 @@
+"""A child process of ``kind: duckdb``, which a zygote forks: it runs one task after the other.
+
+Each task has a DuckDB of its own, which is closed after it. What the process may use in addition to its memory at the
+beginning of a task is limited by the system, since ``memory_limit`` does not count all that DuckDB allocates, nor what
+leaves it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import resource
+import shutil
+import socket
+import traceback
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.tools.children.messages import add_length, take_frames
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, READY, ROWS, DuckdbJob, Ending
+from noetl_stream.tools.duckdb.task_session import DuckdbSession, SessionResult
+
+MAX_KEPT_BYTES: Final = 128 * 1024 * 1024
+"""How much memory a process may keep from its tasks; with more it takes no other."""
+_READ_BYTES: Final = 256 * 1024
+_PAGE_BYTES: Final = resource.getpagesize()
+_OUT_OF_MEMORY: Final = "the task needs more memory than memory_limit allows it; select less, or raise memory_limit"
+
+
+def prepare() -> None:
+    """Silences the library of DuckDB at the end of the zygote, where it lists what it has not released."""
+    silent = os.open(os.devnull, os.O_WRONLY)
+    atexit.register(os.dup2, silent, 2)
+
+
+def serve(channel_fd: int, _cpu_s: int) -> None:
+    """Runs jobs until the worker closes the channel, or too much memory is kept."""
+    channel = socket.socket(fileno=channel_fd)
+    own_bytes = _data_bytes()
+    channel.sendall(READY)
+    for frame in _frames(channel):
+        with _memory_limited(msgspec.msgpack.decode(frame, type=_MemoryOfJob).memory_bytes):
+            result, error = _run(frame)
+        is_last = _data_bytes() > own_bytes + MAX_KEPT_BYTES
+        for rows in result.rows:
+            channel.sendall(add_length(ROWS + rows))
+        channel.sendall(add_length(END + msgspec.json.encode(Ending(result.rest, error, is_last))))
+        shutil.rmtree(COPIES_FOLDER, ignore_errors=True)
+        if is_last:
+            return
+
+
+class _MemoryOfJob(msgspec.Struct):
+    memory_bytes: int
+
+
+def _run(frame: bytes) -> tuple[SessionResult, ErrorInfo | None]:
+    try:
+        return DuckdbSession(msgspec.msgpack.decode(frame, type=DuckdbJob)).run(), None
+    except ToolFailure as failure:
+        error = failure.error
+    except MemoryError:
+        error = ErrorInfo("sql", _OUT_OF_MEMORY, code="OutOfMemory")
+    except Exception:
+        error = ErrorInfo("internal", traceback.format_exc())
+    return SessionResult([], {}), error
+
+
+@contextlib.contextmanager
+def _memory_limited(more_bytes: int) -> Iterator[None]:
+    """Limits the private memory of this process to what it has and ``more_bytes``, where the system counts it."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    used = _data_bytes()
+    if used:
+        most = used + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (most if before[1] < 0 else min(most, before[1]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _data_bytes() -> int:
+    """Returns the private memory of this process; 0 where it is unknown."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+            return int(file.read().split()[5]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def _frames(channel: socket.socket) -> Iterator[bytes]:
+    received = bytearray()
+    while data := channel.recv(_READ_BYTES):
+        received += data
+        yield from take_frames(received)
