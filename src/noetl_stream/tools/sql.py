@@ -81,6 +81,9 @@ class SqlKnobs(Knobs):
     """Knobs of every SQL kind."""
 
     max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows that a statement may return; more are an error.")
+    max_result_bytes: int = Field(
+        default=MAX_RESULT_BYTES, gt=0, description="Bytes that a statement may return; more are an error."
+    )
 
 
 def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from pydantic import Field
 
@@ -21,10 +22,18 @@ from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.pool import ConnectionPools
 
 if TYPE_CHECKING:
+    from asyncpg.cursor import Cursor
+
+    from noetl_stream.tools.postgres.domain_connection import DomainConnection
     from noetl_stream.tools.postgres.pool import Connection
+    from noetl_stream.tools.postgres.received_bytes import ReceivedBytes
 
 MAX_ATTACHED_BYTES: Final = 256 * 1024 * 1024
+_FIRST_ROWS: Final = 16
 _BATCH_ROWS: Final = 500
+_BATCH_BYTES: Final = 1024 * 1024
+_ROW_BYTES: Final = 16
+"""What Postgres sends with each row beside its text."""
 _FORMAT: Final = """
 set local datestyle = 'ISO'; set local intervalstyle = 'postgres'; set local timezone = 'UTC';
 set local extra_float_digits = 1; set local bytea_output = 'hex'
@@ -92,10 +101,12 @@ class _ByteBudget:
     def take(self, size_bytes: int, place: str) -> None:
         self.left_bytes -= size_bytes
         if self.left_bytes < 0:
-            message = (
-                f"{place}: the attached tables exceed max_attached_bytes; select rows in a postgres task, or raise it"
-            )
-            raise ToolFailure.of("result_too_large", message)
+            raise _too_large(place)
+
+
+def _too_large(place: str) -> ToolFailure:
+    message = f"{place}: the attached tables exceed max_attached_bytes; select rows in a postgres task, or raise it"
+    return ToolFailure.of("result_too_large", message)
 
 
 async def _copy(
@@ -114,13 +125,24 @@ async def _copy(
     line = " || ',' || ".join(map(_field, columns))
     # By cursor, since the driver cannot cancel a COPY whose data it has not read.
     rows = await connection.cursor(f"select {line} from {source}", timeout=timeout_s)
+    received, wanted = cast("DomainConnection", connection).received, _FIRST_ROWS
     with file.open("wb") as sink:
-        while batch := await rows.fetch(_BATCH_ROWS, timeout=timeout_s):
+        while batch := await _fetch(received, rows, wanted, place, budget, timeout_s):
             data = "".join(f"{row[0]}\n" for row in batch).encode()
             budget.take(len(data), place)
             sink.write(data)
+            wanted = max(1, min(_BATCH_ROWS, _BATCH_BYTES * len(batch) // len(data)))
     schema = table["schema"] if table["is_qualified"] else "main"
     return CopiedTable(place, schema, table["name"], columns, file.name)
+
+
+async def _fetch(
+    received: ReceivedBytes, rows: Cursor, count: int, place: str, budget: _ByteBudget, timeout_s: float | None
+) -> list[Any]:
+    most_bytes = budget.left_bytes + count * _ROW_BYTES
+    with received.at_most(most_bytes, partial(_too_large, place)):
+        batch: list[Any] = await rows.fetch(count, timeout=timeout_s)
+    return batch
 
 
 def _field(column: CopiedColumn) -> str:

@@ -37,7 +37,7 @@ from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.sql import MAX_RESULT_BYTES, SQL_INPUTS, SqlInputs, SqlKnobs
+from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
 
 if TYPE_CHECKING:
     from noetl_stream.telemetry.measures import Reading
@@ -91,9 +91,6 @@ class DuckdbKnobs(SqlKnobs):
 
     memory_limit: str = Field(default=MEMORY_LIMIT, description="Memory of one task, such as `512MB`.")
     threads: int = Field(default=THREADS, gt=0, description="Threads of one task.")
-    max_result_bytes: int = Field(
-        default=MAX_RESULT_BYTES, gt=0, description="Bytes that a statement may return; more are an error."
-    )
     max_attached_bytes: int = Field(
         default=MAX_ATTACHED_BYTES, gt=0, description="Bytes that `attach` may copy; more is an error."
     )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
+
+from noetl_stream.tools.postgres.received_bytes import ReceivedBytes
 
 
 class DomainConnection(asyncpg.Connection):
@@ -10,9 +14,16 @@ class DomainConnection(asyncpg.Connection):
 
     ``DISCARD ALL`` leaves state of functions in a session: the seed of ``random()``, connections of ``dblink``,
     variables of procedural languages. Only tasks that trust each other may share it.
+
+    Attributes:
+        received: Counts what the connection receives.
     """
 
     _domain: str | None = None
+
+    def __init__(self, protocol: Any, transport: Any, *more: Any) -> None:
+        super().__init__(protocol, transport, *more)
+        self.received = ReceivedBytes(protocol, transport)
 
     def serves(self, domain: str) -> bool:
         """Returns whether the connection has served no other domain, and binds it to this one."""

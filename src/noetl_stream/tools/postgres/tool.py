@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from pydantic import Field
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from asyncpg.types import Type
 
     from noetl_stream.telemetry.measures import Reading
+    from noetl_stream.tools.postgres.domain_connection import DomainConnection
     from noetl_stream.tools.postgres.pool import Connection
 
 MAX_PARAMETERS: Final = 32_767
@@ -187,16 +189,28 @@ class _Run:
         await self._connection.execute(_SETTINGS, list(settings), list(settings.values()))
 
     async def statement(self, number: int, statement: BoundStatement) -> None:
+        """Runs a statement. One whose answer is too long ends the connection, and so its transaction."""
+        max_bytes = self._knobs.max_result_bytes
+        received = cast("DomainConnection", self._connection).received
+        with received.at_most(max_bytes, partial(sql.too_many_bytes, number, max_bytes)):
+            await self._run(number, statement)
+
+    async def _run(self, number: int, statement: BoundStatement) -> None:
         prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
         values = await _values(statement, prepared)
         columns = [attribute.name for attribute in prepared.get_attributes()]
         sql.check_columns(columns, number)
-        rows = await first_rows(prepared, values, self._knobs.max_rows + 1, self._read_timeout_s)
+        # Each row of the result has the names of the columns, which Postgres sends once.
+        most_rows = self._knobs.max_result_bytes // (sum(map(len, columns)) + 1)
+        count = min(self._knobs.max_rows, most_rows) + 1
+        rows = await first_rows(prepared, values, count, self._read_timeout_s)
         if not columns:
             self._runs.append(_status(prepared.get_statusmsg() or statement.command))
             return
         if len(rows) > self._knobs.max_rows:
             raise sql.too_many_rows(number, self._knobs.max_rows)
+        if len(rows) > most_rows:
+            raise sql.too_many_bytes(number, self._knobs.max_result_bytes)
         self._returned = sql.Returned(columns, rows)
         self._json_columns = _json_columns(prepared)
         self._runs.append(sql.StatementRun(statement.command, len(rows)))
