@@ -23,6 +23,7 @@ from noetl_stream.settings.egress import NATS_PORT
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
+from noetl_stream.tools.nats.bounded_parser import BoundedParser
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
@@ -55,11 +56,16 @@ def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
     return options
 
 
+class MessageTooLong(NatsError):
+    """The server sent a message, or a line of the protocol, above the bound, which ended the connection."""
+
+
 class Connection:
     """An open connection with the library's ``client``. It does not reconnect: a closed one is replaced."""
 
     def __init__(self) -> None:
         self.client = PatientClient()
+        self._parser = self.client._ps = BoundedParser(self.client)  # noqa: SLF001
         self._is_open = False
         self._closed = asyncio.Event()
         self._denied: Counter[str] = Counter()
@@ -108,11 +114,12 @@ class Connection:
 
         Raises:
             ConnectionClosedError: The connection closed.
+            MessageTooLong: It closed for this reason.
         """
         task = asyncio.create_task(work)
         try:
             if not await first_done([task], self._closed.wait()):
-                raise ConnectionClosedError
+                raise MessageTooLong if self._parser.has_exceeded else ConnectionClosedError
             return task.result()
         finally:
             await end_tasks([task])

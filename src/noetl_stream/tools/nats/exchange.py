@@ -24,7 +24,8 @@ from noetl_stream.model.outcome import RunWarning
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import invalid_input
-from noetl_stream.tools.nats.connections import Connection
+from noetl_stream.tools.nats.bounded_parser import MAX_MESSAGE_BYTES
+from noetl_stream.tools.nats.connections import Connection, MessageTooLong
 from noetl_stream.tools.nats.inputs import NatsInputs
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
@@ -196,6 +197,11 @@ class Exchange:
         except errors.MaxPayloadError:
             limit = self._connection.client.max_payload
             raise invalid_input(f"payload: larger than the server accepts ({limit:,} bytes)") from None
+        except MessageTooLong:
+            message = (
+                f"{inputs.action} {place}: a message exceeds {MAX_MESSAGE_BYTES:,} bytes, which no setting changes"
+            )
+            raise ToolFailure.of("output_too_large", message) from None
         except (errors.Error, OSError) as error:
             raise _unreachable(f"{inputs.action} {place}: {error}") from None
 
