@@ -23,6 +23,8 @@ OWN_VARIABLE: Final = "NOETL_TOOL_<KIND>"
 KEYCHAIN_FOLDERS_VARIABLE: Final = "NOETL_KEYCHAIN_FOLDERS"
 HTTP_PROXY_VARIABLE: Final = "NOETL_HTTP_PROXY"
 HTTP_CA_VARIABLE: Final = "NOETL_HTTP_CA"
+MAX_RESULT_BYTES_VARIABLE: Final = "NOETL_MAX_RESULT_BYTES"
+DEFAULT_MAX_RESULT_BYTES: Final = 256 * 1024 * 1024
 DUCKDB_MAX_MEMORY_VARIABLE: Final = "NOETL_DUCKDB_MAX_MEMORY"
 DUCKDB_MAX_THREADS_VARIABLE: Final = "NOETL_DUCKDB_MAX_THREADS"
 DEFAULT_DUCKDB_MAX_MEMORY: Final = "4GB"
@@ -46,6 +48,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
         http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         children: The settings of the child processes of `python` and `shell` tasks.
         own: The settings of kinds that come by plugin, by kind.
+        max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
     """
 
     egress: EgressRules = msgspec.field(default_factory=EgressRules)
@@ -58,6 +61,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
     http_ca: Path | None = None
     children: ChildSettings = msgspec.field(default_factory=ChildSettings)
     own: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES
 
 
 def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:

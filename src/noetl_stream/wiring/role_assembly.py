@@ -157,6 +157,7 @@ def make_worker(
         credentials=endpoint.credentials,
         secrets=find_stored,
         keychain_folders=endpoint.tools.keychain_folders,
+        max_result_bytes=endpoint.tools.max_result_bytes,
         grace_s=drain_s,
         tracing=open_tracing(endpoint.traces, WORKER, name),
     )

@@ -23,7 +23,11 @@ from noetl_stream.worker.task_logs.publisher import LogPublisher
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Ports, tools and names used by every run. ``worker`` is the name in events, ``tracing`` exports spans."""
+    """Ports, tools and names used by every run. ``worker`` is the name in events, ``tracing`` exports spans.
+
+    Attributes:
+        max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
+    """
 
     worker: str
     channel: Channel
@@ -36,6 +40,7 @@ class Dependencies:
     plans: PlanClient
     keychain: Keychain
     log_publisher: LogPublisher
+    max_result_bytes: int
     pages: Pages = field(default_factory=Pages)
     schemas: Schemas = field(default_factory=Schemas)
     counts: WorkerCounts = field(default_factory=WorkerCounts)

@@ -23,6 +23,7 @@ from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.ports.traces import Tracing
 from noetl_stream.protocol import subjects
 from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S
+from noetl_stream.settings.tools import DEFAULT_MAX_RESULT_BYTES
 from noetl_stream.tools.capacity import Bounded
 from noetl_stream.tools.contract import Tool, WorkerUnfit
 from noetl_stream.tools.registry import KindOff
@@ -56,6 +57,7 @@ class Worker:
             objects.
         secrets: The credential store, asked first; without it only ``credentials`` are used.
         keychain_folders: The folders whose files entries of kind ``file`` may read.
+        max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
         ack_wait_s: How long a lease of the queue lasts; it is renewed three times meanwhile.
 
@@ -82,6 +84,7 @@ class Worker:
         credentials: Mapping[str, str] | None = None,
         secrets: FindStored | None = None,
         keychain_folders: Sequence[Path] = (),
+        max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES,
         grace_s: float = DEFAULT_WORKER_DRAIN_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
         tracing: Tracing | None = None,
@@ -110,6 +113,7 @@ class Worker:
             plans=plans,
             keychain=self.keychain,
             log_publisher=self.logs,
+            max_result_bytes=max_result_bytes,
             tracing=tracing,
         )
         self.tracing = tracing

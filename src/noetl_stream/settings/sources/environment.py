@@ -106,12 +106,14 @@ from noetl_stream.settings.sources.variables import (
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
     DEFAULT_DUCKDB_MAX_THREADS,
+    DEFAULT_MAX_RESULT_BYTES,
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
     HTTP_CA_VARIABLE,
     HTTP_PROXY_VARIABLE,
     KEYCHAIN_FOLDERS_VARIABLE,
     KINDS_OFF_VARIABLE,
+    MAX_RESULT_BYTES_VARIABLE,
     OWN_VARIABLE,
     ToolSettings,
     read_certificates,
@@ -145,6 +147,8 @@ MAX_SLOTS = 10_000
 DEFAULT_WORKER_DRAIN_S = 30
 MAX_DRAIN_S = 3600
 MAX_DUCKDB_THREADS = 1_024
+LEAST_RESULT_BYTES = 1024
+MOST_RESULT_BYTES = 1024**3
 POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 """The pattern of a pool's name, which is a token of a NATS subject and part of a consumer's name."""
 
@@ -336,6 +340,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
         http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        max_result_bytes: The most that the knobs ``max_…_bytes`` of one task may ask for.
         duckdb_max_memory_bytes, duckdb_max_threads: The most that one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         isolation, child_user, …: Use :attr:`children`.
@@ -403,6 +408,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_proxy: str | None = setting(HTTP_PROXY_VARIABLE, "none", read_proxy, is_secret=True)
     http_ca: Path | None = setting(HTTP_CA_VARIABLE, "none", read_certificates)
     duckdb_folders: tuple[Path, ...] = setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    max_result_bytes: int = setting(
+        MAX_RESULT_BYTES_VARIABLE,
+        str(DEFAULT_MAX_RESULT_BYTES),
+        number(DEFAULT_MAX_RESULT_BYTES, MOST_RESULT_BYTES, LEAST_RESULT_BYTES),
+    )
     duckdb_max_memory_bytes: int = setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
     duckdb_max_threads: int = setting(
         DUCKDB_MAX_THREADS_VARIABLE,

@@ -28,6 +28,7 @@ from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, ValueNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
 from noetl_stream.tools.inputs import validated
+from noetl_stream.tools.size_knobs import bounded_knobs
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
@@ -220,7 +221,7 @@ class Attempts:
             }
         return ToolCall(
             inputs={**inputs, **task.verbatim} if task.verbatim else inputs,
-            knobs=task.knobs,
+            knobs=bounded_knobs(tool.spec.knobs, task.knobs, self._dependencies.max_result_bytes),
             timeouts=task.timeouts,
             idempotency_key=derive(command.step_run_id, *iteration.path, task.name, visit_of(progress)),
             execution_id=command.execution_id,
