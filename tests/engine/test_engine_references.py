@@ -399,3 +399,26 @@ def test_pages_of_another_execution_are_not_taken_from_a_worker() -> None:
     pages = [Page(0, 2, Reference("nats", "execution-2/rows", 9))]
     advanced = scenario.feed(RecordedFact(LoopPagedOut(2, pages), run.run, 0))
     assert isinstance(advanced.refusal, NotTaken) and advanced.refusal.code == "misfit"
+
+
+def test_a_command_says_how_many_bytes_the_execution_has_stored() -> None:
+    scenario = by_reference(
+        "- step: start\n  tool: {kind: noop}\n  next: {arcs: [{step: end}]}\n- step: end\n  tool: {kind: noop}\n"
+    )
+    assert scenario.take("start").command.stored_bytes == 0
+    scenario.done("start", LARGE)
+    (reference,) = [fact.outcome.result.reference for fact in scenario.facts(TaskProcessed)]
+    assert reference is not None
+    assert scenario.take("end").command.stored_bytes == reference.size > 0
+
+
+def test_a_size_below_zero_makes_no_room() -> None:
+    scenario = by_reference(
+        "- step: start\n  tool: {kind: noop}\n  next: {arcs: [{step: end}]}\n- step: end\n  tool: {kind: noop}\n"
+    )
+    scenario.done("start", LARGE)
+    before = scenario.execution.stored_bytes
+    claimed = Payload(reference=Reference("nats", f"{scenario.execution.execution_id}/x", -(10**9)))
+    taken = scenario.take("end")
+    taken.report(TaskProcessed("end", 1, Outcome("ok", claimed), "continue"))
+    assert scenario.execution.stored_bytes == before

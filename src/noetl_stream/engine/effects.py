@@ -355,6 +355,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         resume=build_continuation(state, assignment) if assignment.segment else None,
         caller_span=state.caller_span,
         priority=state.priority,
+        stored_bytes=state.stored_bytes,
         held_keys=keys_shared_by(state, run.step_run_id) if is_limited else [],
         format=AGGREGATES_FORMAT if is_limited else FORMAT,
     )

@@ -232,6 +232,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
     ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
+    ``stored_bytes`` are those of the objects that its workers have stored and named.
 
     Waiting: ``resting`` are branches at a ``next``, by step run; ``suspensions`` are suspended commands, ``children``
     the executions they wait for, ``orphaned`` the outcomes of children that nothing waited for at that moment;
@@ -282,6 +283,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     requests: frozenset[str] = frozenset()
     ctx_notice: events.CtxOverwrote | events.CtxPatchDiscarded | None = None
     step_runs: int = 0
+    stored_bytes: int = 0
     discarded: int = 0
     tolerated: dict[str, events.ToleratedFailures] = {}
     warnings: dict[str, events.TaskWarning] = {}

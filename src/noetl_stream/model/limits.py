@@ -54,6 +54,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_loop_pages: Pages of one loop, of 256 KiB of items each.
         max_shared_bytes: Contributions of one step run's `set_shared` until they are folded.
         max_reused_bytes: What a rerun reuses of its original.
+        max_stored_bytes: Results and pages of items of one execution that workers keep in the object store.
         max_task_runs: Task runs of one pipeline, so that jumps end.
         max_step_runs: Step runs of one execution, so that cycles of steps end.
         max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
@@ -86,6 +87,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_loop_pages: int = 4_096
     max_shared_bytes: int = 16 * 1024 * 1024
     max_reused_bytes: int = 32 * 1024 * 1024
+    max_stored_bytes: int = 1024 * 1024 * 1024
     max_task_runs: int = 10_000
     max_step_runs: int = 100_000
     max_decisions_per_fact: int = 1_000

@@ -230,6 +230,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
     ``principal`` is who started the execution, or the outermost one around it; ``caller_span`` is the caller's.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
+    ``stored_bytes`` are those of the objects that the execution's workers have stored so far.
     ``priority`` is the execution's. ``held_keys`` are those whose slots its tasks share, if any of them has a limit.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
@@ -268,6 +269,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     caller_span: str = ""
     priority: int = DEFAULT_PRIORITY
     held_keys: list[str] = []
+    stored_bytes: int = 0
     format: int = OLDEST_FORMAT
 
 

@@ -14,6 +14,7 @@ from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.results import Pages
+from noetl_stream.worker.command.stored_bytes import StoredBytes
 from noetl_stream.worker.counts import WorkerCounts
 from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.schemas import Schemas
@@ -42,6 +43,7 @@ class Dependencies:
     log_publisher: LogPublisher
     max_result_bytes: int
     pages: Pages = field(default_factory=Pages)
+    stored_bytes: StoredBytes = field(default_factory=StoredBytes)
     schemas: Schemas = field(default_factory=Schemas)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
     tracing: Tracing | None = None

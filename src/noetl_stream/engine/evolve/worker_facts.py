@@ -66,7 +66,9 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     assignment = state.assignments[run.command_id]
     if not _belongs(state, assignment, recorded, rule):
         return state
-    return rule.apply(state, bind(assignment, recorded), fact)
+    after = rule.apply(state, bind(assignment, recorded), fact)
+    stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
+    return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
 
 
 def misfit(state: Execution, recorded: RecordedFact) -> str:
@@ -112,21 +114,23 @@ def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fac
 
     Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
     """
-    if isinstance(fact, StepRan):
-        for one in fact.tasks:
-            reference = one.result.reference
-            if reference is not None and not _is_own(execution_id, reference):
-                return False
+    named = _named_by(fact)
+    if all(_is_own(execution_id, reference) for reference in named):
         return True
+    answer = assignment.answers.get(path_key(fact.path)) if isinstance(fact, events.TaskProcessed) else None
+    return answer is not None and [answer.result.reference] == named
+
+
+def _named_by(fact: events.Fact) -> list[Reference]:
+    """The objects that a worker's fact names: those that it has stored, or an answer that it was given."""
+    if isinstance(fact, StepRan):
+        return [one.result.reference for one in fact.tasks if one.result.reference is not None]
     if isinstance(fact, events.TaskProcessed):
         reference = fact.outcome.result.reference
-        if reference is None or _is_own(execution_id, reference):
-            return True
-        answer = assignment.answers.get(path_key(fact.path))
-        return answer is not None and answer.result.reference == reference
+        return [] if reference is None else [reference]
     if isinstance(fact, events.LoopStarted | events.LoopPagedOut):
-        return all(_is_own(execution_id, page.reference) for page in fact.pages)
-    return True
+        return [page.reference for page in fact.pages]
+    return []
 
 
 def _is_own(execution_id: str, reference: Reference) -> bool:

@@ -56,7 +56,7 @@ class LoadPage(msgspec.Struct, frozen=True):
 class StorePage(msgspec.Struct, frozen=True):
     """Store these items of a loop as a page."""
 
-    accepts: ClassVar[Accepted] = (Reference,)
+    accepts: ClassVar[Accepted] = (Reference, ErrorInfo)
     id: int
     items: list[Any]
 

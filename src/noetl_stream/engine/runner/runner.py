@@ -22,7 +22,7 @@ The law
    :class:`RunTask`        run a task once, inputs rendered    its ``Outcome``, or a ``Wait``
    :class:`LoadReference`  make a result readable              ``None``, or an ``ErrorInfo``
    :class:`LoadPage`       read a page of a loop's items       the items, or an ``ErrorInfo``
-   :class:`StorePage`      store a page of a loop's items      its ``Reference``
+   :class:`StorePage`      store a page of a loop's items      its ``Reference``, or an ``ErrorInfo``
    :class:`Evaluate`       do heavy work in templates          ``Worked``, or the references read
    :class:`Sleep`          wait                                ``None``
    :class:`Withdraw`       end actions that are under way      ``None``, when they have ended
@@ -314,7 +314,9 @@ class CommandRunner:
         pages: list[Page] = []
         first = 0
         for items in cut_up:
-            reference: Reference = yield StorePage(self._new_id(), items)
+            reference: Reference | ErrorInfo = yield StorePage(self._new_id(), items)
+            if isinstance(reference, ErrorInfo):
+                return ErrorInfo(reference.kind, f"loop: {reference.message}")
             pages.append(Page(first, len(items), reference))
             first += len(items)
         return OpenedLevel([], opened.at_once, pages)

@@ -33,6 +33,7 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.command.spans import RunTrace
+from noetl_stream.worker.command.stored_bytes import StorageExhausted
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
@@ -294,6 +295,9 @@ class Attempts:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {TOO_DEEP}"))
         except PayloadRefused as refused:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))
+        except StorageExhausted as exhausted:
+            error = ErrorInfo(exhausted.kind, f"the result cannot be stored: {exhausted}")
+            return Outcome("error", error=error, output=result.output, warnings=result.warnings)
         status: Literal["ok", "error"] = "ok" if error is None else "error"
         return self._cut_outcome(
             Outcome(status, payload, error, helper=dict(result.helper), output=result.output, warnings=result.warnings)
@@ -308,7 +312,7 @@ class Attempts:
         except RecursionError:
             failure, left_out = ToolFailure(failure.error, output=failure.output, warnings=failure.warnings), TOO_DEEP
             failure = failure if used is None else used.failure(failure)
-        except PayloadRefused as refused:
+        except (PayloadRefused, StorageExhausted) as refused:
             left_out = refused.message
         error = failure.error
         if left_out:

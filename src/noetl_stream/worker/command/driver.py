@@ -27,6 +27,7 @@ from noetl_stream.ports.streams.blobs import encoded
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
+from noetl_stream.worker.command.stored_bytes import StorageExhausted
 from noetl_stream.worker.worker_limits import TURNS_PER_YIELD
 
 Value = TypeVar("Value")
@@ -115,7 +116,7 @@ class Driver:
             case Evaluate():
                 return await asyncio.to_thread(action.work)
             case StorePage():
-                return await self._results.store(await encoded(action.items))
+                return await _or_error(self._results.store(await encoded(action.items)))
             case Withdraw():
                 await self._withdraw(action)
             case _:
@@ -138,8 +139,8 @@ class Driver:
             await self._reporter.wait_for_room()
 
 
-async def _or_error(loading: Awaitable[Value]) -> Value | ErrorInfo:
+async def _or_error(moving: Awaitable[Value]) -> Value | ErrorInfo:
     try:
-        return await loading
-    except ReferenceUnavailable as error:
+        return await moving
+    except (ReferenceUnavailable, StorageExhausted) as error:
         return ErrorInfo(error.kind, str(error))

@@ -22,6 +22,7 @@ from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.command.stored_bytes import StoredBytes
 from noetl_stream.worker.waiting import persist
 
 _SHOWN_KEYS = 10
@@ -76,7 +77,9 @@ class RunResults:
         clock: Clock,
         command: StepCommand,
         run: RunId,
-        pages: Pages | None = None,
+        *,
+        pages: Pages,
+        stored_bytes: StoredBytes,
     ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
@@ -84,7 +87,8 @@ class RunResults:
         self._plain_blobs = blobs
         self._asker = asker
         self._clock = clock
-        self._pages = pages or Pages()
+        self._pages = pages
+        self._stored_bytes = stored_bytes
         self._limit_bytes = command.limits.max_inline_bytes
         self._command = command
         self._run = run
@@ -104,6 +108,7 @@ class RunResults:
 
         Raises:
             PayloadRefused: the value is not JSON, or nests too deeply.
+            StorageExhausted: the execution may store no more.
         """
         encoded = await asyncio.to_thread(_encode, value) if pieces.is_long(value) else _encode(value)
         if len(encoded) <= self._limit_bytes:
@@ -114,7 +119,12 @@ class RunResults:
         return Payload(reference=reference)
 
     async def store(self, encoded: bytes) -> Reference:
-        """Stores this JSON as an object and returns its reference."""
+        """Stores this JSON as an object and returns its reference.
+
+        Raises:
+            StorageExhausted: the execution may store no more.
+        """
+        self._stored_bytes.take(self._command, len(encoded))
         run = self._run
         prefix = f"{self._command.execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1

@@ -76,7 +76,13 @@ class CommandRun:
         self._reporter = Reporter(dependencies.channel, command, self.run)
         self._asker = Asker(dependencies.bus, dependencies.clock, command, dependencies.worker)
         self._results = RunResults(
-            dependencies.blobs, self._asker, dependencies.clock, command, self.run, dependencies.pages
+            dependencies.blobs,
+            self._asker,
+            dependencies.clock,
+            command,
+            self.run,
+            pages=dependencies.pages,
+            stored_bytes=dependencies.stored_bytes,
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
