@@ -189,6 +189,26 @@ async def test_a_statement_of_postgres_takes_no_more_than_its_bound(postgres_dsn
     assert found["grown_bytes"] < GROWTH
 
 
+async def endless_greeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A false Postgres: no TLS, and an answer to the start that never ends."""
+    request = await reader.readexactly(8)
+    if int.from_bytes(request[4:]) == 80877103:
+        writer.write(b"N")
+        request = await reader.readexactly(8)
+    await reader.readexactly(int.from_bytes(request[:4]) - 8)
+    writer.write(b"R" + (2**31 - 1).to_bytes(4))
+    await endless(writer, b"x" * 65_536)
+
+
+@pytest.mark.parametrize("sslmode", ["disable", "prefer"])
+async def test_a_false_postgres_takes_no_more_before_it_is_connected(sslmode: str) -> None:
+    async with listening(endless_greeting) as port:
+        credentials = {"db": f"postgresql://u:p@127.0.0.1:{port}/d?sslmode={sslmode}"}
+        found = await growth_of("postgres", {"auth": "db", "command": "select 1"}, credentials=credentials)
+    assert found["end"] == "connection"
+    assert found["grown_bytes"] < GROWTH
+
+
 @pytest.mark.parametrize(
     ("command", "end"),
     [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.tools.egress import Egress, Reach
 from noetl_stream.tools.postgres.address import Host, PostgresAddress
+from noetl_stream.tools.postgres.received_bytes import CountingLoop
 
 if TYPE_CHECKING:
     import asyncpg
@@ -74,8 +75,9 @@ async def _connect_to(
         "database": address.database,
         "ssl": address.sslmode if address.sslmode in _BY_THE_DRIVER else _tls(host.name, address),
         "target_session_attrs": address.target,
+        "loop": CountingLoop(),
     }
-    return await asyncpg.connect(**complete, **more)
+    return await asyncpg.connect(**{**more, **complete})
 
 
 async def first_rows(

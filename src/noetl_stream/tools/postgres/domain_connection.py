@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from noetl_stream.tools.postgres.received_bytes import ReceivedBytes
+from noetl_stream.tools.postgres.received_bytes import CountedTransport, CountingLoop
 
 
 class DomainConnection(asyncpg.Connection):
@@ -21,9 +21,9 @@ class DomainConnection(asyncpg.Connection):
 
     _domain: str | None = None
 
-    def __init__(self, protocol: Any, transport: Any, *more: Any) -> None:
-        super().__init__(protocol, transport, *more)
-        self.received = ReceivedBytes(protocol, transport)
+    def __init__(self, protocol: Any, transport: CountedTransport, loop: CountingLoop, *more: Any) -> None:
+        super().__init__(protocol, transport, loop.loop, *more)
+        self.received = transport.received
 
     def serves(self, domain: str) -> bool:
         """Returns whether the connection has served no other domain, and binds it to this one."""
