@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from server_stage import Stage
 from waiting_stage import EXECUTION, error_of, hear, is_waiting, result_of, signal
 
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.model.json import codec
 from noetl_stream.ports.streams.blobs import gather_iterations
@@ -217,3 +218,14 @@ async def test_a_loop_that_is_lost_to_a_worker_fails_its_task_in_words(stage: St
     await stage.ask(EXECUTION, signal())
     error = error_of(await stage.ended(EXECUTION))
     assert "read" in error["message"] and "lost" in error["message"], error
+
+
+async def test_results_that_are_too_large_together_are_refused_before_they_are_read(stage: Stage) -> None:
+    whole, _ = await gathered(stage, gathers(loop(list(range(20)), LOCAL), work(LONG)))
+    facts = await stage.facts(EXECUTION)
+    step_run_id = next(fact.step_run_id for fact in facts if isinstance(fact, NextEvaluated))
+    gather = partial(gather_iterations, stage.store.real, stage.blobs, EXECUTION, step_run_id)
+    stored = sum(len(codec.encode(one)) for one in whole)
+    assert codec.decode_json(await gather(max_bytes=stored)) == whole
+    with pytest.raises(PayloadRefused, match=f"the results of the loop have {stored:,} bytes, and at most"):
+        await gather(max_bytes=stored - 1)
