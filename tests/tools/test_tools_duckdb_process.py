@@ -160,3 +160,8 @@ async def test_what_a_killed_task_has_spilled_is_removed(tool: DuckdbTool, make_
         await task
     assert list(spilled.glob("*")) == []  # noqa: ASYNC240
     assert (await run(tool, make_call, "show tables", database=str(database)))["rows"] == []
+
+
+async def test_a_long_row_arrives_as_it_is(tool: DuckdbTool, make_call: Any) -> None:
+    [row] = (await run(tool, make_call, "select list(range) as a, repeat('é', 300000) as b from range(200000)"))["rows"]
+    assert row == {"a": list(range(200_000)), "b": "é" * 300_000}

@@ -12,16 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.model.json import pieces
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
-from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, READY, ROWS, DuckdbJob, Ending
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, FRAME_ROW_BYTES, READY, ROWS, DuckdbJob, Ending
 
 MAX_ERROR_BYTES: Final = 256 * 1024
 """The most bytes of an answer beyond the rows and what the statements add to it."""
 _MOST_FOR_JOB_BYTE: Final = 8
 """How many bytes a byte of the statements adds to the list of them in the answer, at most."""
 _READ_BYTES: Final = 256 * 1024
+_INLINE_BYTES: Final = 2 * FRAME_ROW_BYTES
 _TRIES: Final = 2
 """How many processes, one after the other, may end before they can take a job."""
 
@@ -172,7 +174,7 @@ class _DuckdbProcess:
                     return rows, _endings.decode(body)
                 if tag != ROWS:
                     break
-                rows += _rows.decode(body)
+                rows += await _decoded(body)
         except OSError:
             raise _NotBegun from None
         except msgspec.MsgspecError:
@@ -212,6 +214,14 @@ class _DuckdbProcess:
         data = await self._loop.sock_recv(self._channel, _READ_BYTES)
         received += data
         return bool(data)
+
+
+async def _decoded(body: memoryview) -> list[Any]:
+    """Decodes rows. One row may be long, and is decoded piece by piece, while the loop goes on."""
+    if len(body) <= _INLINE_BYTES:
+        return _rows.decode(body)
+    rows: list[Any] = await asyncio.to_thread(pieces.parse, bytes(body))
+    return rows
 
 
 _rows: Final = msgspec.json.Decoder(list[Any])
