@@ -22,7 +22,7 @@ import msgspec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.children.messages import add_length, take_frames
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, READY, ROWS, DuckdbJob, Ending
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, NUMBER_BYTES, ROWS, DuckdbJob, Ending
 from noetl_stream.tools.duckdb.task_session import DuckdbSession, SessionResult
 
 MAX_KEPT_BYTES: Final = 128 * 1024 * 1024
@@ -42,7 +42,7 @@ def serve(channel_fd: int, _cpu_s: int) -> None:
     """Runs jobs until the worker closes the channel, or too much memory is kept."""
     channel = socket.socket(fileno=channel_fd)
     own_bytes = _data_bytes()
-    channel.sendall(READY)
+    channel.sendall(os.getpid().to_bytes(NUMBER_BYTES))
     for frame in _frames(channel):
         with _memory_limited(msgspec.msgpack.decode(frame, type=_MemoryOfJob).memory_bytes):
             result, error = _run(frame)

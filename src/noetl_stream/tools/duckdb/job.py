@@ -1,7 +1,7 @@
 """Messages between a worker and its DuckDB processes, each behind a big-endian length of four bytes.
 
-The first byte of a process says that it has its folder, and is ready. A job is MessagePack. The answer is frames of
-JSON rows, and one last frame; the first byte of each says which it is.
+A process first says its number, once it has its folder. A job is MessagePack. The answer is frames of JSON rows, and
+one last frame; the first byte of each says which it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import msgspec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.duckdb.copies import CopiedDatabase
 
-READY: Final = b"."
+NUMBER_BYTES: Final = 4
+"""The length of a process id, as the process sees it: of one in a namespace, the worker sees another."""
 ROWS: Final = b"R"
 """The first byte of a frame that has a JSON list of rows."""
 END: Final = b"E"

@@ -16,7 +16,7 @@ from noetl_stream.model.json import pieces
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
-from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, FRAME_ROW_BYTES, READY, ROWS, DuckdbJob, Ending
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, FRAME_ROW_BYTES, NUMBER_BYTES, ROWS, DuckdbJob, Ending
 
 MAX_ERROR_BYTES: Final = 256 * 1024
 """The most bytes of an answer beyond the rows and what the statements add to it."""
@@ -70,7 +70,7 @@ class DuckdbProcesses:
             except BaseException:
                 await self._end(process)
                 if job.database is not None:
-                    _remove_spilled(job.database, process.process_id)
+                    _remove_spilled(job.database, process.number)
                 raise
             if ending.is_last:
                 self._end(process)
@@ -107,7 +107,11 @@ class DuckdbProcesses:
 
 
 class _DuckdbProcess:
-    """A process and the connection to it."""
+    """A process and the connection to it.
+
+    Attributes:
+        number: The process id as it sees it itself, which its files are named by; 0 until it is ready.
+    """
 
     @classmethod
     async def start(cls, launcher: Launcher) -> _DuckdbProcess:
@@ -135,11 +139,7 @@ class _DuckdbProcess:
         self._channel = channel
         self._channel.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._is_ready: bool = False
-
-    @property
-    def process_id(self) -> int:
-        return self._process.process_id
+        self.number = 0
 
     @property
     def has_ended(self) -> bool:
@@ -147,9 +147,9 @@ class _DuckdbProcess:
 
     async def is_ready(self) -> bool:
         """Waits until the process takes jobs, or has ended; returns whether it takes them."""
-        if not self._is_ready:
-            self._is_ready = await self._loop.sock_recv(self._channel, 1) == READY
-        return self._is_ready
+        if not self.number:
+            self.number = int.from_bytes(await self._loop.sock_recv(self._channel, NUMBER_BYTES))
+        return self.number > 0
 
     async def run(self, frame: bytes, max_result_bytes: int, copies: Path | None) -> tuple[list[Any], Ending]:
         """Returns the rows and the end of the answer.
@@ -236,7 +236,7 @@ def _result(rows: list[Any], ending: Ending) -> dict[str, Any]:
     raise ToolFailure(ending.error)
 
 
-def _remove_spilled(database: str, process_id: int) -> None:
+def _remove_spilled(database: str, number: int) -> None:
     """Removes what a killed process has spilled beside its database file."""
-    for file in Path(f"{database}.tmp").glob(f"duckdb_temp_{process_id}_*"):
+    for file in Path(f"{database}.tmp").glob(f"duckdb_temp_{number}_*"):
         file.unlink(missing_ok=True)
