@@ -37,6 +37,7 @@ from noetl_stream.operations.executions.submit import ask_of
 from noetl_stream.ports.stores.store import ListingFilter, Store
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stores import Connected
+from noetl_testkit.task_processes import process_named
 
 pytestmark = [pytest.mark.xdist_group("journeys"), pytest.mark.verify]
 
@@ -354,12 +355,17 @@ SLEEPS: list[dict[str, Any]] = [
         "tool": {
             "kind": "python",
             "args": {"file": "{{ workload.folder }}/python"},
-            "code": "import os, time\nopen(file, 'w').write(str(os.getpid()))\ntime.sleep(600)\nresult = 1",
+            "code": "import os, time\n"
+            "open(file, 'w').write(f'{os.stat(\"/proc/self/ns/pid\").st_ino} {os.getpid()}')\n"
+            "time.sleep(600)\nresult = 1",
         },
     },
     {
         "step": "shell",
-        "tool": {"kind": "shell", "command": "echo $$ > {{ workload.folder }}/shell; sleep 600 & wait; echo done"},
+        "tool": {
+            "kind": "shell",
+            "command": "echo $(stat -Lc %i /proc/self/ns/pid) $$ > {{ workload.folder }}/shell; sleep 600 & wait",
+        },
     },
     {"step": "sql", "tool": {"kind": "postgres", "auth": "local_postgres", "query": "SELECT pg_sleep(600)"}},
     {
@@ -395,8 +401,9 @@ async def test_a_cancel_ends_children_and_everything_that_runs(
                 return all(file.exists() and file.read_text().strip() for file in files) and await _sleeping(sql)
 
             await until(runs)
-            pids = [int(file.read_text()) for file in files]
-            children = [child for pid in pids for child in psutil.Process(pid).children(recursive=True)]
+            processes = [process for file in files if (process := process_named(file.read_text()))]
+            assert len(processes) == len(files)
+            children = [child for process in processes for child in process.children(recursive=True)]
             assert children, "the shell has begun a process of its own"
             await noetl(stack.home, "execution", "cancel", execution_id, "--reason", "enough")
             row = await ended(connected.store, execution_id)
@@ -406,7 +413,7 @@ async def test_a_cancel_ends_children_and_everything_that_runs(
             assert below.status == "cancelled"
 
             async def all_gone() -> bool:
-                left = any(map(psutil.pid_exists, [*pids, *(child.pid for child in children)]))
+                left = any(psutil.pid_exists(process.pid) for process in (*processes, *children))
                 return not left and not await _sleeping(sql)
 
             await until(all_gone)

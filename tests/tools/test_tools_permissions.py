@@ -119,6 +119,8 @@ def test_entries_are_words_networks_and_host_names(text: str, networks: list[str
         ("NOETL_HTTP_CA", __file__),
         ("NOETL_ISOLATION", "none"),
         ("NOETL_CHILD_USER", "root"),
+        ("NOETL_CHILD_CONFINEMENT", "yes"),
+        ("NOETL_CHILD_NETWORK", "no"),
         ("NOETL_CHILD_PATHS", "data"),
         ("NOETL_CHILD_PATHS", "/home/ann"),
         ("NOETL_CHILD_CPU_S", "0"),
@@ -182,9 +184,15 @@ def test_the_settings_of_children_reach_the_tools() -> None:
         "NOETL_CHILD_CPU_S": "60",
         "NOETL_CHILD_PROCESSES": "8",
         "NOETL_CHILD_FILES": "64",
+        "NOETL_CHILD_CONFINEMENT": "landlock",
+        "NOETL_CHILD_NETWORK": "none",
     }
     children = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=False).children
-    assert children == ChildSettings("execution", "worker", ("/data", "/srv/b"), 1_000_000, 60, 8, 64)
+    bounds = {"memory_bytes": 1_000_000, "cpu_s": 60, "processes": 8, "files": 64}
+    expected = ChildSettings(
+        "execution", "worker", ("/data", "/srv/b"), **bounds, confinement="landlock", network="none"
+    )
+    assert children == expected
 
 
 class _Hello(BaseHTTPRequestHandler):

@@ -281,10 +281,10 @@ async def test_code_that_does_not_parse_is_a_syntax_error_with_its_line(run: Run
 
 @pytest.mark.parametrize("code", ["import sys\nsys.exit(3)", "raise SystemExit(0)", "raise KeyboardInterrupt"])
 async def test_leaving_is_an_exception_and_the_child_lives(run: Runner, code: str) -> None:
-    before = (await run("import os\nresult = os.getppid()")).result
+    before = (await run("import os\nresult = os.getcwd()")).result
     failed = await run.failure(code)
     assert failed.error.kind == "exception"
-    assert (await run("import os\nresult = os.getppid()")).result == before
+    assert (await run("import os\nresult = os.getcwd()")).result == before
 
 
 async def test_main_that_asks_for_an_input_that_is_not_there_says_so(run: Runner) -> None:

@@ -28,6 +28,7 @@ from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.worker.worker_limits import MAX_OUTPUT_CHARACTERS
+from noetl_testkit.task_processes import own_number, task_process
 from noetl_testkit.waiting import TIMEOUT_S
 
 CALL_HOME = """
@@ -44,29 +45,35 @@ class Home:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.calls: asyncio.Queue[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self.calls: asyncio.Queue[tuple[int | str, asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.calls.put_nowait((json.loads(await reader.readline()), reader, writer))
 
 
 @pytest.fixture
-async def home() -> AsyncIterator[Home]:
+def folder() -> Iterator[str]:
+    """A folder that the operator has opened to tasks."""
     with tempfile.TemporaryDirectory() as folder:
-        home = Home(f"{folder}/home")
-        server = await asyncio.start_unix_server(home.answer, home.path)
-        for path, mode in ((folder, 0o755), (home.path, 0o777)):  # the code may have a user of its own
-            os.chmod(path, mode)  # noqa: PTH101
-        async with server:
-            yield home
-            server.close()
-            while not home.calls.empty():
-                home.calls.get_nowait()[2].close()
+        os.chmod(folder, 0o755)  # noqa: PTH101  # the code may have a user of its own
+        yield folder
 
 
 @pytest.fixture
-async def tool() -> AsyncIterator[PythonTool]:
-    tool = PythonTool(max_children=2)
+async def home(folder: str) -> AsyncIterator[Home]:
+    home = Home(f"{folder}/home")
+    server = await asyncio.start_unix_server(home.answer, home.path)
+    os.chmod(home.path, 0o777)  # noqa: PTH101
+    async with server:
+        yield home
+        server.close()
+        while not home.calls.empty():
+            home.calls.get_nowait()[2].close()
+
+
+@pytest.fixture
+async def tool(folder: str) -> AsyncIterator[PythonTool]:
+    tool = PythonTool(ChildSettings(paths=(folder,)), max_children=2)
     yield tool
     await tool.close()
 
@@ -181,10 +188,11 @@ async def test_code_that_never_returns_is_killed_too(run: Any, home: Home) -> No
 
 
 async def test_a_new_child_takes_the_place_of_a_killed_one(run: Any) -> None:
-    first = (await run("import os\nresult = os.getpid()")).result
+    who = "import os\nresult = [os.getcwd(), os.getpid()]"
+    first = (await run(who)).result
     with pytest.raises(ToolFailure):
         await run("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    second = (await run("import os\nresult = os.getpid()")).result
+    second = (await run(who)).result
     assert second != first
 
 
@@ -194,39 +202,46 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+def _ids(child: psutil.Process) -> list[int]:
+    return [process.pid for process in child.children()]
+
+
 async def waiting_process(run: Any) -> tuple[psutil.Process, psutil.Process]:
     """The child that has run something, and its process for the next run: the first of two that it has forked ahead."""
     parent, ended = (await run("import os\nresult = [os.getppid(), os.getpid()]")).result
-    child = psutil.Process(parent)
-    await until(lambda: not is_alive(ended) and len(child.children()) == 2)
+    child = task_process(parent)
+    await until(lambda: {ended, None}.isdisjoint(numbers := [*map(own_number, _ids(child))]) and len(numbers) == 2)
     return child, min(child.children(), key=lambda process: process.pid)
 
 
 async def test_an_idle_child_that_died_is_replaced(run: Any) -> None:
+    folder = "import os\nresult = os.getcwd()"
+    before = (await run(folder)).result
     child, waiting = await waiting_process(run)
     child.kill()
     await until(lambda: not (is_alive(child.pid) or is_alive(waiting.pid)))
-    assert (await run("import os\nresult = os.getppid()")).result != child.pid
+    assert (await run(folder)).result != before
 
 
 async def test_a_process_that_dies_before_it_has_read_its_job_is_replaced(run: Any, tool: PythonTool) -> None:
     _, waiting = await waiting_process(run)
     waiting.suspend()
     await until(lambda: waiting.status() == psutil.STATUS_STOPPED)
+    number = own_number(waiting.pid)
     running = asyncio.create_task(run("import os\nresult = os.getpid()"))
     await until(lambda: tool.capacity.busy == 1)
     waiting.kill()
-    assert (await running).result != waiting.pid
+    assert (await running).result != number
 
 
 async def test_a_child_that_forks_no_more_is_replaced_and_the_run_waits_for_it(make_call: Any) -> None:
     tool = PythonTool(max_children=1, answer_s=1)
-    parent = "import os\nresult = os.getppid()"
-    child = (await tool.run(make_call({"code": parent}))).result
-    await tool.run(make_call({"code": parent}))
-    os.kill(child, signal.SIGSTOP)
+    who = "import os\nresult = [os.getppid(), os.getcwd()]"
+    number, folder = (await tool.run(make_call({"code": who}))).result
+    await tool.run(make_call({"code": who}))
+    task_process(number).suspend()
     await tool.run(make_call({"code": "pass"}))  # its process may have been forked before
-    assert (await tool.run(make_call({"code": parent}))).result != child
+    assert (await tool.run(make_call({"code": who}))).result[1] != folder
     await tool.close()
 
 
@@ -259,7 +274,7 @@ async def test_how_a_process_died_is_known_though_the_worker_hears_late_of_it(ma
     def until_the_next_one_is_ready(_: str, data: bytes) -> None:
         ids = [int(word) for word in data.split()]
         while ids:
-            started = {process.pid for process in psutil.Process(ids[0]).children()}
+            started = {own_number(process.pid) for process in task_process(ids[0]).children()}
             if len(started) == 2 and ids[1] not in started:
                 ids = []
 
@@ -353,7 +368,7 @@ async def test_standard_input_is_empty(run: Any) -> None:
 
 
 async def test_runs_share_the_children_and_wait_for_a_free_one(run: Any, home: Home) -> None:
-    code = CALL_HOME.replace("getpid", "getppid") + "result = [os.getppid(), home.recv(1).decode()]"
+    code = CALL_HOME.replace("getpid", "getcwd") + "result = [os.getcwd(), home.recv(1).decode()]"
     tasks = [asyncio.ensure_future(run(code, path=home.path)) for _ in range(3)]
     first, second = await home.calls.get(), await home.calls.get()
     assert first[0] != second[0]
@@ -378,10 +393,11 @@ async def test_closing_kills_children_at_work(tool: PythonTool, run: Any, home: 
     writer.close()
 
 
-async def test_children_die_with_the_worker(home: Home) -> None:
+async def test_children_die_with_the_worker(home: Home, folder: str) -> None:
     worker = f"""
 import asyncio
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.tools.python.tool import PythonTool
 code = {CALL_HOME!r} + "import subprocess\\nsubprocess.run(['sh', '-c', 'setsid sleep 600'], pass_fds=[home.fileno()])"
@@ -389,7 +405,7 @@ call = ToolCall(
     inputs={{"code": code, "args": {{"path": {home.path!r}}}}}, knobs={{}}, timeouts=Timeouts(), idempotency_key="k",
     execution_id="e", step="s", task="t", attempt=1, trust_domain="", scope={{}}, credential=None,
 )
-asyncio.run(PythonTool().run(call))
+asyncio.run(PythonTool(ChildSettings(paths=({folder!r},))).run(call))
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", worker)
     async with asyncio.timeout(TIMEOUT_S):
@@ -459,7 +475,7 @@ async def test_children_of_a_worker_whose_loop_is_blocked_live_on() -> None:
 async def test_children_die_with_the_process_that_forked_them_and_another_takes_its_place(run: Any, home: Home) -> None:
     task = asyncio.ensure_future(run(CALL_HOME + "import time\ntime.sleep(600)", path=home.path))
     process_id, reader, writer = await home.calls.get()
-    _, zygote = psutil.Process(process_id).parents()[:2]
+    _, zygote = task_process(int(process_id)).parents()[:2]
     zygote.kill()
     await expect_gone(reader)
     with pytest.raises(ToolFailure, match="signal SIGKILL"):

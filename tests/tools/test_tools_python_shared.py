@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from textwrap import dedent, indent
 from typing import Any
@@ -15,16 +13,17 @@ import uvloop
 from msgspec.structs import replace
 
 from measured import samples_of
-from noetl_stream.local.processes import wait_until_ended
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.python import shared
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_testkit.task_processes import WHO, process_named, task_process
+from noetl_testkit.waiting import until
 
-MEETING = """
-import asyncio, os, sys, types
+MEETING = f"""{WHO}
+import asyncio, sys, types
 
 def meeting():
     new = types.SimpleNamespace(begun=0, all_are_here=asyncio.Event())
@@ -36,15 +35,15 @@ async def main(n):
     if here.begun == n:
         here.all_are_here.set()
     await here.all_are_here.wait()
-    return [here.begun, os.getpid()]
+    return [here.begun, who()]
 """
 """Code whose runs wait until ``n`` of them have begun."""
 
-FOREVER = """
-import asyncio, os
+FOREVER = f"""{WHO}
+import asyncio
 
 async def main(ends=True):
-    print(os.getpid())
+    print(who())
     while True:
         try:
             await asyncio.Event().wait()
@@ -79,10 +78,10 @@ class Runner:
     async def __call__(self, code: str, **options: Any) -> Any:
         return (await self.begin(code, **options)).result
 
-    async def begun(self, **options: Any) -> tuple[Run, int]:
+    async def begun(self, **options: Any) -> tuple[Run, str]:
         """A run of :data:`FOREVER`, and its process."""
         run = self.begin(FOREVER, **options)
-        return run, int(await run.lines.get())
+        return run, (await run.lines.get()).decode().strip()
 
 
 @pytest.fixture
@@ -236,7 +235,7 @@ async def test_a_run_that_had_not_begun_runs_in_the_next_process(run: Runner) ->
     process = int(await blocking.lines.get())
     waiting = run.begin(MEETING, n=1)
     await asyncio.sleep(0)
-    os.kill(process, signal.SIGKILL)
+    task_process(process).kill()
     assert (await failure(blocking)).error.kind == "crashed"
     assert (await waiting).result[0] == 1
 
@@ -251,9 +250,9 @@ async def test_a_task_that_a_run_has_left_may_exit_and_the_process_lives(run: Ru
             try:
                 await asyncio.create_task(leave())
             except SystemExit as exit:
-                return [exit.code, os.getpid()]
+                return [exit.code, who()]
     """
-    (code_of_exit, first), (_, second) = await run(dedent(code)), await run(MEETING, n=1)
+    (code_of_exit, first), (_, second) = await run(WHO + dedent(code)), await run(MEETING, n=1)
     assert (code_of_exit, first) == (3, second)
 
 
@@ -346,7 +345,7 @@ async def test_runs_wait_for_the_place_of_their_process_and_say_for_what(make_ca
 async def test_the_process_ends_after_a_rest(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "REST_S", 0.01)
     _, process = await run(MEETING, n=1)
-    assert await asyncio.to_thread(wait_until_ended, process, 60)
+    await until(lambda: process_named(process) is None)
     assert (await run(MEETING, n=1))[0] == 1
 
 
@@ -359,8 +358,7 @@ async def test_a_process_takes_runs_for_a_while_only_and_ends_with_the_last(
     first.cancel()
     second.cancel()
     await asyncio.wait([first, second])
-    for ended in (process, other):
-        assert await asyncio.to_thread(wait_until_ended, ended, 60)
+    await until(lambda: process_named(process) is process_named(other) is None)
 
 
 async def test_more_runs_than_one_process_takes_have_another(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import uvloop
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.shell import ShellTool
+from noetl_testkit.task_processes import zygotes
 
 Run = Callable[..., Awaitable[ToolResult]]
 
@@ -245,14 +245,15 @@ async def test_a_process_that_starts_children_and_does_not_answer_is_replaced(ma
     async def run(command: str) -> ToolResult:
         return await tool.run(make_call({"command": command}))
 
-    zygote = int((await run("echo $PPID")).result["stdout"])
+    others = zygotes()
+    await run("true")
+    (zygote,) = zygotes() - others
     running = asyncio.ensure_future(run(f"cd {tmp_path}; mkdir once || exit 1; echo > begun; exec sleep 1000"))
     await asyncio.to_thread(begun.read_text)
-    os.kill(zygote, signal.SIGSTOP)
-    waiting = [asyncio.ensure_future(run(f"echo {'x' * 100_000} | wc -c; echo $PPID")) for _ in range(4)]
-    for done in await asyncio.gather(*waiting):
-        count, replaced = done.result["stdout"].split()
-        assert (count, int(replaced) != zygote) == ("100001", True)
+    zygote.suspend()
+    waiting = [asyncio.ensure_future(run(f"echo {'x' * 100_000} | wc -c")) for _ in range(4)]
+    assert {done.result["stdout"] for done in await asyncio.gather(*waiting)} == {"100001\n"}
+    assert zygotes() - others - {zygote}
     assert (await failure(running)).error.kind == "exit_status"
     await tool.close()
 
@@ -260,10 +261,12 @@ async def test_a_process_that_starts_children_and_does_not_answer_is_replaced(ma
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the test cannot find the process that forks")
 async def test_closing_ends_even_if_that_process_does_not_answer(make_call: Any) -> None:
     tool = ShellTool(ChildSettings(user="worker"), answer_s=1)
-    zygote = int((await tool.run(make_call({"command": "echo $PPID"}))).result["stdout"])
-    os.kill(zygote, signal.SIGSTOP)
+    others = zygotes()
+    await tool.run(make_call({"command": "true"}))
+    (zygote,) = zygotes() - others
+    zygote.suspend()
     await tool.close()
-    assert not psutil.pid_exists(zygote)
+    assert not psutil.pid_exists(zygote.pid)
 
 
 async def test_a_worker_without_descriptors_has_not_begun_the_command(

@@ -153,17 +153,17 @@ def worker(
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
     from noetl_stream.hosting.role_processes import host_worker
-    from noetl_stream.tools.children.measures import log_isolation, measures
+    from noetl_stream.tools.children.measures import confinement_of, require_confinement
     from noetl_stream.wiring.stack import open_stack
 
     if isolation == SHOW:
-        held = [(one.name, "yes" if one.holds else "no", one.note) for one in measures(settings_for(home).children)]
+        held = [(one.name, "yes" if one.holds else "no", one.note) for one in confinement_of(settings_for(home).children).measures]
         print_table(("isolation", "holds", "note"), held)
         return
     settings = _logged(home, "worker", status_address)
     if isolation is not None:
         settings = replace(settings, isolation=isolation)
-    log_isolation(settings.children)
+    require_confinement(settings.children)
     pool, slots = pool or settings.pool, slots or settings.slots
     with open_stack(settings, pool) as stack:
         run_role(host_worker(stack, pool, slots))

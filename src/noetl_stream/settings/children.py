@@ -13,9 +13,16 @@ none.
 """
 ChildUser = Literal["own", "worker"]
 
+Confinement = Literal["none", "landlock", "full"]
+"""How far children are confined: ``landlock``: to named files; ``full``: to files, processes and memory of their own.
+"""
+ChildNetwork = Literal["host", "none"]
+
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")
 CHILD_USERS: Final[tuple[ChildUser, ...]] = ("own", "worker")
-
+CONFINEMENTS: Final[tuple[Confinement, ...]] = ("none", "landlock", "full")
+"""The levels of confinement, the weakest first."""
+CHILD_NETWORKS: Final[tuple[ChildNetwork, ...]] = ("host", "none")
 
 PYTHON_CHILDREN_VARIABLE: Final = "NOETL_PYTHON_CHILDREN"
 DEFAULT_PYTHON_CHILDREN: Final = max(4, os.cpu_count() or 1)
@@ -32,6 +39,8 @@ class ChildSettings(msgspec.Struct, frozen=True):
         processes: Processes and threads of one child, where it has a user of its own.
         files: Open files of one process.
         python_children: Processes of `python` tasks at the same time; further tasks wait.
+        confinement: The least confinement of children with which a worker starts.
+        network: ``host``: children use the machine's network. ``none``: only a loopback interface of their own.
     """
 
     isolation: Isolation = "shared"
@@ -42,3 +51,5 @@ class ChildSettings(msgspec.Struct, frozen=True):
     processes: int = 256
     files: int = 1024
     python_children: int = DEFAULT_PYTHON_CHILDREN
+    confinement: Confinement = "none"
+    network: ChildNetwork = "host"

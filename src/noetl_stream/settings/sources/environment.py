@@ -17,12 +17,16 @@ from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.children import (
+    CHILD_NETWORKS,
     CHILD_USERS,
+    CONFINEMENTS,
     DEFAULT_PYTHON_CHILDREN,
     ISOLATIONS,
     PYTHON_CHILDREN_VARIABLE,
+    ChildNetwork,
     ChildSettings,
     ChildUser,
+    Confinement,
     Isolation,
 )
 from noetl_stream.settings.egress import (
@@ -423,6 +427,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation = setting("NOETL_ISOLATION", "shared", choice(ISOLATIONS, "shared"))
     child_user: ChildUser = setting("NOETL_CHILD_USER", "own", choice(CHILD_USERS, "own"))
     child_paths: tuple[Path, ...] = setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
+    child_confinement: Confinement = setting("NOETL_CHILD_CONFINEMENT", "none", choice(CONFINEMENTS, "none"))
+    child_network: ChildNetwork = setting("NOETL_CHILD_NETWORK", "host", choice(CHILD_NETWORKS, "host"))
     child_memory_bytes: int = _child_limit("memory_bytes")
     child_cpu_s: int = _child_limit("cpu_s")
     child_processes: int = _child_limit("processes")
@@ -559,6 +565,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             isolation=self.isolation,
             user=self.child_user,
             paths=tuple(map(str, self.child_paths)),
+            confinement=self.child_confinement,
+            network=self.child_network,
             memory_bytes=self.child_memory_bytes,
             cpu_s=self.child_cpu_s,
             processes=self.child_processes,

@@ -22,7 +22,18 @@ from noetl_stream.tools.children.landlock import (
     restrict_self,
 )
 from noetl_stream.tools.children.linux import die_with_parent, drop_capabilities, hide_process, refuse_new_privileges
-from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls
+from noetl_stream.tools.children.namespaces import (
+    IPC,
+    MOUNTS,
+    NETWORK,
+    PROCESSES,
+    enter,
+    enter_user_namespace,
+    fork_into,
+    start_loopback,
+)
+from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls, uncounted_memory
+from noetl_stream.tools.children.view import IN_MEMORY, SHARED_MEMORY, StagePlace, Stage, prepare_stage, step_onto
 
 CHILD_USERS_FROM: Final = 60_706
 CHILD_USERS: Final = 478
@@ -35,15 +46,42 @@ _SYSTEM_FILES: Final = (
     *("os-release", "passwd", "pki", "protocols", "resolv.conf", "services", "ssl", "terminfo", "timezone"),
 )
 """The readable files in ``/etc``, where other files may be for this user alone."""
-_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # semaphores of multiprocessing; their names are random
+_ZEROS: Final = "/dev/zero"
+_DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
+_MOST_MAPPINGS: Final = "/proc/sys/vm/max_map_count"
+_DEFAULT_MOST_MAPPINGS: Final = 65_530
 
 
 class ChildHome(NamedTuple):
-    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user that it belongs to."""
+    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user that it belongs to.
+
+    Attributes:
+        user: The user id of its own; ``None`` if it is the worker's.
+        number: The user id by which a child with the worker's knows itself, in a user namespace.
+    """
 
     path: str
     user: int | None
+    number: int
+
+
+class Apart(NamedTuple):
+    """What children need to be apart from the system: to have files, processes and memory of their own.
+
+    Attributes:
+        stage: The files that exist for them.
+        has_users: Whether they can have users of their own.
+    """
+
+    stage: Stage
+    has_users: bool
+
+
+def home_of(path: str, slot: int, settings: ChildSettings, *, has_user: bool = True) -> ChildHome:
+    """Returns the folder of the child in ``slot``, with a user of its own if there are such and ``has_user``."""
+    user = os.geteuid()
+    number = user if user else CHILD_USERS_FROM + slot % CHILD_USERS
+    return ChildHome(path, user_of(slot, settings) if has_user else None, number)
 
 
 def user_of(slot: int, settings: ChildSettings) -> int | None:
@@ -60,8 +98,56 @@ def make_home(home: ChildHome) -> None:
         os.chown(home.path, home.user, home.user)
 
 
-def confine(settings: ChildSettings, home: ChildHome) -> None:
-    """Confines this process, which has one thread, for good.
+def stage_of(homes: str) -> str:
+    """Returns where the stage of a zygote is mounted: not within a folder that anybody empties."""
+    return f"{homes}.stage"
+
+
+def go_apart(settings: ChildSettings, homes: str) -> Apart:
+    """Prepares this process, which has one thread, to start children apart; their folders are in ``homes``.
+
+    Raises:
+        OSError: The kernel refuses it.
+    """
+    has_users = _enter_mount_namespace()
+    folder = stage_of(homes)
+    os.mkdir(folder, 0o700)  # noqa: PTH102
+    return Apart(prepare_stage(folder, homes, _places(settings)), has_users)
+
+
+def _enter_mount_namespace() -> bool:
+    """Returns whether this process can still give its children other users."""
+    if os.geteuid() == 0:
+        try:
+            enter(MOUNTS)
+        except OSError:
+            pass
+        else:
+            return True
+    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        enter_user_namespace(os.geteuid(), processes)
+    finally:
+        os.close(processes)
+    enter(MOUNTS)
+    return False
+
+
+def fork_child(settings: ChildSettings, apart: Apart | None) -> int:
+    """Forks this process for a child.
+
+    Raises:
+        OSError: The kernel refuses it.
+    """
+    if apart is None:
+        return os.fork()
+    return fork_into(PROCESSES | MOUNTS | IPC | (NETWORK if settings.network == "none" else 0))
+
+
+def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None) -> bool:
+    """Confines this process, which has one thread, for good. With ``apart``, :func:`fork_child` has made it.
+
+    Returns whether it sees no processes but its own.
 
     Raises:
         OSError: The system refuses a part of the confinement that it offers.
@@ -69,18 +155,46 @@ def confine(settings: ChildSettings, home: ChildHome) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_DATA, settings.memory_bytes)
     _limit(resource.RLIMIT_NOFILE, settings.files)
-    if home.user is not None:
+    sees_own_processes = apart is not None and _leave_system(settings, home, apart)
+    has_process_limit = home.user is not None or apart is not None
+    if has_process_limit:
         _limit(resource.RLIMIT_NPROC, settings.processes)
+    if home.user is not None:
         _become(home.user)
     hide_process()
     refuse_new_privileges()
     version = landlock_version()
     if version:
-        restrict_self(_grants(settings, home), version)
+        restrict_self(_grants(settings, home, apart), version)
     if filters_calls():
-        refuse_calls()
+        refuse_calls(uncounted_memory(settings.memory_bytes // _most_mappings()) if apart is not None else ())
     drop_capabilities()
     die_with_parent()
+    return sees_own_processes
+
+
+def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart) -> bool:
+    """Leaves the files and the user of the system. Returns whether the child sees no other processes."""
+    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if settings.network == "none":
+            start_loopback()
+        sees_own_processes = step_onto(apart.stage, home.path, settings.memory_bytes)
+        os.chdir(home.path)
+        if home.user is None:
+            enter_user_namespace(home.number, processes)
+    finally:
+        os.close(processes)
+    return sees_own_processes
+
+
+def _most_mappings() -> int:
+    """Returns how many mappings of memory a process may have."""
+    try:
+        with open(_MOST_MAPPINGS, "rb") as file:  # noqa: PTH123
+            return int(file.read())
+    except (OSError, ValueError):
+        return _DEFAULT_MOST_MAPPINGS
 
 
 def _become(user: int) -> None:
@@ -106,15 +220,30 @@ def _limit(kind: int, soft: int, hard: int | None = None) -> None:
         resource.setrlimit(kind, wanted)
 
 
-def _grants(settings: ChildSettings, home: ChildHome) -> Iterator[Grant]:
-    # The folders of a virtual environment and of its base are those that sys.path and the interpreter are in.
-    for path in {*_SYSTEM_FOLDERS, *import_folders()}:
+def _grants(settings: ChildSettings, home: ChildHome, apart: Apart | None) -> Iterator[Grant]:
+    for path in _readable_paths():
         yield Grant(path, READ)
-    for name in _SYSTEM_FILES:
-        yield Grant(f"/etc/{name}", READ)
-    for path in (*_DEVICES, home.path, *settings.paths):
+    for path in (*_DEVICES, _ZEROS, home.path, *settings.paths):
         yield Grant(path, WRITE)
-    yield Grant(_SHARED_MEMORY, WRITE_UNLISTED)
+    if apart is None:
+        yield Grant(SHARED_MEMORY, WRITE_UNLISTED)  # semaphores of multiprocessing; their names are random
+        return
+    for path in IN_MEMORY:
+        yield Grant(path, WRITE)
+
+
+def _places(settings: ChildSettings) -> Iterator[StagePlace]:
+    for path in _readable_paths():
+        yield StagePlace(path, writable=False)
+    for path in (*_DEVICES, *settings.paths):
+        yield StagePlace(path, writable=True)
+
+
+def _readable_paths() -> Iterator[str]:
+    # The folders of a virtual environment and of its base are those that sys.path and the interpreter are in.
+    yield from {*_SYSTEM_FOLDERS, *import_folders()}
+    for name in _SYSTEM_FILES:
+        yield f"/etc/{name}"
 
 
 def import_folders() -> list[str]:

@@ -28,7 +28,7 @@ import msgspec
 
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.child_process import kill_group, kill_trees
-from noetl_stream.tools.children.confinement import CHILD_USERS
+from noetl_stream.tools.children.confinement import CHILD_USERS, stage_of
 from noetl_stream.tools.children.messages import (
     ANSWER_S,
     PULSES,
@@ -390,6 +390,8 @@ class _Zygote:
     def _clean(self) -> int:
         """Waits until the zygote has ended; returns its exit code."""
         exit_code = self._process.wait()
+        with contextlib.suppress(OSError):
+            os.rmdir(stage_of(self._homes))  # noqa: PTH106  # only a zygote, which has it for itself, sees what is there
         shutil.rmtree(self._homes, ignore_errors=True)
         return exit_code
 

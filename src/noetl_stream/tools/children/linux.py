@@ -31,6 +31,11 @@ def hide_process() -> None:
     _prctl(_SET_DUMPABLE, 0)
 
 
+def show_process() -> None:
+    """Undoes :func:`hide_process`."""
+    _prctl(_SET_DUMPABLE, 1)
+
+
 def refuse_new_privileges() -> None:
     """Forbids programs that this process executes to gain privileges, as by setuid bits and file capabilities."""
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)

@@ -9,25 +9,39 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 _KERNEL_LISTS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+_OWN: Final = "/proc/self"
 _READ_BYTES: Final = 64 * 1024
 
 
 class ChildrenList:
     """The children of one process, whichever of its threads started them, for callers that look often.
 
+    Args:
+        process_id: The process; by default this one.
+
     The kernel lists children by thread, in files that cost little to read again but much to open. So these stay open,
     until the number of threads changes or one of the threads has ended.
     """
 
-    def __init__(self, process_id: int) -> None:
+    def __init__(self, process_id: int | None = None) -> None:
         self._process_id = process_id
+        # Where a namespace has no /proc of its own, that of the system names processes by other numbers.
+        self._is_translated = process_id is None and _is_known_by_another_number()
         self._folder: int | None = None
         self._files: list[int] = []
 
     def read(self) -> list[int]:
         """Returns the process ids of the children; none if the process has ended."""
         if not _KERNEL_LISTS_CHILDREN:
-            return _listed_by_psutil(self._process_id)
+            return _listed_by_psutil(self._process_id or os.getpid())
+        found = self._listed()
+        return [*_own_numbers(found)] if self._is_translated else found
+
+    def has_more_than(self, number: int) -> bool:
+        """Returns whether there are more children than ``number``."""
+        return len(self._listed() if _KERNEL_LISTS_CHILDREN else self.read()) > number
+
+    def _listed(self) -> list[int]:
         with contextlib.suppress(OSError):
             return self._read() if self._is_open() else self._read_again()
         with contextlib.suppress(OSError):
@@ -45,7 +59,7 @@ class ChildrenList:
 
     def _read_again(self) -> list[int]:
         self.close()
-        path = f"/proc/{self._process_id}/task"
+        path = f"/proc/{self._process_id or 'self'}/task"
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         for thread in os.listdir(path):  # noqa: PTH208
             with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
@@ -66,7 +80,8 @@ def kill_adopted(children: ChildrenList, own: Collection[int] = ()) -> bool:
 
     If some are left, a signal tells when the next can be reaped.
     """
-    while adopted := [process_id for process_id in children.read() if process_id not in own]:
+    while children.has_more_than(len(own)):
+        adopted = [process_id for process_id in children.read() if process_id not in own]
         if not sum(map(_killed_and_reaped, adopted)):
             return False
     return True
@@ -77,6 +92,17 @@ def _killed_and_reaped(process_id: int) -> bool:
         os.kill(process_id, signal.SIGKILL)
         return os.waitpid(process_id, os.WNOHANG)[0] != 0
     return False
+
+
+def _is_known_by_another_number() -> bool:
+    return _KERNEL_LISTS_CHILDREN and os.readlink(_OWN) != str(os.getpid())  # noqa: PTH115
+
+
+def _own_numbers(process_ids: Collection[int]) -> Iterator[int]:
+    """Yields the numbers in this namespace of processes that ``/proc`` names by those of another one."""
+    for process_id in process_ids:
+        with contextlib.suppress(OSError), open(f"/proc/{process_id}/status", "rb") as file:  # noqa: PTH123
+            yield from (int(line.split()[-1]) for line in file if line.startswith(b"NSpid:"))
 
 
 def _listed_by_psutil(process_id: int) -> list[int]:

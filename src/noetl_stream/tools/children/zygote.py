@@ -24,8 +24,21 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from noetl_stream.tools.children.confinement import ChildHome, closed_to, confine, limit_cpu_time, make_home, user_of
-from noetl_stream.tools.children.linux import adopt_orphans, hide_process
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.children.confinement import (
+    Apart,
+    ChildHome,
+    closed_to,
+    confine,
+    fork_child,
+    go_apart,
+    home_of,
+    limit_cpu_time,
+    make_home,
+    user_of,
+)
+from noetl_stream.tools.children.levels import confinement_level, least_level, reaches, try_separation
+from noetl_stream.tools.children.linux import adopt_orphans, die_with_parent, hide_process
 from noetl_stream.tools.children.messages import (
     Ended,
     Event,
@@ -41,6 +54,7 @@ from noetl_stream.tools.children.messages import (
     encode_message,
     take_frames,
 )
+from noetl_stream.tools.children.mounts import has_mounts_beneath
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 
@@ -53,6 +67,9 @@ _KILLING_ROUNDS: Final = 1_000
 _CONFINEMENT_FAILED: Final = 70
 """The exit code of a child that could not be confined; ``EX_SOFTWARE`` of ``sysexits.h``."""
 
+_SIGNAL_EXIT_CODE: Final = 128
+"""The number added to that of the signal that ended a program, as in shells."""
+
 
 def main(channel_fd: int, homes: str) -> None:
     """Serves the launcher until it closes the channel; then removes ``homes``.
@@ -63,16 +80,18 @@ def main(channel_fd: int, homes: str) -> None:
     hide_process()
     adopt_orphans()
     try:
-        has_left_nothing = Zygote(socket.socket(fileno=channel_fd)).serve()
+        has_left_nothing = Zygote(socket.socket(fileno=channel_fd), homes).serve()
     finally:
-        shutil.rmtree(homes, ignore_errors=True)
+        # Never while something is mounted there: files of the system would be removed with the folder.
+        if not has_mounts_beneath(homes):
+            shutil.rmtree(homes, ignore_errors=True)
     sys.exit(0 if has_left_nothing else 1)
 
 
 class Zygote:
     """The loop of the zygote process."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, homes: str) -> None:
         self._limits = OwnLimits()
         self._channel = channel
         self._received = bytearray()
@@ -95,7 +114,9 @@ class Zygote:
         if server is not None:
             server.prepare()
         self._serve = None if server is None else server.serve
-        user = user_of(0, self._settings)
+        self._apart = _separation(self._settings, homes)
+        user = user_of(0, self._settings) if self._apart is None or self._apart.has_users else None
+        self._has_users = user is not None
         self._python_has_own_user = user is not None and closed_to(user) is None
         self._send(Pong())
 
@@ -155,10 +176,10 @@ class Zygote:
                     os.close(descriptor)
 
     def _start(self, order: StartChild, descriptors: Sequence[int]) -> Started:
-        has_own_user = order.program is not None or self._python_has_own_user
-        home = ChildHome(order.home, user_of(order.slot, self._settings) if has_own_user else None)
+        has_user = self._has_users if order.program is not None else self._python_has_own_user
+        home = home_of(order.home, order.slot, self._settings, has_user=has_user)
         try:
-            process_id = os.fork()
+            process_id = fork_child(self._settings, self._apart)
         except OSError as error:
             return Started(order.number, error=error.errno or 0)
         if process_id == 0:
@@ -192,6 +213,8 @@ class Zygote:
                 signal.signal(ignored_by_python, signal.SIG_DFL)
             limit_cpu_time(self._settings.cpu_s)
             self._enter(home)
+            if self._apart is not None:
+                _fork_below_first()
             os.chdir(program.folder or home.path)
             os.execvpe(program.words[0], program.words, os.environb | program.environment)  # noqa: S606
         except OSError as error:
@@ -204,7 +227,7 @@ class Zygote:
         make_home(home)
         os.environ |= {"HOME": home.path, "TMPDIR": home.path}
         os.chdir(home.path)
-        confine(self._settings, home)
+        confine(self._settings, home, self._apart)
 
     def _report_ended(self) -> None:
         for number, process_id in self._process_ids.items():
@@ -269,6 +292,37 @@ class Zygote:
 
 
 _orders: Final = msgspec.msgpack.Decoder(Order)
+
+
+def _separation(settings: ChildSettings, homes: str) -> Apart | None:
+    """Returns what children need to be apart from the system; ``None`` where they cannot.
+
+    Raises:
+        SystemExit: They must be.
+    """
+    separation = try_separation(settings)
+    if separation.holds:
+        return go_apart(settings, homes)
+    if not reaches(confinement_level(separation), least_level(settings)):
+        sys.exit(f"tasks cannot be confined to level {least_level(settings)}: {separation.why_not}")
+    return None
+
+
+def _fork_below_first() -> None:
+    """Forks, and returns in the child; this process, the first of its namespace, ends as the child does.
+
+    The first process itself could not be ended by signals as a program expects.
+    """
+    process_id = os.fork()
+    if process_id == 0:
+        die_with_parent()
+        return
+    os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+    ended = None
+    while ended != process_id:
+        ended, status = os.wait()
+    exit_code = os.waitstatus_to_exitcode(status)
+    os._exit(exit_code if exit_code >= 0 else _SIGNAL_EXIT_CODE - exit_code)
 
 
 def _keep_only(kept: int, *, standard: Sequence[int]) -> None:

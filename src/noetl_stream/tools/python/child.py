@@ -17,7 +17,6 @@ from __future__ import annotations
 import faulthandler
 import io
 import os
-import shutil
 import socket
 import sys
 from typing import Any, Final, NoReturn
@@ -30,6 +29,7 @@ from noetl_stream.tools.children.linux import die_with_parent
 from noetl_stream.tools.children.messages import HEADER_BYTES, add_length, take_frames
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
+from noetl_stream.tools.children.view import folders_in_memory
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
 from noetl_stream.tools.python.output import error_answer, result_answer, text_output
@@ -75,8 +75,8 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     Each may use ``cpu_s`` seconds of CPU time. Processes and files that a job leaves are removed before the next one
     begins; if one cannot be removed, this process ends, and another takes its place.
     """
-    channel, folder = socket.socket(fileno=channel_fd), os.getcwd()  # noqa: PTH109
-    limits, children, landlock = OwnLimits(), ChildrenList(os.getpid()), landlock_version()
+    channel, folders = socket.socket(fileno=channel_fd), _own_folders()
+    limits, children, landlock = OwnLimits(), ChildrenList(), landlock_version()
     faulthandler.enable(file=2, all_threads=False)
     sys.stdout = sys.stderr = output = text_output()
     exit_code, received = 0, bytearray()
@@ -101,7 +101,8 @@ def serve(channel_fd: int, cpu_s: int) -> None:
         limits.restore()
         while not kill_adopted(children, own=(next_id,)):
             os.waitpid(-1, 0)
-        _empty(folder)
+        for folder, kept in folders.items():
+            _empty(folder, kept)
         process_id = next_id
 
 
@@ -117,13 +118,26 @@ def _remember(channel: socket.socket, received: bytearray) -> bool:
     return bool(data)
 
 
-def _empty(folder: str) -> None:
-    for name in os.listdir(folder):  # noqa: PTH208
-        path = f"{folder}/{name}"
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)  # noqa: PTH108
+def _own_folders() -> dict[str, set[str]]:
+    """Returns the folders that are this child's alone, with what must stay in them."""
+    return {folder: set(os.listdir(folder)) for folder in (os.getcwd(), *folders_in_memory())}  # noqa: PTH109, PTH208
+
+
+def _empty(folder: str, kept: set[str]) -> None:
+    device = os.lstat(folder).st_dev
+    for entry in os.scandir(folder):
+        if entry.name not in kept:
+            _remove(entry, device)
+
+
+def _remove(entry: os.DirEntry[str], device: int) -> None:
+    """Removes a file or a whole folder, but nothing of another file system, which may be mounted in it."""
+    if not entry.is_dir(follow_symlinks=False):
+        os.unlink(entry)  # noqa: PTH108
+    elif entry.stat(follow_symlinks=False).st_dev == device:
+        for below in os.scandir(entry):
+            _remove(below, device)
+        os.rmdir(entry)  # noqa: PTH106
 
 
 def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoReturn:

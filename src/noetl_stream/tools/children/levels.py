@@ -1,0 +1,104 @@
+"""How far children can be confined on this machine, found by trying."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from typing import Final, NamedTuple
+
+from noetl_stream.settings.children import CONFINEMENTS, ChildSettings, Confinement
+from noetl_stream.tools.children.confinement import (
+    Apart,
+    closed_to,
+    confine,
+    fork_child,
+    go_apart,
+    home_of,
+    make_home,
+    stage_of,
+    user_of,
+)
+from noetl_stream.tools.children.landlock import landlock_version
+from noetl_stream.tools.children.seccomp import filters_calls
+
+_APART, _APART_SEEING_OTHERS, _FAILED = 0, 1, 2
+_WHY_BYTES: Final = 4096
+
+
+class Separation(NamedTuple):
+    """Whether children can be apart from the system, with files, processes and memory of their own.
+
+    Attributes:
+        holds: Whether they can.
+        hides_processes: Whether they then see no processes of others in ``/proc``.
+        why_not: Why they cannot.
+    """
+
+    holds: bool
+    hides_processes: bool
+    why_not: str
+
+
+def confinement_level(separation: Separation) -> Confinement:
+    """Returns the level of confinement of children on this machine."""
+    if separation.holds and filters_calls():
+        return "full"
+    return "landlock" if landlock_version() else "none"
+
+
+def least_level(settings: ChildSettings) -> Confinement:
+    """Returns the level below which no child may run."""
+    return "full" if settings.network == "none" else settings.confinement
+
+
+def reaches(level: Confinement, least: Confinement) -> bool:
+    """Returns whether ``level`` confines at least as far as ``least``."""
+    return CONFINEMENTS.index(level) >= CONFINEMENTS.index(least)
+
+
+def try_separation(settings: ChildSettings) -> Separation:
+    """Confines a process in every way in which a child would be, and returns how far that went."""
+    homes = tempfile.mkdtemp(prefix="noetl-trial-")
+    reading, writing = os.pipe()
+    try:
+        trial = os.fork()
+        if trial == 0:
+            _try_as_zygote(settings, homes, writing)
+        os.close(writing)
+        why_not = os.read(reading, _WHY_BYTES).decode(errors="replace")
+        exit_code = os.waitstatus_to_exitcode(os.waitpid(trial, 0)[1])
+    finally:
+        os.close(reading)
+        with contextlib.suppress(OSError):
+            os.rmdir(stage_of(homes))  # noqa: PTH106  # only a zygote, which has it for itself, sees what is there
+        shutil.rmtree(homes, ignore_errors=True)
+    return Separation(exit_code in (_APART, _APART_SEEING_OTHERS), exit_code == _APART, why_not)
+
+
+def _try_as_zygote(settings: ChildSettings, homes: str, errors: int) -> None:
+    try:
+        apart = go_apart(settings, homes)
+        child = fork_child(settings, apart)
+        if child == 0:
+            _try_as_child(settings, homes, apart, errors)
+        exit_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(exit_code if exit_code >= 0 else _FAILED)
+    except BaseException as error:
+        os.write(errors, str(error).encode()[:_WHY_BYTES])
+    finally:
+        os._exit(_FAILED)
+
+
+def _try_as_child(settings: ChildSettings, homes: str, apart: Apart, errors: int) -> None:
+    try:
+        user = user_of(0, settings) if apart.has_users else None
+        home = home_of(f"{homes}/1", 0, settings, has_user=user is not None and closed_to(user) is None)
+        make_home(home)
+        hides_processes = confine(settings, home, apart)
+        os._exit(_APART if hides_processes else _APART_SEEING_OTHERS)
+    except BaseException as error:
+        os.write(errors, str(error).encode()[:_WHY_BYTES])
+    finally:
+        os._exit(_FAILED)

@@ -1,0 +1,109 @@
+"""Mounts of this process's mount namespace (``mount(2)``, ``mount_setattr(2)``)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Final
+
+from noetl_stream.tools.children.linux import LIBC, check_result
+
+_NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _READ_ONLY = 2, 4, 8, 1
+_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_DETACH, _FOLLOW_NO_LINK = 2, 8
+_PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
+_SET_ATTRIBUTES: Final = 442
+_HERE: Final = -100
+_WHOLE_TREE: Final = 0x8000
+_ATTRIBUTE_READ_ONLY, _ATTRIBUTE_NO_SETUID, _ATTRIBUTE_NO_DEVICES = 1, 2, 4
+
+
+MEMORY_SOURCE: Final = "noetl-task"
+"""What ``/proc/self/mountinfo`` shows as the source of folders in memory."""
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("users", ctypes.c_uint64),
+    )
+
+
+def keep_mounts_private() -> None:
+    """Keeps what is mounted from now on in this mount namespace, and what others mount out of it."""
+    _mount(None, "/", None, _PRIVATE | _RECURSIVE)
+
+
+def mount_memory(path: str, size: int, mode: int) -> None:
+    """Mounts an empty folder in memory of at most ``size`` bytes."""
+    _mount(MEMORY_SOURCE, path, "tmpfs", _NO_SETUID | _NO_DEVICES, f"size={size},mode={mode:o}")
+
+
+def mount_processes(path: str) -> None:
+    """Mounts a ``/proc`` of this process's namespace, for reading.
+
+    Raises:
+        OSError: The kernel refuses it, as where parts of the present one are hidden.
+    """
+    _mount("proc", path, "proc", _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
+
+
+def unmount(path: str) -> None:
+    """Takes away what is mounted at ``path``, with all in it.
+
+    Raises:
+        OSError: Nothing is mounted there.
+    """
+    assert LIBC is not None
+    check_result(LIBC.umount2(os.fsencode(path), ctypes.c_int(_DETACH | _FOLLOW_NO_LINK)))
+
+
+def bind(source: str, target: str) -> None:
+    """Shows ``source``, with all that is mounted in it, at ``target`` too."""
+    _mount(source, target, None, _BIND | _RECURSIVE)
+
+
+def restrict_mount(path: str, *, read_only: bool, devices: bool = False) -> None:
+    """Takes setuid bits from what is mounted at ``path``, with all in it; writing and device files too, as ordered.
+
+    Raises:
+        OSError: The kernel refuses it, or is older than 5.12.
+    """
+    wanted = _ATTRIBUTE_NO_SETUID
+    wanted |= 0 if devices else _ATTRIBUTE_NO_DEVICES
+    wanted |= _ATTRIBUTE_READ_ONLY if read_only else 0
+    attributes = _Attributes(wanted, 0, 0, 0)
+    _call(_SET_ATTRIBUTES, _HERE, os.fsencode(path), _WHOLE_TREE, ctypes.byref(attributes), ctypes.sizeof(attributes))
+
+
+def change_root(root: str) -> None:
+    """Makes a mounted folder the root of this mount namespace; the present one is no longer reached."""
+    os.chdir(root)
+    _call(_PIVOT_ROOT[os.uname().machine], b".", b".")
+    unmount(".")
+    os.chdir("/")
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    assert LIBC is not None
+    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    check_result(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]))
+
+
+def _call(number: int, *arguments: object) -> None:
+    assert LIBC is not None
+    words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
+    check_result(LIBC.syscall(ctypes.c_long(number), *words))
+
+
+def has_mounts_beneath(path: str) -> bool:
+    """Returns whether something is mounted at or beneath ``path`` in this mount namespace, or may be."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:  # noqa: PTH123
+            places = [line.split(" ")[4] for line in mounts]
+    except (OSError, IndexError):
+        return True
+    real = os.path.realpath(path)
+    return any(place == real or place.startswith(f"{real}/") for place in places)

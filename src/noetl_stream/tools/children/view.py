@@ -1,0 +1,224 @@
+"""The files that exist for a child: a root of its own, with what it may use of the system's files, and nothing else.
+
+A zygote prepares a stage, where all that children have in common is mounted. A child adds what is its own, and makes
+the stage its root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from noetl_stream.tools.children.mounts import (
+    MEMORY_SOURCE,
+    bind,
+    change_root,
+    keep_mounts_private,
+    mount_memory,
+    mount_processes,
+    restrict_mount,
+    unmount,
+)
+
+TEMPORARY: Final = "/tmp"  # noqa: S108  # a folder in memory of the child's own
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
+IN_MEMORY: Final = (TEMPORARY, SHARED_MEMORY)
+"""The folders that a child has in memory, for itself."""
+_PROCESSES: Final = "/proc"
+_REPLACED_OFTEN: Final = ("/etc/resolv.conf", "/etc/hosts")
+"""Files of which each new child gets the present ones: a bound file stays the one that it was."""
+_DEVICE_LINKS: Final = {
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+}
+_STAGE_BYTES: Final = 1024**2
+_MOST_LINKS: Final = 40
+_ZEROS: Final = "/dev/zero"
+_MOST_ZEROS: Final = 2**62
+
+
+class StagePlace(NamedTuple):
+    """A path, and whether children may write there."""
+
+    path: str
+    writable: bool
+
+
+class Stage(NamedTuple):
+    """A prepared stage.
+
+    Attributes:
+        path: Where it is mounted.
+        later: The places that each child mounts itself, since its folders in memory would hide them.
+    """
+
+    path: str
+    later: list[StagePlace]
+
+
+def prepare_stage(folder: str, homes: str, places: Iterable[StagePlace]) -> Stage:
+    """Mounts a stage at ``folder``, in the mount namespace of this process, which is its own.
+
+    Raises:
+        OSError: The kernel refuses it.
+    """
+    keep_mounts_private()
+    mount_memory(folder, _STAGE_BYTES, 0o755)
+    links: dict[str, str] = {}
+    real = sorted({StagePlace(path, place.writable) for place in places for path in _real_path(place.path, links)})
+    hidden = (*IN_MEMORY, homes)
+    later = [place for place in real if _is_beneath(place.path, hidden)]
+    writable = [place for place in real if place.writable and place not in later]
+    _make_tree(folder, links, (*hidden, _PROCESSES))
+    _show_readable(folder, [place.path for place in real if not place.writable and place not in later])
+    for place in writable:
+        _make_mount_point(place.path, folder)
+    restrict_mount(folder, read_only=True)
+    for place in writable:
+        _show(place, folder)
+    return Stage(folder, later)
+
+
+def _make_tree(folder: str, links: Mapping[str, str], folders: Iterable[str]) -> None:
+    for path in folders:
+        os.makedirs(folder + path, exist_ok=True)  # noqa: PTH103
+    for link, text in {**links, **_DEVICE_LINKS}.items():
+        _link(folder + link, text)
+    _make_zeros(folder + _ZEROS)
+
+
+def _show_readable(folder: str, paths: Iterable[str]) -> None:
+    shown: list[str] = []
+    for path in paths:
+        if not _is_beneath(path, (*shown, _PROCESSES)) and _make_mount_point(path, folder):
+            bind(path, folder + path)
+            shown.append(path)
+
+
+def _show(place: StagePlace, folder: str) -> None:
+    if _make_mount_point(place.path, folder):
+        bind(place.path, folder + place.path)
+        restrict_mount(folder + place.path, read_only=not place.writable, devices=_is_device(place.path))
+
+
+def step_onto(stage: Stage, home: str, memory_bytes: int) -> bool:
+    """Makes the stage the root of this process, whose mount namespace is its own, with its folder and its memory.
+
+    Returns whether its ``/proc`` shows its own processes only: the kernel may refuse that.
+
+    Raises:
+        OSError: The kernel refuses another part.
+    """
+    for path in IN_MEMORY:
+        mount_memory(stage.path + path, memory_bytes // len(IN_MEMORY), 0o1777)
+    if not _is_beneath(home, IN_MEMORY):
+        mount_memory(stage.path + os.path.dirname(home), _STAGE_BYTES, 0o755)  # noqa: PTH120
+    for place in (*stage.later, StagePlace(home, writable=True)):
+        _show(place, stage.path)
+    for path in _REPLACED_OFTEN:
+        _refresh(path, stage.path)
+    sees_own_processes = _show_processes(stage.path + _PROCESSES)
+    change_root(stage.path)
+    return sees_own_processes
+
+
+def clear_stage(folder: str) -> None:
+    """Takes a stage away, also its folder."""
+    with contextlib.suppress(OSError):
+        unmount(folder)
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)  # noqa: PTH106  # never what is in it: it may be the system
+
+
+def folders_in_memory() -> list[str]:
+    """Returns those of :data:`IN_MEMORY` that are this process's own, and not the system's."""
+    own: dict[str, bool] = {}
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        for line in file:
+            words = line.split()
+            own[words[4]] = words[words.index("-") + 2] == MEMORY_SOURCE  # the last one hides those before
+    return [folder for folder in IN_MEMORY if own.get(folder)]
+
+
+def _refresh(path: str, folder: str) -> None:
+    """Binds a file again if it was replaced since the stage was prepared."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        real = os.path.realpath(path)
+        if os.stat(real).st_ino != os.stat(folder + real).st_ino:  # noqa: PTH116
+            bind(real, folder + real)
+            restrict_mount(folder + real, read_only=True)
+
+
+def _show_processes(path: str) -> bool:
+    try:
+        mount_processes(path)
+    except OSError:
+        bind(_PROCESSES, path)
+        restrict_mount(path, read_only=True)
+        return False
+    return True
+
+
+def _real_path(path: str, links: dict[str, str]) -> Iterator[str]:
+    """Yields the path without symbolic links, if it exists. Those on the way are added to ``links``."""
+    done, pending, followed = "/", path.split("/"), 0
+    while pending:
+        place = os.path.normpath(os.path.join(done, pending.pop(0)))  # noqa: PTH118
+        try:
+            is_link = stat.S_ISLNK(os.lstat(place).st_mode)
+        except OSError:
+            return
+        if not is_link:
+            done = place
+            continue
+        followed += 1
+        if followed > _MOST_LINKS:
+            return
+        links[place] = text = os.readlink(place)  # noqa: PTH115
+        pending = text.split("/") + pending
+        if text.startswith("/"):
+            done = "/"
+    yield done
+
+
+def _make_mount_point(path: str, folder: str) -> bool:
+    """Makes a place on the stage to mount ``path`` on. Returns whether there is one."""
+    target = folder + path
+    if os.path.exists(target):  # noqa: PTH110
+        return True
+    with contextlib.suppress(OSError):  # what is beneath something mounted already is there, or nowhere
+        if os.path.isdir(path):  # noqa: PTH112
+            os.makedirs(target)  # noqa: PTH103
+        else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return True
+    return False
+
+
+def _link(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+    with contextlib.suppress(FileExistsError):
+        os.symlink(text, path)  # noqa: PTH211
+
+
+def _make_zeros(path: str) -> None:
+    """Makes a file of zeros. Programs could map the device as memory that no limit counts."""
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444)
+    try:
+        os.ftruncate(descriptor, _MOST_ZEROS)
+    finally:
+        os.close(descriptor)
+
+
+def _is_beneath(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _is_device(path: str) -> bool:
+    return stat.S_ISCHR(os.stat(path).st_mode)  # noqa: PTH116
