@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from cli_program import environment, noetl
+from noetl_stream.tools.children.seccomp import filters_calls
 
 
 def test_isolation_prints_what_holds_and_runs_no_worker() -> None:
@@ -38,3 +39,25 @@ def test_other_processes_cannot_look_into_a_worker() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, env=given, timeout=60, check=False)
     assert "invalid NOETL_POOL" in ended.stderr
     assert ended.stdout == "dumpable 0\n"
+
+
+WITHOUT_NAMESPACES = """
+from noetl_stream.tools.children.linux import refuse_new_privileges
+from noetl_stream.tools.children.seccomp import refuse_calls
+refuse_new_privileges()
+refuse_calls()
+from noetl_stream.cli.main import main
+main()
+"""
+"""As in a container whose engine has its default filter of calls."""
+
+
+@pytest.mark.skipif(not filters_calls(), reason="this kernel filters no system calls")
+@pytest.mark.parametrize(("variable", "value"), [("NOETL_CHILD_CONFINEMENT", "full"), ("NOETL_CHILD_NETWORK", "none")])
+def test_a_worker_does_not_start_below_the_confinement_that_the_operator_wants(variable: str, value: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_NAMESPACES, "worker"]
+    given = environment(**{variable: value})
+    ended = subprocess.run(command, capture_output=True, text=True, env=given, timeout=60, check=False)
+    assert ended.returncode != 0
+    assert f"{variable}={value} needs level full, but tasks can be confined to level " in ended.stderr
+    assert "full is out of reach" in ended.stderr

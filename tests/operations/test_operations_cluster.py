@@ -61,6 +61,7 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: OperationsStage) -> Non
         "name": "worker",
         "pool": "default",
         "slots": 8,
+        "confinement": "",
         "busy": 1,
         "kinds": ["noop", "work"],
         "draining": False,

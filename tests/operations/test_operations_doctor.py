@@ -19,6 +19,7 @@ from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
 from noetl_stream.operations.doctor import checks
+from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.cluster import CheckDocument
@@ -29,6 +30,7 @@ from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.ports.stores.dead_letters import LetterBounds
 from noetl_stream.ports.stores.identities import StoredToken
 from noetl_stream.ports.streams.command_queue import QueuedPool
+from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key
 from noetl_testkit.memory.access import MemoryTokens
 from noetl_testkit.simulation.work import playbook, work
@@ -116,6 +118,22 @@ async def test_a_queue_that_nats_cannot_read_is_named_with_what_to_do(stage: Ope
     assert found.verdict == "wrong"
     assert found.says == "NATS gives out no commands of pool gpu: consumer pool-gpu: decoding error"
     assert "streams/COMMANDS/obs/<consumer>" in str(found.mend)
+
+
+async def test_a_worker_that_cannot_confine_its_tasks_is_named_with_its_level(stage: OperationsStage) -> None:
+    weak = WorkerPresence("weak", "default", 1, 0, stage.clock.now_ms(), [], "1", confinement="landlock")
+
+    async def answer(_subject: str, _body: bytes, reply: str) -> None:
+        stage.broker.bus.send(reply, codec.encode(weak))
+
+    await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.default", answer)
+    await stage.broker.command_queue.add_pool("default")
+    await stage.clock.sleep(1)
+
+    found = (await examined(ports_of(stage)))["confinement"]
+
+    assert (found.verdict, found.says) == ("warning", "tasks of 1 worker are not fully confined: weak (landlock)")
+    assert [worker.confinement for worker in await stage.cluster.workers() if worker.name == "weak"] == ["landlock"]
 
 
 async def test_without_a_server_its_work_is_wrong_or_where_one_is_started_on_demand_skipped() -> None:

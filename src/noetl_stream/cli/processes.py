@@ -175,7 +175,7 @@ def _children(one: WorkerDocument) -> str:
 
 
 WORKER_COLUMNS: Final = columns_of(
-    *("name", "pool", "slots", "busy", "since", "version", "draining"),
+    *("name", "pool", "slots", "busy", "since", "version", "draining", "confinement"),
     children=_children,
     kinds=lambda one: " ".join(one.kinds),
 )
@@ -185,6 +185,9 @@ WORKER_COLUMNS: Final = columns_of(
 @lists("cluster.workers", WORKER_COLUMNS, "name")
 def list_workers() -> None:
     """List the running workers and their load.
+
+    CONFINEMENT says how far tasks are confined: full, landlock or none. On the machine of a worker,
+    `noetl-stream worker --isolation` says what is missing.
 
     CHILDREN says how many child processes of a tool kind are busy, of how many, and how many tasks wait for one: a
     worker can have more slots than Python processes (NOETL_PYTHON_CHILDREN).

@@ -193,13 +193,17 @@ async def host_server(stack: StackAccess) -> None:
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
     endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
-    about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
+    from noetl_stream.tools.children.measures import confinement_of
+
+    confinement = confinement_of(settings.children).level
+    about = {"pool": pool, "slots": slots, "isolation": settings.isolation, "confinement": confinement}
     async with status_of(settings, WORKER) as attach:
         connecting = partial(connect_to_nats, endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
         async with closing(await _reach_ports(stack, WORKER, attach, connecting)) as ports:
             from noetl_stream.worker.status_report import WorkerStatus
 
-            hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=settings.worker_drain_s)
+            drain_s = settings.worker_drain_s
+            hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s, confinement=confinement)
             attach(WorkerStatus(hosted.worker, lambda: ports.nats.is_connected), ports)
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
 

@@ -392,7 +392,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
     held longest, up to a fixed number. ``children`` are those of tool kinds with a bound of their own. ``held_bytes``
     is the size of all that it holds. ``at_ms`` is when it answered, by its own clock; 0 from a worker that does not
-    say it.
+    say it. ``confinement`` is the level of its tasks' confinement; empty from a worker that does not say it.
     """
 
     name: str
@@ -407,6 +407,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     held_bytes: int = 0
     at_ms: int = 0
     children: dict[str, ChildUse] = {}
+    confinement: str = ""
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -130,8 +130,14 @@ def make_worker(
     pool: str,
     slots: int,
     drain_s: float = DEFAULT_WORKER_DRAIN_S,
+    confinement: str = "",
 ) -> HostedWorker:
-    """Makes a worker with all tool kinds installed here. ``drain_s``: how long its running tasks may finish."""
+    """Makes a worker with all tool kinds installed here.
+
+    Args:
+        drain_s: How long its running tasks may finish.
+        confinement: The level of their confinement that it tells.
+    """
     from noetl_stream.adapters.trace_exporter import open_tracing
     from noetl_stream.tools.registry import create_tools
     from noetl_stream.worker.child_playbooks import PlanClient
@@ -159,6 +165,7 @@ def make_worker(
         keychain_folders=endpoint.tools.keychain_folders,
         max_result_bytes=endpoint.tools.max_result_bytes,
         grace_s=drain_s,
+        confinement=confinement,
         tracing=open_tracing(endpoint.traces, WORKER, name),
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))

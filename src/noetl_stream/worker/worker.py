@@ -88,6 +88,7 @@ class Worker:
         grace_s: float = DEFAULT_WORKER_DRAIN_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
         tracing: Tracing | None = None,
+        confinement: str = "",
     ) -> None:
         self.pool = pool
         self.slots = slots
@@ -117,6 +118,7 @@ class Worker:
             tracing=tracing,
         )
         self.tracing = tracing
+        self._confinement = confinement
         self._loop = asyncio.get_running_loop()
         self.opened = asyncio.Event()
         self._draining = asyncio.Event()
@@ -277,6 +279,7 @@ class Worker:
                 for kind, tool in self._dependencies.tools.items()
                 if isinstance(tool, Bounded)
             },
+            confinement=self._confinement,
         )
         self._bus.send(reply, codec.encode(presence))
 

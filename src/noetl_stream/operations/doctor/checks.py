@@ -234,6 +234,18 @@ async def fold(read: Readings) -> Finding:
     return ok(f"{counted(total, 'input')} not folded yet" if total else "all inputs are folded")
 
 
+async def confinement(read: Readings) -> Finding:
+    """Tasks have files, processes and memory of their own."""
+    workers = (await read.workers).value
+    weak = [f"{worker.name} ({worker.confinement})" for worker in workers if worker.confinement not in ("", "full")]
+    if weak:
+        return warning(
+            f"tasks of {counted(weak, 'worker')} are not fully confined: {named(weak)}",
+            f"`noetl-stream worker --isolation` there says why: {page('explanation/worker')}",
+        )
+    return ok("tasks are fully confined" if workers else "no worker is running")
+
+
 async def pools(read: Readings) -> Finding:
     """Where commands wait, there are workers to take them."""
     queued, workers = await read.pools, (await read.workers).value

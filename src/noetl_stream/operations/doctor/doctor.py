@@ -68,6 +68,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "servers": _unless_on_demand(read, on_demand, checks.servers(read)),
         "partitions": _unless_on_demand(read, on_demand, checks.partitions(read)),
         "fold": _unless_on_demand(read, on_demand, checks.fold(read)),
+        "confinement": checks.confinement(read),
         "pools": _unless_on_demand(read, on_demand, checks.pools(read)),
         "stuck": checks.stuck(read),
         "quarantined": checks.quarantined(read),

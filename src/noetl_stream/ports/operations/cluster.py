@@ -51,6 +51,7 @@ class WorkerDocument(Document, frozen=True):
     version: str
     running: list[RunningCommandDocument]
     children: dict[str, ChildUseDocument] = msgspec.field(default_factory=dict)
+    confinement: str = ""
 
 
 class PoolDocument(Document, frozen=True):

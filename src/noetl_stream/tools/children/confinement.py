@@ -22,6 +22,7 @@ from noetl_stream.tools.children.landlock import (
     restrict_self,
 )
 from noetl_stream.tools.children.linux import die_with_parent, drop_capabilities, hide_process, refuse_new_privileges
+from noetl_stream.tools.children.mounts import change_root
 from noetl_stream.tools.children.namespaces import (
     IPC,
     MOUNTS,
@@ -33,7 +34,7 @@ from noetl_stream.tools.children.namespaces import (
     start_loopback,
 )
 from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls, uncounted_memory
-from noetl_stream.tools.children.view import IN_MEMORY, SHARED_MEMORY, StagePlace, Stage, prepare_stage, step_onto
+from noetl_stream.tools.children.view import IN_MEMORY, SHARED_MEMORY, Stage, StagePlace, prepare_stage, step_onto
 
 CHILD_USERS_FROM: Final = 60_706
 CHILD_USERS: Final = 478
@@ -254,12 +255,17 @@ def import_folders() -> list[str]:
     return [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *mapped, *modules]
 
 
-def closed_to(user: int) -> str | None:
-    """Returns the first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python."""
-    child = os.fork()
+def closed_to(user: int, root: str | None = None) -> str | None:
+    """Returns the first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python.
+
+    With ``root``, the user sees what is mounted there only: folders around these may then be closed to others.
+    """
+    child = os.fork() if root is None else fork_into(MOUNTS)
     if child == 0:
         unreachable = 0
         try:
+            if root is not None:
+                change_root(root)
             _become(user)
             folders = import_folders()
             unreachable = next((n for n, path in enumerate(folders, 1) if not _readable(path)), 0)

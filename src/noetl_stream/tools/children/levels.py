@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from typing import Final, NamedTuple
 
 from noetl_stream.settings.children import CONFINEMENTS, ChildSettings, Confinement
 from noetl_stream.tools.children.confinement import (
     Apart,
+    ChildHome,
     closed_to,
     confine,
     fork_child,
@@ -34,11 +33,13 @@ class Separation(NamedTuple):
         holds: Whether they can.
         hides_processes: Whether they then see no processes of others in ``/proc``.
         why_not: Why they cannot.
+        closed: The folder of Python that children with users of their own could not reach.
     """
 
     holds: bool
     hides_processes: bool
-    why_not: str
+    why_not: str = ""
+    closed: str = ""
 
 
 def confinement_level(separation: Separation) -> Confinement:
@@ -58,31 +59,45 @@ def reaches(level: Confinement, least: Confinement) -> bool:
     return CONFINEMENTS.index(level) >= CONFINEMENTS.index(least)
 
 
-def try_separation(settings: ChildSettings) -> Separation:
-    """Confines a process in every way in which a child would be, and returns how far that went."""
-    homes = tempfile.mkdtemp(prefix="noetl-trial-")
+def try_separation(settings: ChildSettings, homes: str) -> Separation:
+    """Confines a process in every way in which a child would be, and returns how far that went.
+
+    Args:
+        homes: A folder of this process, where the process has its own.
+    """
     reading, writing = os.pipe()
     try:
         trial = os.fork()
         if trial == 0:
             _try_as_zygote(settings, homes, writing)
         os.close(writing)
-        why_not = os.read(reading, _WHY_BYTES).decode(errors="replace")
+        said = os.read(reading, _WHY_BYTES).decode(errors="replace")
         exit_code = os.waitstatus_to_exitcode(os.waitpid(trial, 0)[1])
     finally:
         os.close(reading)
-        with contextlib.suppress(OSError):
-            os.rmdir(stage_of(homes))  # noqa: PTH106  # only a zygote, which has it for itself, sees what is there
-        shutil.rmtree(homes, ignore_errors=True)
-    return Separation(exit_code in (_APART, _APART_SEEING_OTHERS), exit_code == _APART, why_not)
+        for folder in (stage_of(homes), _home_in(homes)):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106  # the stage was in a namespace that has ended
+    if exit_code in (_APART, _APART_SEEING_OTHERS):
+        return Separation(True, exit_code == _APART, closed=said)
+    return Separation(False, False, why_not=said or f"a process of the trial ended with {exit_code}")
+
+
+def _home_in(homes: str) -> str:
+    return f"{homes}/trial"
 
 
 def _try_as_zygote(settings: ChildSettings, homes: str, errors: int) -> None:
     try:
         apart = go_apart(settings, homes)
+        user = user_of(0, settings) if apart.has_users else None
+        closed = closed_to(user, apart.stage.path) if user is not None else None
         child = fork_child(settings, apart)
         if child == 0:
-            _try_as_child(settings, homes, apart, errors)
+            home = home_of(_home_in(homes), 0, settings, has_user=user is not None and closed is None)
+            _try_as_child(settings, home, apart, errors)
+        if closed is not None:
+            os.write(errors, closed.encode())
         exit_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os._exit(exit_code if exit_code >= 0 else _FAILED)
     except BaseException as error:
@@ -91,10 +106,8 @@ def _try_as_zygote(settings: ChildSettings, homes: str, errors: int) -> None:
         os._exit(_FAILED)
 
 
-def _try_as_child(settings: ChildSettings, homes: str, apart: Apart, errors: int) -> None:
+def _try_as_child(settings: ChildSettings, home: ChildHome, apart: Apart, errors: int) -> None:
     try:
-        user = user_of(0, settings) if apart.has_users else None
-        home = home_of(f"{homes}/1", 0, settings, has_user=user is not None and closed_to(user) is None)
         make_home(home)
         hides_processes = confine(settings, home, apart)
         os._exit(_APART if hides_processes else _APART_SEEING_OTHERS)

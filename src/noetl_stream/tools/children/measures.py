@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
@@ -43,7 +45,8 @@ class Confined(NamedTuple):
 @cache
 def confinement_of(settings: ChildSettings) -> Confined:
     """Returns the confinement of children of a worker that runs as this user on this system, found by trying."""
-    separation = try_separation(settings)
+    with tempfile.TemporaryDirectory(prefix="noetl-children-") as homes:
+        separation = try_separation(settings, homes)
     level = confinement_level(separation)
     return Confined(level, [_level_measure(level, separation), *_measures(settings, separation)])
 
@@ -57,7 +60,9 @@ def require_confinement(settings: ChildSettings) -> None:
     level, measures = confinement_of(settings)
     missing = "; ".join(f"{one.name}: {one.note}" for one in measures if not one.holds)
     if not reaches(level, least_level(settings)):
-        ordered = "NOETL_CHILD_NETWORK=none" if settings.network == "none" else "NOETL_CHILD_CONFINEMENT"
+        ordered = "NOETL_CHILD_NETWORK=none"
+        if settings.network == "host":
+            ordered = f"NOETL_CHILD_CONFINEMENT={settings.confinement}"
         message = f"{ordered} needs level {least_level(settings)}, but tasks can be confined to level {level} here"
         raise UsageError(f"{message}: {missing}", hint="see docs/explanation/worker.md, Isolation")
     log.log(
@@ -103,7 +108,9 @@ def _measures(settings: ChildSettings, separation: Separation) -> Iterator[Measu
     yield _or_missing(
         "shared memory", apart, f"{settings.memory_bytes:,} bytes, in /tmp and /dev/shm of its own", "without a limit"
     )
-    has_limit = apart or user.holds
+    has_limit = (user_of(0, settings) is not None and not separation.closed) or (
+        apart and os.geteuid() != 0
+    )  # root has no limit
     yield _or_missing("limit of processes", has_limit, f"{settings.processes:,}", "needs a user of its own")
     yield _network(settings, apart)
 
@@ -121,7 +128,7 @@ def _network(settings: ChildSettings, apart: bool) -> Measure:
 def _own_user(settings: ChildSettings, separation: Separation) -> Measure:
     name, apart = "user", separation.holds
     user = user_of(0, settings)
-    if user is not None and (closed := closed_to(user)) is not None:
+    if user is not None and (closed := separation.closed if apart else closed_to(user)):
         why = f"the worker's for python, since only root can read {closed}; shell has its own"
     elif user is not None:
         return Measure(name, True, f"one of {CHILD_USERS_FROM} to {CHILD_USERS_FROM + CHILD_USERS - 1} for each child")

@@ -117,7 +117,8 @@ class Zygote:
         self._apart = _separation(self._settings, homes)
         user = user_of(0, self._settings) if self._apart is None or self._apart.has_users else None
         self._has_users = user is not None
-        self._python_has_own_user = user is not None and closed_to(user) is None
+        root = self._apart.stage.path if self._apart is not None else None
+        self._python_has_own_user = user is not None and closed_to(user, root) is None
         self._send(Pong())
 
     def serve(self) -> bool:
@@ -300,7 +301,7 @@ def _separation(settings: ChildSettings, homes: str) -> Apart | None:
     Raises:
         SystemExit: They must be.
     """
-    separation = try_separation(settings)
+    separation = try_separation(settings, homes)
     if separation.holds:
         return go_apart(settings, homes)
     if not reaches(confinement_level(separation), least_level(settings)):
