@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confined_worker import NOBODY
+from confined_worker import NOBODY, OTHER_USERS
 
 from noetl_stream.tools.children.confinement import closed_to
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
@@ -108,8 +108,8 @@ return [True, ""]
 """
 
 
-def asked_of(mode: str, codes: list[str], folder: str, **settings: Any) -> dict[str, Any]:
-    request = {"folder": folder, "files": ["key", "program"], "codes": codes, "settings": settings}
+def asked_of(mode: str, codes: list[str], folder: str, *, team: str | None = None, **settings: Any) -> dict[str, Any]:
+    request = {"folder": folder, "files": ["key", "program"], "codes": codes, "team": team, "settings": settings}
     command = [sys.executable, str(Path(__file__).with_name("confined_worker.py")), mode]
     ended = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
@@ -117,10 +117,10 @@ def asked_of(mode: str, codes: list[str], folder: str, **settings: Any) -> dict[
     return answer
 
 
-@pytest.fixture(params=["root", "private", "user", "container"])
+@pytest.fixture(params=["root", "private", "user", "masked", "container"])
 def mode(request: pytest.FixtureRequest) -> str:
     mode: str = request.param
-    if mode in ("root", "private") and os.geteuid() != 0:
+    if mode in ("root", "private", "masked") and os.geteuid() != 0:
         pytest.skip("only root can be root")
     if mode != "private" and os.geteuid() == 0 and (closed := closed_to(NOBODY)):
         pytest.skip(f"only root can read {closed}")
@@ -139,7 +139,7 @@ def folder(mode: str) -> Iterator[str]:
             one.bind(address)
             one.listen(100)
         Path(folder, "engine").chmod(0o600)
-        if mode in ("user", "container") and os.geteuid() == 0:
+        if mode in OTHER_USERS and os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
             os.chown(f"{folder}/engine", NOBODY, NOBODY)
         Path(folder).chmod(0o755)
@@ -166,8 +166,7 @@ def test_tasks_reach_what_the_threat_model_says_and_nothing_else(mode: str, fold
         reached[attempt] = made and not made_again
     assert asked["level"] == ("landlock" if mode == "container" else "full")
     differs = {attempt for attempt, found in reached.items() if found != expected(asked["level"]).get(attempt)}
-    if mode == "private":
-        differs.discard("start processes past the limit")  # root has no limit of processes
+    differs.discard({"private": "start processes past the limit", "masked": "see the worker in /proc"}.get(mode, ""))
     assert {attempt: tried[attempt] for attempt in differs} == {}
     assert list(expected(asked["level"])) == list(ATTEMPTS)
 
@@ -182,3 +181,25 @@ assert tempfile.mkdtemp().startswith(os.environ["HOME"])
     asked = asked_of(mode, [write, write], folder, paths=[folder])
     assert asked["answers"] == [None, None]
     assert asked["files"] == {"key": "s3cret", "program": "s3cret"}
+
+
+LEAVES_A_PROCESS = """
+import os, time
+os.set_inheritable(os.open(f"{folder}/alive", os.O_WRONLY), True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_what_a_task_leaves_ends_before_the_next_one(mode: str, folder: str) -> None:
+    os.mkfifo(f"{folder}/alive", 0o666)
+    Path(folder, "alive").chmod(0o666)
+    reading = os.open(f"{folder}/alive", os.O_RDONLY | os.O_NONBLOCK)
+    ended = "import os\nreturn os.read(os.open(f'{folder}/alive', os.O_RDONLY | os.O_NONBLOCK), 1).decode()"
+    asked = asked_of(mode, [LEAVES_A_PROCESS, ended], folder, paths=[folder], python_children=1, team="one")
+    os.close(reading)
+    assert asked["answers"] == [None, ""]

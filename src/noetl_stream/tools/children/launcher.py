@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -48,6 +47,7 @@ from noetl_stream.tools.children.messages import (
     encode_message,
     take_frames,
 )
+from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.children.own_limits import LimitsLowered, OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList
 from noetl_stream.tools.contract import WorkerUnfit
@@ -214,7 +214,7 @@ class ChildProcess:
         if self._children is not None:
             self._children.close()
         self._zygote.release(self)
-        await asyncio.to_thread(shutil.rmtree, self.home, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self.home)
         return exit_code
 
     def _own_children(self) -> list[int]:
@@ -392,7 +392,7 @@ class _Zygote:
         exit_code = self._process.wait()
         with contextlib.suppress(OSError):
             os.rmdir(stage_of(self._homes))  # noqa: PTH106  # only a zygote, which has it for itself, sees what is there
-        shutil.rmtree(self._homes, ignore_errors=True)
+        remove_folder(self._homes)
         return exit_code
 
 

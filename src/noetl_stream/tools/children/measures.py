@@ -45,8 +45,11 @@ class Confined(NamedTuple):
 @cache
 def confinement_of(settings: ChildSettings) -> Confined:
     """Returns the confinement of children of a worker that runs as this user on this system, found by trying."""
-    with tempfile.TemporaryDirectory(prefix="noetl-children-") as homes:
+    homes = tempfile.mkdtemp(prefix="noetl-children-")
+    try:
         separation = try_separation(settings, homes)
+    finally:
+        os.rmdir(homes)  # noqa: PTH106
     level = confinement_level(separation)
     return Confined(level, [_level_measure(level, separation), *_measures(settings, separation)])
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from typing import Final
 
 from noetl_stream.tools.children.linux import LIBC, check_result
 
 _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _READ_ONLY = 2, 4, 8, 1
-_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_RECURSIVE, _PRIVATE = 16384, 1 << 18
 _DETACH, _FOLLOW_NO_LINK = 2, 8
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
-_SET_ATTRIBUTES: Final = 442
+_OPEN_TREE, _MOVE_MOUNT, _SET_ATTRIBUTES = 428, 429, 442
 _HERE: Final = -100
-_WHOLE_TREE: Final = 0x8000
+_CLONE_TREE, _EMPTY_PATH, _WHOLE_TREE = 1, 0x1000, 0x8000
+_MOVE_FROM_EMPTY_PATH: Final = 4
 _ATTRIBUTE_READ_ONLY, _ATTRIBUTE_NO_SETUID, _ATTRIBUTE_NO_DEVICES = 1, 2, 4
 
 
@@ -60,22 +62,37 @@ def unmount(path: str) -> None:
     check_result(LIBC.umount2(os.fsencode(path), ctypes.c_int(_DETACH | _FOLLOW_NO_LINK)))
 
 
-def bind(source: str, target: str) -> None:
-    """Shows ``source``, with all that is mounted in it, at ``target`` too."""
-    _mount(source, target, None, _BIND | _RECURSIVE)
+def bind(source: str, target: str, *, read_only: bool, devices: bool = False) -> None:
+    """Shows ``source``, with all that is mounted in it, at ``target`` too: without setuid bits, and as ordered.
 
-
-def restrict_mount(path: str, *, read_only: bool, devices: bool = False) -> None:
-    """Takes setuid bits from what is mounted at ``path``, with all in it; writing and device files too, as ordered.
+    It is restricted before anything can reach it there.
 
     Raises:
         OSError: The kernel refuses it, or is older than 5.12.
     """
+    tree = _call(_OPEN_TREE, _HERE, os.fsencode(source), _CLONE_TREE | _WHOLE_TREE | os.O_CLOEXEC)
+    try:
+        _restrict(tree, b"", _EMPTY_PATH, _attributes(read_only=read_only, devices=devices))
+        _call(_MOVE_MOUNT, tree, b"", _HERE, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
+    finally:
+        os.close(tree)
+
+
+def make_read_only(path: str) -> None:
+    """Makes what is mounted at ``path``, with all in it, read-only."""
+    _restrict(_HERE, os.fsencode(path), 0, _attributes(read_only=True, devices=False))
+
+
+def _attributes(*, read_only: bool, devices: bool) -> _Attributes:
     wanted = _ATTRIBUTE_NO_SETUID
     wanted |= 0 if devices else _ATTRIBUTE_NO_DEVICES
     wanted |= _ATTRIBUTE_READ_ONLY if read_only else 0
-    attributes = _Attributes(wanted, 0, 0, 0)
-    _call(_SET_ATTRIBUTES, _HERE, os.fsencode(path), _WHOLE_TREE, ctypes.byref(attributes), ctypes.sizeof(attributes))
+    return _Attributes(wanted, 0, 0, 0)
+
+
+def _restrict(folder: int, path: bytes, flags: int, attributes: _Attributes) -> None:
+    size = ctypes.sizeof(attributes)
+    _call(_SET_ATTRIBUTES, folder, path, flags | _WHOLE_TREE, ctypes.byref(attributes), size)
 
 
 def change_root(root: str) -> None:
@@ -92,18 +109,28 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
     check_result(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]))
 
 
-def _call(number: int, *arguments: object) -> None:
+def _call(number: int, *arguments: object) -> int:
     assert LIBC is not None
     words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
-    check_result(LIBC.syscall(ctypes.c_long(number), *words))
+    result: int = LIBC.syscall(ctypes.c_long(number), *words)
+    check_result(result)
+    return result
 
 
 def has_mounts_beneath(path: str) -> bool:
     """Returns whether something is mounted at or beneath ``path`` in this mount namespace, or may be."""
+    if LIBC is None:
+        return False
+    real = os.path.realpath(path).replace(" ", "\\040")
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:  # noqa: PTH123
             places = [line.split(" ")[4] for line in mounts]
     except (OSError, IndexError):
         return True
-    real = os.path.realpath(path)
     return any(place == real or place.startswith(f"{real}/") for place in places)
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder with all in it, but not while something is mounted there, which may be the system's."""
+    if not has_mounts_beneath(path):
+        shutil.rmtree(path, ignore_errors=True)

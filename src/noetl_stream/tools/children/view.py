@@ -16,10 +16,11 @@ from noetl_stream.tools.children.mounts import (
     MEMORY_SOURCE,
     bind,
     change_root,
+    has_mounts_beneath,
     keep_mounts_private,
+    make_read_only,
     mount_memory,
     mount_processes,
-    restrict_mount,
     unmount,
 )
 
@@ -78,7 +79,7 @@ def prepare_stage(folder: str, homes: str, places: Iterable[StagePlace]) -> Stag
     _show_readable(folder, [place.path for place in real if not place.writable and place not in later])
     for place in writable:
         _make_mount_point(place.path, folder)
-    restrict_mount(folder, read_only=True)
+    make_read_only(folder)
     for place in writable:
         _show(place, folder)
     return Stage(folder, later)
@@ -96,14 +97,13 @@ def _show_readable(folder: str, paths: Iterable[str]) -> None:
     shown: list[str] = []
     for path in paths:
         if not _is_beneath(path, (*shown, _PROCESSES)) and _make_mount_point(path, folder):
-            bind(path, folder + path)
+            bind(path, folder + path, read_only=True)
             shown.append(path)
 
 
 def _show(place: StagePlace, folder: str) -> None:
     if _make_mount_point(place.path, folder):
-        bind(place.path, folder + place.path)
-        restrict_mount(folder + place.path, read_only=not place.writable, devices=_is_device(place.path))
+        bind(place.path, folder + place.path, read_only=not place.writable, devices=_is_device(place.path))
 
 
 def step_onto(stage: Stage, home: str, memory_bytes: int) -> bool:
@@ -127,12 +127,16 @@ def step_onto(stage: Stage, home: str, memory_bytes: int) -> bool:
     return sees_own_processes
 
 
-def clear_stage(folder: str) -> None:
-    """Takes a stage away, also its folder."""
-    with contextlib.suppress(OSError):
-        unmount(folder)
+def clear_stage(folder: str) -> bool:
+    """Takes a stage away, also its folder. Returns whether nothing of it is left."""
+    while has_mounts_beneath(folder):
+        try:
+            unmount(folder)
+        except OSError:
+            return False
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # noqa: PTH106  # never what is in it: it may be the system
+    return not os.path.lexists(folder)
 
 
 def folders_in_memory() -> list[str]:
@@ -150,16 +154,14 @@ def _refresh(path: str, folder: str) -> None:
     with contextlib.suppress(FileNotFoundError, PermissionError):
         real = os.path.realpath(path)
         if os.stat(real).st_ino != os.stat(folder + real).st_ino:  # noqa: PTH116
-            bind(real, folder + real)
-            restrict_mount(folder + real, read_only=True)
+            bind(real, folder + real, read_only=True)
 
 
 def _show_processes(path: str) -> bool:
     try:
         mount_processes(path)
     except OSError:
-        bind(_PROCESSES, path)
-        restrict_mount(path, read_only=True)
+        bind(_PROCESSES, path, read_only=True)
         return False
     return True
 

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -35,6 +34,7 @@ from noetl_stream.tools.children.confinement import (
     home_of,
     limit_cpu_time,
     make_home,
+    stage_of,
     user_of,
 )
 from noetl_stream.tools.children.levels import confinement_level, least_level, reaches, try_separation
@@ -54,9 +54,10 @@ from noetl_stream.tools.children.messages import (
     encode_message,
     take_frames,
 )
-from noetl_stream.tools.children.mounts import has_mounts_beneath
+from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
+from noetl_stream.tools.children.view import clear_stage
 
 _CHANNEL_AND_OUTPUT: Final = 2
 _STANDARD_AND_ERRORS: Final = 4
@@ -82,9 +83,8 @@ def main(channel_fd: int, homes: str) -> None:
     try:
         has_left_nothing = Zygote(socket.socket(fileno=channel_fd), homes).serve()
     finally:
-        # Never while something is mounted there: files of the system would be removed with the folder.
-        if not has_mounts_beneath(homes):
-            shutil.rmtree(homes, ignore_errors=True)
+        if clear_stage(stage_of(homes)):
+            remove_folder(homes)
     sys.exit(0 if has_left_nothing else 1)
 
 
