@@ -179,6 +179,20 @@ def test_every_container_meets_the_restricted_profile(example: tuple[Rendered, .
             assert volume.keys() - {"name"} <= {"emptyDir", "configMap", "secret"}, pod.owner
 
 
+def test_a_pool_whose_tasks_must_be_confined_fully_has_the_filter_that_lets_them(
+    production: tuple[Rendered, ...],
+) -> None:
+    (container,) = (
+        one
+        for pod in pods(production)
+        for one in pod.containers
+        if {"name": "NOETL_CHILD_CONFINEMENT", "value": "full"} in one.get("env", [])
+    )
+    assert {"name": "NOETL_POOL", "value": "reports"} in container["env"]
+    profile = {"type": "Localhost", "localhostProfile": "noetl-stream/worker.json"}
+    assert container["securityContext"]["seccompProfile"] == profile
+
+
 def test_root_file_systems_are_read_only_and_temporary_files_bounded(example: tuple[Rendered, ...]) -> None:
     for pod in pods(example):
         for container in pod.containers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, Settings
+from noetl_stream.tools.children.seccomp import REFUSED
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -77,9 +79,22 @@ def test_a_unit_holds_what_its_identity_needs_and_no_more(unit: Path) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_has_no_right_and_a_bound_on_everything(service: str) -> None:
     given = SERVICES[service]
-    assert (given["read_only"], given["cap_drop"], given["security_opt"]) == (True, ["ALL"], ["no-new-privileges:true"])
+    assert (given["read_only"], given["cap_drop"], given["security_opt"][0]) == (
+        True,
+        ["ALL"],
+        "no-new-privileges:true",
+    )
+    of_engine = given["security_opt"][1:]
+    assert of_engine == (["seccomp:./seccomp/worker.json", "apparmor:unconfined"] if service == "worker" else [])
     assert given["pids_limit"] and given["mem_limit"] and given["cpus"]
     assert not given.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
+
+
+def test_the_filter_of_workers_in_containers_refuses_what_tasks_may_not_but_for_what_confines_them() -> None:
+    (refused,) = json.loads((DEPLOY / "seccomp" / "worker.json").read_text())["syscalls"]
+    confining = {"clone3", "unshare", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "mount_setattr"}
+    always = {call.name for call in REFUSED if not call.unless}
+    assert (set(refused["names"]), refused["action"]) == (always - confining, "SCMP_ACT_ERRNO")
 
 
 def test_those_who_make_spans_are_told_of_a_collector_if_there_is_one() -> None:
@@ -152,7 +167,7 @@ def analyze(root: Path, *words: str) -> str:
     return ran.stdout
 
 
-EXPOSURE = {"noetl-server": 1.5, "noetl-gateway": 1.5, "noetl-migrate": 1.5, "noetl-worker@default": 2.0}
+EXPOSURE = {"noetl-server": 1.5, "noetl-gateway": 1.5, "noetl-migrate": 1.5, "noetl-worker@default": 3.0}
 
 
 @pytest.mark.parametrize("unit", EXPOSURE)

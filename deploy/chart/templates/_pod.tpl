@@ -51,7 +51,8 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* What every container has besides its command, environment and probes. Takes (list root own-image resources). */}}
+{{/* What every container has besides its command, environment and probes. Takes (list root own-image resources), and of
+a pool its values. */}}
 {{- define "noetl.container" -}}
 image: {{ include "noetl.image" (list (index . 0) (index . 1)) }}
 imagePullPolicy: {{ (index . 0).Values.image.pullPolicy }}
@@ -59,6 +60,13 @@ securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+  {{- if gt (len .) 3 }}
+  {{- range $field, $profile := pick (index . 3) "seccompProfile" "appArmorProfile" }}
+  {{- if $profile }}
+  {{ $field }}: {type: Localhost, localhostProfile: {{ $profile }}}
+  {{- end }}
+  {{- end }}
+  {{- end }}
 resources:
   {{- toYaml (index . 2) | nindent 2 }}
 {{- end }}
