@@ -111,12 +111,14 @@ def test_a_task_reads_no_secret_and_reaches_nats_alone(stack: ComposeStack, tmp_
     playbook = tmp_path / "look.yaml"
     playbook.write_text(LOOK_AROUND)
     result = json.loads(noetl(stack, "run", playbook, "-o", "json"))["result"]
+    (worker,) = json.loads(noetl(stack, "worker", "list", "-o", "json"))["items"]
+    assert worker["confinement"] == "full"
     assert result == {
         "uid": 10001,
         "ran": "a program of its own",
         "/run/secrets/nats-worker-default": "closed",
         "/proc/1/environ": "closed",
-        "/tmp": "closed",
+        "/tmp": "open",  # its own
         "nats": "reached",
         "postgres": "away",
         "server": "away",

@@ -99,6 +99,8 @@ def test_the_roles_work_in_their_units_and_end_in_order(
     given = ("--env", "NOETL_URL=http://127.0.0.1:8080", "--env", f"NOETL_TOKEN={stack.token}")
     ran = engine.docker("exec", *given, machine, f"{BIN}/noetl-stream", "run", "/root/units.yaml", "-o", "json")
     assert json.loads(ran)["result"] == {"root": False}
+    started = engine.docker("exec", machine, "journalctl", "--no-pager", "-u", "noetl-worker@default")
+    assert "python and shell tasks are confined to level full" in started
     for unit in UNITS:
         pid = systemctl(engine, machine, "show", "--property", "MainPID", "--value", unit).strip()
         status = engine.docker("exec", machine, "cat", f"/proc/{pid}/status")

@@ -22,7 +22,6 @@ from noetl_stream.tools.children.landlock import (
     restrict_self,
 )
 from noetl_stream.tools.children.linux import die_with_parent, drop_capabilities, hide_process, refuse_new_privileges
-from noetl_stream.tools.children.mounts import change_root
 from noetl_stream.tools.children.namespaces import (
     IPC,
     MOUNTS,
@@ -180,7 +179,7 @@ def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart) -> boo
     try:
         if settings.network == "none":
             start_loopback()
-        sees_own_processes = step_onto(apart.stage, home.path, settings.memory_bytes)
+        sees_own_processes = step_onto(apart.stage, settings.memory_bytes, home.path)
         os.chdir(home.path)
         if home.user is None:
             enter_user_namespace(home.number, processes)
@@ -255,17 +254,17 @@ def import_folders() -> list[str]:
     return [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *mapped, *modules]
 
 
-def closed_to(user: int, root: str | None = None) -> str | None:
+def closed_to(user: int, stage: Stage | None = None) -> str | None:
     """Returns the first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python.
 
-    With ``root``, the user sees what is mounted there only: folders around these may then be closed to others.
+    With ``stage``, the user sees what is there only: folders around these may then be closed to others.
     """
-    child = os.fork() if root is None else fork_into(MOUNTS)
+    child = os.fork() if stage is None else fork_into(MOUNTS)
     if child == 0:
         unreachable = 0
         try:
-            if root is not None:
-                change_root(root)
+            if stage is not None:
+                step_onto(stage)
             _become(user)
             folders = import_folders()
             unreachable = next((n for n, path in enumerate(folders, 1) if not _readable(path)), 0)

@@ -91,7 +91,7 @@ def _try_as_zygote(settings: ChildSettings, homes: str, errors: int) -> None:
     try:
         apart = go_apart(settings, homes)
         user = user_of(0, settings) if apart.has_users else None
-        closed = closed_to(user, apart.stage.path) if user is not None else None
+        closed = closed_to(user, apart.stage) if user is not None else None
         child = fork_child(settings, apart)
         if child == 0:
             home = home_of(_home_in(homes), 0, settings, has_user=user is not None and closed is None)

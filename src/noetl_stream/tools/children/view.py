@@ -106,8 +106,8 @@ def _show(place: StagePlace, folder: str) -> None:
         bind(place.path, folder + place.path, read_only=not place.writable, devices=_is_device(place.path))
 
 
-def step_onto(stage: Stage, home: str, memory_bytes: int) -> bool:
-    """Makes the stage the root of this process, whose mount namespace is its own, with its folder and its memory.
+def step_onto(stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None = None) -> bool:
+    """Makes the stage the root of this process, whose mount namespace is its own, with its memory and its folder.
 
     Returns whether its ``/proc`` shows its own processes only: the kernel may refuse that.
 
@@ -116,9 +116,10 @@ def step_onto(stage: Stage, home: str, memory_bytes: int) -> bool:
     """
     for path in IN_MEMORY:
         mount_memory(stage.path + path, memory_bytes // len(IN_MEMORY), 0o1777)
-    if not _is_beneath(home, IN_MEMORY):
+    homes = [StagePlace(home, writable=True)] if home is not None else []
+    if home is not None and not _is_beneath(home, IN_MEMORY):
         mount_memory(stage.path + os.path.dirname(home), _STAGE_BYTES, 0o755)  # noqa: PTH120
-    for place in (*stage.later, StagePlace(home, writable=True)):
+    for place in (*stage.later, *homes):
         _show(place, stage.path)
     for path in _REPLACED_OFTEN:
         _refresh(path, stage.path)

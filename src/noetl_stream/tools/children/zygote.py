@@ -117,8 +117,8 @@ class Zygote:
         self._apart = _separation(self._settings, homes)
         user = user_of(0, self._settings) if self._apart is None or self._apart.has_users else None
         self._has_users = user is not None
-        root = self._apart.stage.path if self._apart is not None else None
-        self._python_has_own_user = user is not None and closed_to(user, root) is None
+        stage = self._apart.stage if self._apart is not None else None
+        self._python_has_own_user = user is not None and closed_to(user, stage) is None
         self._send(Pong())
 
     def serve(self) -> bool:
