@@ -362,6 +362,11 @@ async def test_output_of_a_failed_run_is_kept(run: Any) -> None:
     assert failed.value.output == "so far\n"
 
 
+async def test_a_file_that_does_not_exist_for_tasks_is_an_error_that_says_which_do(run: Any) -> None:
+    with pytest.raises(ToolFailure, match="what the worker's NOETL_CHILD_PATHS allows: nothing else exists for it"):
+        await run("open('/srv/no/such/file')")
+
+
 async def test_standard_input_is_empty(run: Any) -> None:
     with pytest.raises(ToolFailure, match="EOFError"):
         await run("input()")

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import uvloop
 
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.children.measures import confinement_of
 from noetl_stream.tools.contract import ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.shell import ShellTool
 from noetl_testkit.task_processes import zygotes
@@ -227,6 +229,14 @@ async def test_more_than_a_program_can_be_given_is_refused_and_the_next_command_
     assert "command: Argument list too long: command and env have" in failed.error.message
     assert failed.error.message.endswith("pass the data by stdin or in a file")
     assert (await run("echo hi")).result["stdout"] == "hi\n"
+
+
+@pytest.mark.skipif(confinement_of(ChildSettings()).level != "full", reason="tasks see all folders here")
+async def test_a_folder_that_the_operator_has_not_opened_is_no_working_folder(run: Run) -> None:
+    with tempfile.TemporaryDirectory() as closed:
+        failed = await failure(run("pwd", cwd=closed))
+    assert failed.error.kind == "invalid_input"
+    assert f"in {closed}, which NOETL_CHILD_PATHS has to allow: No such file" in failed.error.message
 
 
 async def test_more_than_a_socket_holds_reaches_every_one_of_many_commands(run: Run) -> None:

@@ -115,7 +115,8 @@ class ShellTool:
                 raise _too_long(program) from None
             if error.errno in _TEMPORARY_ERRORS:
                 raise WorkerUnfit(f"cannot start a command: {error.strerror or error}") from None
-            raise invalid_input(f"command: cannot start the command: {error.strerror or error}") from None
+            where = f" in {inputs.cwd}, which NOETL_CHILD_PATHS has to allow" if inputs.cwd is not None else ""
+            raise invalid_input(f"command: cannot start the command{where}: {error.strerror or error}") from None
         if result["exit_code"] != 0:
             raise _exit_failure(result)
         return ToolResult(result)

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import inspect
 import keyword
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,7 @@ MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 
 _MISSING: Final = object()
+_WHAT_IT_SEES: Final = "a task may use its own folder, $HOME, and what the worker's NOETL_CHILD_PATHS allows"
 
 
 class JobFailed(Exception):
@@ -223,8 +225,15 @@ def _remedy(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"; install it in {sys.prefix}, the worker's Python, and restart workers that ran before"
     if isinstance(error, PermissionError) and error.filename is not None:
-        return "; a task may use its own folder, $HOME, and what the worker's NOETL_CHILD_PATHS allows"
+        return f"; {_WHAT_IT_SEES}"
+    if isinstance(error, FileNotFoundError) and _is_of_the_machine(error.filename):
+        return f"; {_WHAT_IT_SEES}: nothing else exists for it"
     return ""
+
+
+def _is_of_the_machine(path: object) -> bool:
+    """Returns whether not even the folder of the file is there, as of files that the operator has not opened."""
+    return isinstance(path, str) and os.path.isabs(path) and not os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH117, PTH120
 
 
 def _from_own_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
