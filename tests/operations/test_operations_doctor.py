@@ -18,8 +18,8 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
-from noetl_stream.operations.doctor import checks
 from noetl_stream.model.messages import WorkerPresence
+from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.cluster import CheckDocument

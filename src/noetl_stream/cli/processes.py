@@ -157,7 +157,10 @@ def worker(
     from noetl_stream.wiring.stack import open_stack
 
     if isolation == SHOW:
-        held = [(one.name, "yes" if one.holds else "no", one.note) for one in confinement_of(settings_for(home).children).measures]
+        held = [
+            (one.name, "yes" if one.holds else "no", one.note)
+            for one in confinement_of(settings_for(home).children).measures
+        ]
         print_table(("isolation", "holds", "note"), held)
         return
     settings = _logged(home, "worker", status_address)
