@@ -50,7 +50,9 @@ class ComposeStack:
     @property
     def _given(self) -> dict[str, str]:
         images = {"NOETL_IMAGE": self.image, "NATS_IMAGE": self.images.nats, "POSTGRES_IMAGE": self.images.postgres}
-        return {**images, "NOETL_PORT": str(self.port)}
+        # docker-compose 1 looks for it in the current folder.
+        seccomp = ROOT / "deploy" / "seccomp" / "worker.json"
+        return {**images, "NOETL_PORT": str(self.port), "NOETL_SECCOMP": str(seccomp)}
 
     def compose(self, *words: str) -> str:
         file = str(self.folder / "deploy" / "compose.yaml")

@@ -72,6 +72,7 @@ def test_the_page_does_what_it_says(engine: Engine, images: Images, collector_im
         "NATS_IMAGE": images.nats,
         "POSTGRES_IMAGE": images.postgres,
         "NOETL_PORT": port,
+        "NOETL_SECCOMP": str(folder / "deploy" / "seccomp" / "worker.json"),
     }
     elsewhere = {
         "noetl-stream:next": f"{images.stream}-page:next",

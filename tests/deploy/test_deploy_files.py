@@ -38,7 +38,7 @@ IDENTITIES = {"migrate": "admin", "server": "server", "gateway": "gateway", "wor
 
 
 def named_settings(text: str) -> set[str]:
-    return set(re.findall(r"\bNOETL_[A-Z_]+[A-Z]\b", text)) - {"NOETL_IMAGE", "NOETL_PORT"}
+    return set(re.findall(r"\bNOETL_[A-Z_]+[A-Z]\b", text)) - {"NOETL_IMAGE", "NOETL_PORT", "NOETL_SECCOMP"}
 
 
 def held(variables: set[str]) -> set[str]:
@@ -85,7 +85,9 @@ def test_a_container_has_no_right_and_a_bound_on_everything(service: str) -> Non
         "no-new-privileges:true",
     )
     of_engine = given["security_opt"][1:]
-    assert of_engine == (["seccomp:./seccomp/worker.json", "apparmor:unconfined"] if service == "worker" else [])
+    assert of_engine == (
+        ["seccomp:${NOETL_SECCOMP:-./seccomp/worker.json}", "apparmor:unconfined"] if service == "worker" else []
+    )
     assert given["pids_limit"] and given["mem_limit"] and given["cpus"]
     assert not given.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
 
