@@ -203,3 +203,25 @@ def test_what_a_task_leaves_ends_before_the_next_one(mode: str, folder: str) -> 
     asked = asked_of(mode, [LEAVES_A_PROCESS, ended], folder, paths=[folder], python_children=1, team="one")
     os.close(reading)
     assert asked["answers"] == [None, ""]
+
+
+ITSELF_OR_ANOTHER = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as own:
+    socket.create_connection(own.getsockname()).close()
+try:
+    socket.create_connection(("127.0.0.1", port), 5).close()
+except OSError as error:
+    return repr(error)
+return "reached"
+"""
+
+
+@pytest.mark.parametrize("network", ["host", "none"])
+def test_a_task_without_a_network_reaches_itself_alone(mode: str, folder: str, network: str) -> None:
+    if mode == "container":
+        pytest.skip("the network cannot be taken away")
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        code = f"port = {service.getsockname()[1]}\n{ITSELF_OR_ANOTHER}"
+        asked = asked_of(mode, [code], folder, network=network)
+    assert ("reached" in asked["answers"][0]) == (network == "host"), asked["answers"]
