@@ -111,7 +111,7 @@ def test_a_task_reads_no_secret_and_reaches_nats_alone(stack: ComposeStack, tmp_
     playbook = tmp_path / "look.yaml"
     playbook.write_text(LOOK_AROUND)
     result = json.loads(noetl(stack, "run", playbook, "-o", "json"))["result"]
-    (worker,) = json.loads(noetl(stack, "worker", "list", "-o", "json"))["items"]
+    (worker,) = json.loads(noetl(stack, "worker", "list", "-o", "json"))
     assert worker["confinement"] == "full"
     assert result == {
         "uid": 10001,
