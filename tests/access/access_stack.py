@@ -64,32 +64,32 @@ class Stack:
         self.clock = clock
         self.tokens, self.sessions, self.audit = MemoryTokens(), MemorySessions(), MemoryAudit()
         self.keeper = DirectAccess(self.tokens, self.audit, clock)
-        self._store = StagedStore(clock)
+        self.store = StagedStore(clock)
         broker = StagedBroker(clock)
-        catalog = MemoryCatalog(self._store)
+        catalog = MemoryCatalog(self.store)
         checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)
-        letters = self._store.dead_letters
+        letters = self.store.dead_letters
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster = DirectCluster(
-            ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock), secrets
+            ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self.store, letters, clock), secrets
         )
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         requests = Requests(broker.event_log, SIGNER)
-        ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
+        ports = ExecutionPorts(requests, broker.bus, broker.blobs, self.store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, lambda: cluster)
-        schedules = DirectSchedules(StarterPorts(requests, broker.bus, self._store, catalog, clock))
-        triggers = DirectTriggers(StarterPorts(requests, broker.bus, self._store, catalog, clock), checking)
+        schedules = DirectSchedules(StarterPorts(requests, broker.bus, self.store, catalog, clock))
+        triggers = DirectTriggers(StarterPorts(requests, broker.bus, self.store, catalog, clock), checking)
         starters = RegisteredStarters(lambda: schedules, lambda: triggers)
         self.operations = Operations(
             executions,
-            LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, begin=starters.begin),
+            LiveFeed(self.store, MemoryFeed(self.store, clock), broker.bus, clock, secrets),
+            DirectPlaybooks(PlaybookPorts(self.store, catalog, clock), checking, begin=starters.begin),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,
-            DirectDiagnosis(doctor_ports(broker, self._store, clock, self.tokens)),
-            DirectViews(self._store, checking, secrets),
-            DirectSelections(executions, self._store, clock, AuditRecord(self.audit, clock)),
+            DirectDiagnosis(doctor_ports(broker, self.store, clock, self.tokens)),
+            DirectViews(self.store, checking, secrets),
+            DirectSelections(executions, self.store, clock, AuditRecord(self.audit, clock)),
             schedules,
             triggers,
         )
@@ -97,7 +97,7 @@ class Stack:
     async def add_executions(self, **paths: str) -> None:
         """Executions that have ended, by id, each of the playbook at a path."""
         rows = [execution_row(one, path=path, status="completed", finished_ms=2_000) for one, path in paths.items()]
-        await self._store.commit(tick_of("one", await taken(self._store), executions=rows))
+        await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
 
     async def register(self, *paths: str) -> None:
         for path in paths:
@@ -108,7 +108,7 @@ class Stack:
         """A client of a gateway over all this."""
         ports = GatewayPorts(
             operations=self.operations,
-            indexes=ExecutionIndexes(self._store),
+            indexes=ExecutionIndexes(self.store),
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             memory=_Refusing(),

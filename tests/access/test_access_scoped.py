@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused, UsageError
-from noetl_stream.gateway.access.scoped import PASSES, Scopes
+from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import uuid7
@@ -171,15 +171,36 @@ async def listed(read: Callable[[str | None], Awaitable[DocumentPage[Any]]], key
             return [getattr(item, key) for item in found]
 
 
-async def test_a_page_is_short_rather_than_late(clock: ManualClock) -> None:
+def elsewhere(count: int) -> dict[str, str]:
+    return {f"f{number:03}": "other/x" for number in range(count)}
+
+
+@pytest.mark.parametrize("others", [0, 1, 50])
+async def test_a_page_ends_a_list_whatever_is_elsewhere(clock: ManualClock, others: int) -> None:
     stack = Stack(clock)
-    ids = {f"e{number:03}": "other/x" for number in range(PASSES + 5)}
-    await stack.add_executions(**ids | {"e000": "team/a"})
+    await stack.add_executions(e000="team/a", **elsewhere(others))
+    await stack.register(*(f"other/p{number:03}" for number in range(others)), "team/a/x")
     scoped = Scopes()(stack.operations, PATHS)
-    first = await scoped.executions.page(EVERYTHING, 1, None)
-    assert first.items == [] and first.next is not None
-    second = await scoped.executions.page(EVERYTHING, 1, first.next)
-    assert [item.execution_id for item in second.items] == ["e000"]
+    page = await scoped.executions.page(EVERYTHING, 1, None)
+    assert ([item.execution_id for item in page.items], page.next) == (["e000"], None)
+    for prefix, expected in {"": ["team/a/x"], "other/": []}.items():
+        playbooks = await scoped.playbooks.page(prefix, {}, 1, None)
+        assert ([item.path for item in playbooks.items], playbooks.next) == (expected, None)
+
+
+@pytest.mark.parametrize("chosen", [ExecutionFilter(error="leaked"), ExecutionFilter(labels={"team": "other"})])
+async def test_a_filter_does_not_say_whether_something_elsewhere_matches(
+    clock: ManualClock, chosen: ExecutionFilter
+) -> None:
+    stack = Stack(clock)
+    await stack.add_executions(e000="team/a", **elsewhere(50))
+    terms = {"word:leaked", "label:team=other"}
+    stack.store.tables.terms |= {(term, execution_id) for term in terms for execution_id in elsewhere(50)}
+    assert len((await stack.operations.executions.page(chosen, 100, None)).items) == 50
+    scoped = Scopes()(stack.operations, PATHS)
+    page = await scoped.executions.page(chosen, 1, None)
+    assert (page.items, page.next) == ([], None)
+    assert (await scoped.selections.groups(chosen, "path")).items == []
 
 
 @pytest.mark.parametrize(

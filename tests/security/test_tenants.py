@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -17,17 +16,17 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.gateway.access.scoped import PASSES, Scopes
+from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
 from noetl_stream.model.events.fact_parts import ChildCall, Wait
 from noetl_stream.model.ids import derive, digest_of
 from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.paging import read_cursor
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.sealing.signing import CursorSealer
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
 from noetl_stream.tools.contract import ToolFailure
@@ -273,39 +272,28 @@ async def test_a_call_that_is_not_granted_any_more_does_not_start(
 async def crowded() -> Operations:
     """A catalog and executions, most of them of others, as a caller with the path ``team/a`` gets them."""
     stack = AccessStack(ManualClock())
-    ids = {f"secret-execution-{number:03}": "elsewhere/secret-project" for number in range(PASSES + 5)}
-    await stack.add_executions(**ids | {"e000": "team/a"})
+    ids = {f"secret-execution-{number:03}": "elsewhere/secret-project" for number in range(25)}
+    await stack.add_executions(**ids | {"e000": "team/a", "e001": "team/a"})
     await stack.register("elsewhere/secret-project", "team/a/report", "team/ab")
     return Scopes()(stack.operations, ("team/a",))
 
 
 async def test_a_cursor_does_not_say_what_is_left_out(crowded: Operations) -> None:
-    """It names the last item that was looked at: an execution or a path of another team."""
+    """It names an item of the caller's, and is there only if another of the caller's follows."""
     first = await crowded.executions.page(ExecutionFilter(), 1, None)
-    assert (first.items, first.next is not None) == ([], True)
-    playbooks = await crowded.playbooks.page("", {}, 1, None)
-    for cursor in filter(None, (first.next, playbooks.next)):
-        raw = base64.urlsafe_b64decode(cursor.lstrip("~") + "==")
-        assert b"secret" not in raw and b"elsewhere" not in raw
-    second = await crowded.executions.page(ExecutionFilter(), 1, first.next)
-    assert [item.execution_id for item in second.items] == ["e000"]
+    assert ([item.execution_id for item in first.items], first.next is None) == (["e001"], False)
+    assert read_cursor(first.next, str) == "e001"
+    last = await crowded.executions.page(ExecutionFilter(), 1, first.next)
+    assert ([item.execution_id for item in last.items], last.next) == (["e000"], None)
+    assert (await crowded.playbooks.page("", {}, 1, None)).next is None
 
 
-@pytest.mark.parametrize("spoil", [lambda text: text[:-4], lambda text: text[:9] + "AAAA" + text[13:], lambda _: "~"])
+@pytest.mark.parametrize("spoil", [lambda text: text[:-3], lambda text: text[:2] + "AAA" + text[5:], lambda _: "~"])
 async def test_a_cursor_that_was_changed_is_refused(crowded: Operations, spoil: Callable[[str], str]) -> None:
     first = await crowded.executions.page(ExecutionFilter(), 1, None)
     assert first.next is not None
     with pytest.raises(UsageError, match="not a cursor of this list"):
         await crowded.executions.page(ExecutionFilter(), 1, spoil(first.next))
-
-
-def test_a_cursor_is_for_its_reader_and_for_every_gateway_with_the_key() -> None:
-    old, new = read_key(new_key(), "a test"), read_key(new_key(), "a test")
-    sealed = CursorSealer(KeyRing(old)).seal("a cursor", "team/a")
-    assert CursorSealer(KeyRing(new, (old,))).open(sealed, "team/a") == "a cursor"
-    for keys, reader in ((KeyRing(old), "team/b"), (KeyRing(new), "team/a")):
-        with pytest.raises(UsageError):
-            CursorSealer(keys).open(sealed, reader)
 
 
 @pytest.mark.parametrize("verb", ["get", "versions", "plan", "graph", "start"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.connections.database import Database
 from noetl_stream.adapters.postgres.schema.migrate import migrate
@@ -13,8 +14,9 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
 from noetl_stream.ports.stores.store import ListingFilter, TermRow
+from noetl_stream.ports.stores.tallies import TallyKey
 from noetl_testkit.conformance.catalog import entry_of
-from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
+from noetl_testkit.conformance.store_rows import execution_row, following, taken, tick_of
 
 BEFORE = """
 drop table noetl.execution_term, noetl.catalog_deleted;
@@ -86,6 +88,58 @@ async def test_the_rarest_of_several_conditions_leads(
     await store.close()
     assert " ".join(one.execution_id for one in listed) == found
     assert database.looked_up_by == leading
+
+
+class ExplainedDatabase(Database):
+    """Notes the rows that each list of executions looks at, of every table."""
+
+    looked_at = 0
+
+    async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
+        if "term" in values:
+            explained = replace(wanted, text=f"explain (analyze, format json) {wanted.text}")
+            ((plan,),) = await super().fetch_statement(explained, values)
+            self.looked_at += rows_of(codec.decode_json(plan)[0]["Plan"])
+        return await super().fetch_statement(wanted, values)
+
+
+def rows_of(node: Mapping[str, Any]) -> int:
+    """The rows that a plan reads of tables, used or not."""
+    below = sum(rows_of(inner) for inner in node.get("Plans", ()))
+    if "Relation Name" not in node:
+        return below
+    filtered = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return below + int((node["Actual Rows"] + filtered) * node["Actual Loops"])
+
+
+@pytest.mark.parametrize("terms", [(), ("word:leaked",), ("label:team=a",), ("word:leaked", "label:team=a")])
+@pytest.mark.parametrize("counted", [False, True])
+async def test_what_is_out_of_scope_is_not_looked_at(dsn: str, terms: tuple[str, ...], counted: bool) -> None:
+    """By index, as it is read where there are many executions."""
+    database = await ExplainedDatabase.open(f"{dsn}&enable_seqscan=off&enable_bitmapscan=off", "test")
+    assert isinstance(database, ExplainedDatabase)
+    store = PostgresStore(database)
+    (lease,) = await taken(store)
+    wanted = ListingFilter(terms=terms, scope=("team/a",))
+
+    async def looked_at() -> int:
+        database.looked_at = 0
+        await (store.tally_executions(wanted, TallyKey(), 9) if counted else store.list_executions(wanted, 9, None))
+        return database.looked_at
+
+    own = [execution_row(f"5{number:02}", path="team/a/x", status="failed", finished_ms=1) for number in range(20)]
+    mine = [TermRow(term="label:team=a", execution_id=row.execution_id) for row in own[:5]]
+    tick = tick_of("one", [lease], executions=own, terms=mine)
+    await store.commit(tick)
+    alone = await looked_at()
+    others = [
+        execution_row(f"{number:03}", path="other/y", status="failed", finished_ms=1) for number in range(600, 900)
+    ]
+    theirs = [TermRow(term=term, execution_id=row.execution_id) for row in others for term in terms]
+    await store.commit(following(tick, executions=others, terms=theirs))
+    among_others = await looked_at()
+    await store.close()
+    assert among_others == alone > 0
 
 
 async def test_a_deleted_execution_leaves_no_term(postgres_store: PostgresStore, watcher: Any) -> None:

@@ -37,7 +37,6 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Audit, Authenticator, Sessions
-from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 
 log = logging.getLogger(__name__)
@@ -63,7 +62,6 @@ class GatewayPorts(NamedTuple):
     sessions: Sessions
     audit: Audit
     clock: Clock
-    cursor_keys: KeyRing | None = None
 
 
 class Gateway:
@@ -92,7 +90,7 @@ class Gateway:
         serving = Serving(
             operations=ports.operations,
             sign_ins=SignIns(ports.sessions, ports.clock),
-            scopes=Scopes(ports.cursor_keys),
+            scopes=Scopes(),
             guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),
             once=once,
             bodies=self._bodies,

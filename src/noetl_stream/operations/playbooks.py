@@ -140,10 +140,17 @@ class DirectPlaybooks:
         return document_from(RegisteredDocument, entry_document(entry), created=is_new)
 
     async def page(
-        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+        self,
+        prefix: str,
+        labels: Mapping[str, str],
+        limit: int,
+        cursor: str | None,
+        *,
+        words: str = "",
+        scope: Sequence[str] = (),
     ) -> PlaybookPage:
         size, after = page_size(limit), read_cursor(cursor, str)
-        found = await self._catalog.latest(prefix, labels, size + 1, after, words=words_in(words))
+        found = await self._catalog.latest(prefix, labels, size + 1, after, words=words_in(words), scope=scope)
         entries, following = page_of(found, size, lambda entry: entry.path)
         return PlaybookPage([entry_document(entry) for entry in entries], following)
 

@@ -1,26 +1,19 @@
-"""Signatures and sealed cursors, by keys derived from those of a ring for one purpose (PROTOCOL §7).
+"""Signatures, by keys derived from those of a ring for one purpose (PROTOCOL §7).
 
 A signature is a keyed BLAKE2b (RFC 7693) over texts. It names its key, so that what old keys have signed still holds.
-Cursors of lists that leave entries out are encrypted, since they name the last entry that was looked at.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 from typing import Final
 
-from noetl_stream.errors import UsageError
-from noetl_stream.sealing.keys import KeyRing, open_bytes, seal_bytes
+from noetl_stream.sealing.keys import KeyRing
 
 SEPARATOR: Final = "."
 MAC_BYTES: Final = 16
 """The bytes of a signature. Every command and every report carries one, in hex."""
-
-MARK: Final = "~"
-"""The start of a sealed cursor. Other cursors come from callers, who may make their own: they know what they name."""
 
 
 class Signer:
@@ -62,35 +55,3 @@ def _mac(mac: hashlib.blake2b, text: str, body: bytes) -> str:
     mac = mac.copy()
     mac.update(text.encode(errors="replace") + body)
     return mac.hexdigest()
-
-
-class CursorSealer:
-    """Seals cursors with AES-256-GCM, under a key derived from the current one of a ring; every key of the ring opens
-    them.
-    """
-
-    def __init__(self, keys: KeyRing) -> None:
-        self._keys = tuple(hmac.digest(key.value, b"noetl cursors", "sha256") for key in keys.all)
-
-    def seal(self, cursor: str, reader: str) -> str:
-        """Seals the cursor for this ``reader`` alone: a text of its permissions."""
-        sealed = seal_bytes(self._keys[0], cursor.encode(), reader.encode())
-        return MARK + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
-
-    def open(self, cursor: str, reader: str) -> str:
-        """Opens a sealed cursor.
-
-        Raises:
-            UsageError: the cursor was sealed for another reader, elsewhere, or is damaged.
-        """
-        if not cursor.startswith(MARK):
-            return cursor
-        text = cursor.removeprefix(MARK)
-        try:
-            sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            sealed = b""
-        for key in self._keys:
-            if (opened := open_bytes(key, sealed, reader.encode())) is not None:
-                return opened.decode()
-        raise UsageError("this is not a cursor of this list", hint="use `next` of the previous page unchanged")

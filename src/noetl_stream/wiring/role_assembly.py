@@ -218,7 +218,6 @@ async def open_gateway(
         sessions=store.sessions,
         audit=store.audit,
         clock=clock,
-        cursor_keys=connected.access_keys,
     )
     try:
         network = Network(settings.gateway_hosts, settings.gateway_proxies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from noetl_stream.adapters.postgres.connections.database import DatabasePort
 from noetl_stream.adapters.postgres.statements import row_of
@@ -16,9 +16,11 @@ class PostgresAggregates(DatabasePort):
         rows = await self._database.fetch("aggregates", ids=list(ids))
         return {row["id"]: row_of(AggregateRow, row) for row in rows}
 
-    async def list_aggregates(self, kind: str, prefix: str, limit: int, after: str | None) -> list[AggregateRow]:
+    async def list_aggregates(
+        self, kind: str, prefix: str, limit: int, after: str | None, scope: Sequence[str] = ()
+    ) -> list[AggregateRow]:
         return await self._rows_by_name(
-            AggregateRow, "list_aggregates", kind=kind, prefix=prefix, limit=limit, after=after
+            AggregateRow, "list_aggregates", kind=kind, prefix=prefix, limit=limit, after=after, scope=list(scope)
         )
 
     async def aggregate_history(

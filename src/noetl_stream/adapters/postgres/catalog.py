@@ -48,11 +48,18 @@ class PostgresCatalog(DatabasePort):
         return await self._entries("catalog_versions", path=path)
 
     async def latest(
-        self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
+        self,
+        prefix: str,
+        labels: Mapping[str, str],
+        limit: int,
+        after: str | None,
+        *,
+        words: Sequence[str] = (),
+        scope: Sequence[str] = (),
     ) -> list[CatalogEntry]:
         values = {"names": list(labels), "values": list(labels.values()), "after": after or "", "limit": limit}
         searched = {"words": list(words), "searched": SEARCHED_CHARACTERS}
-        return await self._entries("catalog_latest", prefix=prefix, **values, **searched)
+        return await self._entries("catalog_latest", prefix=prefix, scope=list(scope), **values, **searched)
 
     async def _entries(self, query: str, **values: Any) -> list[CatalogEntry]:
         return [_entry(row) for row in await self._database.fetch(query, **values)]

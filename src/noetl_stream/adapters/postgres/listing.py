@@ -2,6 +2,9 @@
 
 With several conditions the rarest is looked up, and its rows are checked against the others. The planner is not left to
 guess: it may be wrong about what is rare. ``benchmarks/listing.py`` measures the lists on a million rows.
+
+Within a scope rows are looked up by its paths and checked against the rest, whatever is rare: neither what a list shows
+nor how long it takes depends on executions that its reader may not see.
 """
 
 from __future__ import annotations
@@ -109,6 +112,8 @@ class Listing(DatabasePort):
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """Returns the term to look up; ``None`` to look up by status and path, or to read all executions in order."""
+        if wanted.scope:
+            return None
         by_row = bool(wanted.statuses) or wanted.path is not None
         if len(wanted.terms) + by_row < 2:
             return next(iter(wanted.terms), None)
@@ -139,6 +144,7 @@ def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
         "lowest": ids.lowest,
         "statuses": list(dict.fromkeys(wanted.statuses or STATUSES)),
         "path": wanted.path,
+        "paths": _paths(wanted),
         "started_from_ms": wanted.started_from_ms,
         "started_before_ms": wanted.started_before_ms,
     }
@@ -148,13 +154,19 @@ def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
     """Returns the statement that looks up by ``term``, by status and path, or by neither."""
     if term is not None:
         return query_text(f"{verb}_executions_by_term")
-    if not wanted.statuses and wanted.path is None:
+    paths = _paths(wanted)
+    if not wanted.statuses and not paths:
         return query_text(f"{verb}_executions")
     text = query_text(_BY_STATUS[verb])
-    if wanted.path is None:
+    if not paths:
         return _fill_conditions(text, paths="", path="", given="", path_desc="")
-    paths = f"\ncross join ({query_text('paths_below')}) as below"
-    return _fill_conditions(text, paths=paths, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
+    below = f"\ncross join ({query_text('paths_below')}) as below"
+    return _fill_conditions(text, paths=below, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
+
+
+def _paths(wanted: ListingFilter) -> list[str]:
+    """Returns the paths to look up below; none to look up by something else."""
+    return list(wanted.scope) or ([] if wanted.path is None else [wanted.path])
 
 
 def _fill_conditions(text: str, **parts: str) -> str:

@@ -6,10 +6,8 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
-from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -17,11 +15,9 @@ from msgspec.structs import replace
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model.rights import covers
-from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
-from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ExecutionFilter,
@@ -33,43 +29,29 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.reading.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.selections import (
-    MAX_GROUPS,
     BulkDocument,
     BulkItemDocument,
     BulkOrder,
     BulkOutcome,
-    ExecutionGroupDocument,
     ExecutionGroupsDocument,
     ExecutionHistogramDocument,
     Selections,
 )
-from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs, verb_of
+from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs
 from noetl_stream.ports.stores.catalog import NotRegistered
-from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.sealing.signing import CursorSealer
 
 Read = TypeVar("Read")
-OfPaths = TypeVar("OfPaths", bound=DocumentPage[Any])
-"""A page of what has a ``path``."""
-
-PASSES: Final = 20
-"""How many pages are read to fill one: then a short one is returned, with its ``next``."""
 
 REMEMBERED_PATHS: Final = 20_000
 
 
 class Scopes:
-    """Narrows operations to paths, a ``Scope``. One for a gateway: it remembers the
-    paths of executions, which never change.
-
-    Args:
-        keys: Seal the cursors of lists; those of all gateways, so that one opens what another sealed. Default: a key
-            of its own.
+    """Narrows operations to paths, a ``Scope``. One for a gateway: it remembers the paths of executions, which never
+    change.
     """
 
-    def __init__(self, keys: KeyRing | None = None) -> None:
+    def __init__(self) -> None:
         self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
-        self._cursors = CursorSealer(keys or KeyRing(read_key(new_key(), "a new key")))
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
         """What a caller with these paths may use. Admins have no paths, so what only they may use is not narrowed."""
@@ -83,7 +65,7 @@ class Scopes:
                 self._paths.put(execution_id, path)
             return path
 
-        scope = _Scope(paths, path_of, self._cursors)
+        scope = _Scope(paths, path_of)
         playbooks = ScopedPlaybooks(Playbooks, operations.playbooks, scope)
         executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
         parts: dict[str, Any] = {noun: Scoped(port_of(noun), getattr(operations, noun), scope) for noun in PORTS}
@@ -100,10 +82,24 @@ class Scopes:
 class _Scope(NamedTuple):
     paths: tuple[str, ...]
     path_of: Callable[[str], Awaitable[str]]
-    cursors: CursorSealer
 
     def has(self, path: str) -> bool:
         return covers(self.paths, path)
+
+    @property
+    def outermost(self) -> tuple[str, ...]:
+        """Its paths without those below another."""
+        every = sorted({path.strip("/") for path in self.paths})
+        return tuple(path for path in every if not any(covers((other,), path) for other in every if other != path))
+
+    def narrowed(self, chosen: ExecutionFilter) -> ExecutionFilter:
+        """The filter for executions below the paths: what it does not cover is not looked at.
+
+        Raises:
+            Forbidden: its path is not covered.
+        """
+        self.require(chosen.path)
+        return replace(chosen, scope=self.outermost)
 
     def require(self, path: str | None) -> None:
         if path is not None and not self.has(path.removeprefix("/")):
@@ -112,24 +108,6 @@ class _Scope(NamedTuple):
     async def require_execution(self, execution_id: str) -> None:
         if not self.has(await self.path_of(execution_id)):
             raise NotFound(f"execution {execution_id} not found")
-
-    async def page(
-        self, read: Callable[[int, str | None], Awaitable[OfPaths]], limit: int, cursor: str | None
-    ) -> OfPaths:
-        """Never asks for more than is missing, so the last cursor is the page's own.
-
-        It is sealed: it names the last item that was read, which may be one that is left out.
-        """
-        found: list[Any] = []
-        reader = " ".join(self.paths)
-        cursor = None if cursor is None else self.cursors.open(cursor, reader)
-        for _ in range(PASSES):
-            page = await read(limit - len(found), cursor)
-            found += [item for item in page.items if self.has(item.path)]
-            cursor = page.next
-            if cursor is None or len(found) == limit:
-                break
-        return replace(page, items=found, next=None if cursor is None else self.cursors.seal(cursor, reader))
 
     async def unhinted(self, reading: Awaitable[Read]) -> Read:
         """What ``reading`` returns. Of its error, a playbook that is similar and elsewhere is left out."""
@@ -154,8 +132,7 @@ class Scoped(Verbs):
         if verb.denied or verb.scope == "special":
             raise Forbidden(f"a token with paths may not {verb.denied or verb.name}", hint="use one for all playbooks")
         if verb.scope == "items":
-            limit, cursor = given.pop("limit"), given.pop("cursor")
-            return await self._scope.page(lambda size, after: act(**given, limit=size, cursor=after), limit, cursor)
+            return await act(**given, scope=self._scope.outermost)
         self._scope.require(given.get(PATH))
         for name in EXECUTIONS:
             if name in given:
@@ -204,8 +181,7 @@ class ScopedExecutions(Scoped):
         return started
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        self._scope.require(chosen.path)
-        page: ExecutionPage = await self._ask(verb_of(Executions.page), chosen, limit, cursor)
+        page: ExecutionPage = await self._verbs.page(self._scope.narrowed(chosen), limit, cursor)
         return page
 
 
@@ -247,42 +223,10 @@ class ScopedSelections(Scoped):
         return BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
 
     async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
-        """Of several paths, each is counted for the times of the first."""
-        paths = self._paths(chosen)
-        found = await self._selections.histogram(replace(chosen, path=paths[0]), bars)
-        times = replace(chosen, started_from_ms=_ms(found.since), started_before_ms=_ms(found.until))
-        for path in paths[1:]:
-            other = await self._selections.histogram(replace(times, path=path), bars)
-            columns = {status: found.bars.get(status, []) for status in found.bars | other.bars}
-            summed = {
-                status: [a + b for a, b in zip_longest(columns[status], other.bars.get(status, []), fillvalue=0)]
-                for status in columns
-            }
-            counts = dict(Counter(found.counts) + Counter(other.counts))
-            found = replace(found, bars=summed, counts=counts, complete=found.complete and other.complete)
-        return found
+        return await self._selections.histogram(self._scope.narrowed(chosen), bars)
 
     async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
-        found = [await self._selections.groups(replace(chosen, path=path), key) for path in self._paths(chosen)]
-        counted: defaultdict[str | None, Counter[ExecutionStatus]] = defaultdict(Counter)
-        for group in (group for one in found for group in one.items):
-            counted[group.value].update(group.counts)
-        groups = [ExecutionGroupDocument(value, dict(counts)) for value, counts in counted.items()]
-        groups.sort(key=lambda group: -sum(group.counts.values()))
-        more = sum(one.more for one in found) + max(0, len(groups) - MAX_GROUPS)
-        return ExecutionGroupsDocument(groups[:MAX_GROUPS], more, all(one.complete for one in found))
-
-    def _paths(self, chosen: ExecutionFilter) -> Sequence[str]:
-        """The paths to count below: no two of them have anything in common."""
-        self._scope.require(chosen.path)
-        if chosen.path is not None:
-            return (chosen.path,)
-        every = sorted({path.strip("/") for path in self._scope.paths})
-        return [path for path in every if not any(covers((other,), path) for other in every if other != path)]
-
-
-def _ms(time: str) -> int:
-    return int(datetime.fromisoformat(time).timestamp() * 1000)
+        return await self._selections.groups(self._scope.narrowed(chosen), key)
 
 
 class ScopedFeed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, UsageError
@@ -93,9 +93,9 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
     def entry(row: HistoryRow) -> Entry:
         """An entry of its history as people see it."""
 
-    async def page(self, prefix: str, limit: int, cursor: str | None) -> StatePage:
+    async def page(self, prefix: str, limit: int, cursor: str | None, scope: Sequence[str] = ()) -> StatePage:
         size, after = page_size(limit), read_cursor(cursor, str)
-        found = await self._store.list_aggregates(self.kind, prefix, size + 1, after)
+        found = await self._store.list_aggregates(self.kind, prefix, size + 1, after, scope)
         rows, following = page_of(found, size, lambda row: row.key)
         return self.pages([self.document(row) for row in rows], following)
 

@@ -15,7 +15,7 @@ from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
-from noetl_stream.ports.operations.verbs import Cursor, ExecutionId, Labels, Limit, StepRunId, verb
+from noetl_stream.ports.operations.verbs import Cursor, ExecutionId, ItemsBelow, Labels, Limit, StepRunId, verb
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +80,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     started_from_ms: int | None = None
     started_before_ms: int | None = None
     error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
+    scope: ItemsBelow = ()
 
 
 class ListedExecutionDocument(Document, frozen=True):
@@ -451,7 +452,7 @@ class Executions(Protocol):
             NotFound: no such path, version or digest.
         """
 
-    @verb("GET", "/executions", "listExecutions", scope="items", replica=True)
+    @verb("GET", "/executions", "listExecutions", scope="special", replica=True)
     async def page(self, chosen: ExecutionFilter, limit: Limit, cursor: Cursor | None) -> ExecutionPage:
         """List executions, newest first."""
 

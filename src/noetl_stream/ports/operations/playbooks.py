@@ -15,6 +15,7 @@ from noetl_stream.ports.operations.reading.graphs import GraphDocument
 from noetl_stream.ports.operations.verbs import (
     Cursor,
     Inner,
+    ItemsBelow,
     Labels,
     Limit,
     PlaybookPath,
@@ -229,6 +230,7 @@ class Playbooks(Protocol):
         cursor: Cursor | None,
         *,
         words: Annotated[str, Meta(max_length=256, description=WORDS)] = "",
+        scope: ItemsBelow = (),
     ) -> PlaybookPage:
         """List playbooks by path, the latest version of each."""
 

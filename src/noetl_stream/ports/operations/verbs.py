@@ -20,7 +20,8 @@ Asked = TypeVar("Asked", bound=Callable[..., Any])
 
 Scope = Literal["arguments", "items", "everyone", "special"]
 """What a token with paths may ask of a verb: about executions and a path of its own, as arguments name them; for items
-of a list that have such a path; the same as every token; or what the verb's method there allows.
+of a list below its paths, which the verb takes as ``scope``; the same as every token; or what the verb's method there
+allows.
 """
 
 API: Final = "/api/v1"
@@ -185,8 +186,11 @@ class Without(NamedTuple):
 
 
 class Inner:
-    """Marks a parameter that no request has."""
+    """Marks a parameter, or a field of one, that no request has."""
 
+
+ItemsBelow = Annotated[Sequence[str], Inner]
+"""The paths of a caller's token, of which none is below another: a list has what is there; empty: all."""
 
 Position = Annotated[int, Meta(ge=0, le=MAX_POSITION)]
 Limit = Annotated[int, Default(50), Meta(ge=1, le=MAX_PAGE, description="Maximum number of items.")]
@@ -263,7 +267,7 @@ def _spread(verb: Verb, argument: str, hint: Any, default: Any) -> Iterator[Verb
         return
     hints, signature = get_type_hints(kind, include_extras=True), inspect.signature(kind)
     for field in fields:
-        if Without(field) not in marks_of(hint):
+        if Without(field) not in marks_of(hint) and Inner not in marks_of(hints[field]):
             given = signature.parameters[field].default
             yield _parameter(verb, argument, kind, field, hint=hints[field], default=given)
 

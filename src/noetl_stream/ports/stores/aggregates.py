@@ -80,8 +80,14 @@ class AggregateStore(Protocol):
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
         """Those of these aggregates that exist, by id."""
 
-    async def list_aggregates(self, kind: str, prefix: str, limit: int, after: str | None) -> list[AggregateRow]:
-        """Those of a kind whose key begins with ``prefix``, by key, from the first behind ``after``."""
+    async def list_aggregates(
+        self, kind: str, prefix: str, limit: int, after: str | None, scope: Sequence[str] = ()
+    ) -> list[AggregateRow]:
+        """Those of a kind whose key begins with ``prefix``, by key, from the first behind ``after``.
+
+        Args:
+            scope: Only keys that are one of these paths or below one; empty: all.
+        """
 
     async def aggregate_history(
         self, id: str, limit: int, before: int | None, statuses: Collection[str] = ()

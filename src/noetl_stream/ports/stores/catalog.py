@@ -100,7 +100,14 @@ class Catalog(Protocol):
         """All entries of a path, newest first."""
 
     async def latest(
-        self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
+        self,
+        prefix: str,
+        labels: Mapping[str, str],
+        limit: int,
+        after: str | None,
+        *,
+        words: Sequence[str] = (),
+        scope: Sequence[str] = (),
     ) -> list[CatalogEntry]:
         """The latest entry of each path, ordered by path.
 
@@ -111,6 +118,7 @@ class Catalog(Protocol):
                 ``name=value``; see :func:`words_in`.
             limit: How many at most.
             after: The path to continue after.
+            scope: Only these paths and what is below them; empty: all.
         """
 
     async def delete(self, path: str, revision: int | None) -> int:

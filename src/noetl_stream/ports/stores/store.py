@@ -240,6 +240,8 @@ class ListingFilter(msgspec.Struct, frozen=True, gc=False):
         terms: All of these (:mod:`noetl_stream.model.search_terms`).
         started_from_ms: Started at this time or later, ms since the epoch.
         started_before_ms: Started before this time.
+        scope: Below any of these paths, none of which is below another; empty: anywhere. Nothing else is looked at to
+            find them; ``path`` is not used then.
     """
 
     statuses: Sequence[str] = ()
@@ -247,6 +249,7 @@ class ListingFilter(msgspec.Struct, frozen=True, gc=False):
     terms: Sequence[str] = ()
     started_from_ms: int | None = None
     started_before_ms: int | None = None
+    scope: Sequence[str] = ()
 
 
 class ListedExecution(msgspec.Struct, frozen=True, gc=False):

@@ -47,6 +47,7 @@ class AggregateConformance:
         assert await store.list_aggregates("Schedule", "", 10, None) == [A, B]
         assert await store.list_aggregates("Schedule", "team/b", 10, None) == [B]
         assert await store.list_aggregates("Schedule", "", 1, None) == [A]
+        assert await store.list_aggregates("Schedule", "", 10, None, ("team/b", "tea")) == [B]
         assert await store.list_aggregates("Schedule", "", 1, A.key) == [B]
 
     async def test_a_history_is_read_newest_first_and_by_status(self, store: Store) -> None:

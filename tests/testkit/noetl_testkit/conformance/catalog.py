@@ -163,6 +163,8 @@ class CatalogConformance:
         assert await catalog.latest("", {}, 10, None) == sorted(kept, key=attrgetter("path"))
         assert [entry.path for entry in await catalog.latest("b/", {}, 10, None)] == ["b/One", "b/two"]
         assert await catalog.latest("b%", {}, 10, None) == []
+        scoped = await catalog.latest("", {}, 10, None, scope=("b/two", "a"))
+        assert [entry.path for entry in scoped] == ["a", "b/two"]
 
     async def test_page_by_page(self, catalog: Catalog) -> None:
         for path in "abcde":

@@ -232,6 +232,31 @@ class ListingConformance:
                 assert "".join(await listed(store, replace(others, path=path))) == expected
         assert await listed(store, ListingFilter(path="team/a"), 2, "7") == ["2", "1"]
 
+    async def test_a_scope_finds_what_is_below_any_of_its_paths(self, store: Store) -> None:
+        paths = ("team/a", "team/a/x", "other/y", "team/ab", "b", "b/c", "team/a/x")
+        rows = [execution_row(str(n), status="failed" if n % 2 else "completed", path=p) for n, p in enumerate(paths)]
+        await committed(store, executions=rows, terms=[*terms_of(rows, "label:a=1"), *terms_of(rows[1:4], "word:x")])
+        within = ListingFilter(scope=("b", "team/a"))
+        assert "".join(await listed(store, within)) == "65410"
+        assert await listed(store, within, 2, "6") == ["5", "4"]
+        assert "".join(await listed(store, replace(within, statuses=("failed",)))) == "51"
+        assert "".join(await listed(store, replace(within, terms=("label:a=1",)))) == "65410"
+        assert "".join(await listed(store, replace(within, terms=("label:a=1", "word:x")))) == "1"
+        assert await listed(store, replace(within, scope=("nowhere",))) == []
+
+        async def counted(wanted: ListingFilter, *edges: str) -> set[tuple[str, str | None, int]]:
+            return set(await store.tally_executions(wanted, TallyKey(edges), 9))
+
+        everything = {("completed", "b", 1), ("failed", "b/c", 1), ("completed", "team/a", 1)}
+        everything |= {("completed", "team/a/x", 1), ("failed", "team/a/x", 1)}
+        assert await counted(within) == await counted(replace(within, terms=("label:a=1",))) == everything
+        searched = replace(within, terms=("word:x",))
+        assert await counted(searched, "0", "4", "7") == {("failed", "1", 1)}
+        assert await counted(replace(within, statuses=("failed",)), "0", "4", "7") == {
+            ("failed", "1", 1),
+            ("failed", "2", 1),
+        }
+
     async def test_a_time_is_that_of_the_start(self, store: Store) -> None:
         rows = [begun_at(AT_MS + hour * HOUR_MS, status="completed", path="p") for hour in range(4)]
         rows.append(begun_at(AT_MS + 2 * HOUR_MS - 5, started_ms=AT_MS + 2 * HOUR_MS, status="completed", path="p"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.json import codec
+from noetl_stream.model.rights import covers
 from noetl_stream.ports.stores.catalog import (
     SEARCHED_CHARACTERS,
     CatalogEntry,
@@ -50,13 +51,21 @@ class MemoryCatalog:
         return list(self._entries.get(path, ()))
 
     async def latest(
-        self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
+        self,
+        prefix: str,
+        labels: Mapping[str, str],
+        limit: int,
+        after: str | None,
+        *,
+        words: Sequence[str] = (),
+        scope: Sequence[str] = (),
     ) -> list[CatalogEntry]:
         found = [entries[0] for path, entries in sorted(self._entries.items()) if path.startswith(prefix) and entries]
         return [
             entry
             for entry in found
             if (after is None or entry.path > after)
+            and covers(scope, entry.path)
             and all(_label_text(entry.labels.get(name)) == value for name, value in labels.items())
             and all(word in _searched_text(entry) for word in words)
         ][:limit]

@@ -419,7 +419,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
             if edges and not edges[0] <= row.execution_id < edges[-1]:
                 continue
             value = _tally_key(row, key)
-            part = ("", None) if wanted.terms else (row.status, value if edges else None)
+            part = ("", None) if wanted.terms and not wanted.scope else (row.status, value if edges else None)
             seen[part] += 1
             if seen[part] <= limit:
                 found[row.status, value] += 1
@@ -427,11 +427,12 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
 
     def _matching(self, wanted: ListingFilter) -> list[ExecutionRow]:
         """Returns the matching executions, newest first."""
+        paths = wanted.scope or (() if wanted.path is None else (wanted.path,))
         chosen = [
             row
             for row in self.tables.executions.values()
             if (not wanted.statuses or row.status in wanted.statuses)
-            and (wanted.path is None or covers((wanted.path,), row.path))
+            and covers(paths, row.path)
             and all((term, row.execution_id) in self.tables.terms for term in wanted.terms)
             and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)

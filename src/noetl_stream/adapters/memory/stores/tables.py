@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model.aggregates import LimitFact, is_limit
 from noetl_stream.model.json import codec
+from noetl_stream.model.rights import covers
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow, LimitSlotRow, PlacedSlot, WantedSlots
 from noetl_stream.ports.stores.cursors import Cursor, Repair
@@ -138,9 +139,12 @@ class MemoryAggregates:
         rows = self.tables.aggregates.rows
         return {id: rows[id] for id in ids if id in rows}
 
-    async def list_aggregates(self, kind: str, prefix: str, limit: int, after: str | None) -> list[AggregateRow]:
+    async def list_aggregates(
+        self, kind: str, prefix: str, limit: int, after: str | None, scope: Sequence[str] = ()
+    ) -> list[AggregateRow]:
         found = [row for row in self.tables.aggregates.rows.values() if row.kind == kind and row.key.startswith(prefix)]
-        return sorted((row for row in found if after is None or row.key > after), key=lambda row: row.key)[:limit]
+        found = [row for row in found if covers(scope, row.key) and (after is None or row.key > after)]
+        return sorted(found, key=lambda row: row.key)[:limit]
 
     async def aggregate_history(
         self, id: str, limit: int, before: int | None, statuses: Collection[str] = ()

@@ -1,8 +1,11 @@
--- The latest entry of each path, if it has all wanted labels and words.
+-- The latest entry of each path in the scope, if it has all wanted labels and words.
 with latest as (
     select distinct on (path) *
     from noetl.catalog
     where starts_with(path, :prefix) and path > :after
+      and (:scope::text[] = '{}' or exists (
+          select from unnest(:scope::text[]) as above where path = above or starts_with(path, above || '/')
+      ))
     order by path, revision desc
 )
 select :entry.columns

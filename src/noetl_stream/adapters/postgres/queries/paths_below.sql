@@ -1,10 +1,11 @@
--- A path and each path below it that has executions, from one to the next by the index. '0' sorts after '/'.
-with recursive below (path) as (
-    select :path::text collate "C"
+-- These paths and each path below them that has executions, from one to the next by the index. None of them is below
+-- another. '0' sorts after '/'.
+with recursive below (root, path) as (
+    select root collate "C", root collate "C" from unnest(:paths::text[]) as given (root)
     union all
-    select (
+    select below.root, (
         select min(x.path) from noetl.execution x
-        where x.path > greatest(below.path, :path || '/') and x.path < :path || '0'
+        where x.path > greatest(below.path, below.root || '/') and x.path < below.root || '0'
     )
     from below
     where below.path is not null

@@ -53,10 +53,12 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     words = word_terms(chosen.error or "")
     if chosen.error is not None and not words:
         raise UsageError(f"{chosen.error!r} contains no word to search errors for")
+    path = None if chosen.path is None else chosen.path.strip("/")
     return ListingFilter(
         chosen.status,
-        None if chosen.path is None else chosen.path.strip("/"),
+        path,
         sorted(label_terms(chosen.labels) | words),
         chosen.started_from_ms,
         chosen.started_before_ms,
+        (path,) if path is not None and chosen.scope else tuple(chosen.scope),
     )

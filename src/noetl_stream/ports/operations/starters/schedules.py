@@ -10,7 +10,7 @@ from noetl_stream.model.aggregates import Missed, Overlap
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.verbs import Cursor, Default, Limit, PlaybookPath, verb
+from noetl_stream.ports.operations.verbs import Cursor, Default, ItemsBelow, Limit, PlaybookPath, verb
 
 OccurrenceStatus = Literal["waiting", "started", "skipped", "completed", "failed", "cancelled"]
 OCCURRENCE_STATUSES: tuple[OccurrenceStatus, ...] = get_args(OccurrenceStatus)
@@ -134,6 +134,7 @@ class Schedules(Protocol):
         prefix: Annotated[str, Default(""), Meta(max_length=512, description="What the path begins with.")],
         limit: Limit,
         cursor: Cursor | None,
+        scope: ItemsBelow = (),
     ) -> SchedulePage:
         """List schedules by path, each with its next time."""
 

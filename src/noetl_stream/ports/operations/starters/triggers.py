@@ -11,7 +11,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.verbs import MAX_POSITION, Cursor, Limit, PlaybookPath, Prefix, verb
+from noetl_stream.ports.operations.verbs import MAX_POSITION, Cursor, ItemsBelow, Limit, PlaybookPath, Prefix, verb
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 EventStatus = Literal["started", "repeated", "ignored"]
@@ -117,7 +117,7 @@ class Triggers(Protocol):
     """
 
     @verb("GET", "/triggers", "listTriggers", scope="items", listed_first=("limit", "cursor"))
-    async def page(self, prefix: Prefix, limit: Limit, cursor: Cursor | None) -> TriggerPage:
+    async def page(self, prefix: Prefix, limit: Limit, cursor: Cursor | None, scope: ItemsBelow = ()) -> TriggerPage:
         """List triggers by path."""
 
     @verb("GET", "/triggers/{path}", "getTrigger")
