@@ -12,7 +12,7 @@ from waiting_stage import EXECUTION, error_of, hear, is_waiting, result_of, sign
 from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.model.json import codec
-from noetl_stream.ports.streams.blobs import gather_iterations
+from noetl_stream.storage.loop_results import gather_iterations
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import playbook, work
 

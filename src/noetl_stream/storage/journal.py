@@ -76,15 +76,17 @@ def page_of(
     return found
 
 
-_RESULTS: Final = frozenset(
-    {"task.processed", "loop.started", "loop.iteration.done", "loop.iteration.failed", "loop.done"}
-)
-
-
-def results_of(execution_id: str, entries: Iterable[StoredEntry], step_run_id: str) -> list[StoredEvent]:
-    """The results of a step run's iterations, and how many there are: what a loop's result is gathered from."""
-    found = events_of(execution_id, entries)
-    return [event for event in found if event.name in _RESULTS and event.step_run_id == step_run_id]
+def facts_about(execution_id: str, entry: StoredEntry, step_run_id: str) -> Iterator[Fact]:
+    """The facts of an entry that are about a step run, composite ones as those that they stand for."""
+    if entry.name is not None:
+        if entry.step_run_id == step_run_id:
+            yield codec.decode_fact(entry.data)
+        return
+    for facts, reported in ((entry.data, entry.step_run_id), (entry.decisions, None)):
+        for fact, _ in codec.decode_facts(facts) if facts is not None else ():
+            for part in expand(execution_id, fact):
+                if (reported or getattr(part, "step_run_id", None)) == step_run_id:
+                    yield part
 
 
 def last_position(execution_id: str, entry: StoredEntry) -> int:

@@ -48,7 +48,7 @@ from noetl_stream.ports.stores.store import (
     TimerRow,
 )
 from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
-from noetl_stream.storage.journal import events_of, last_position, page_of, results_of
+from noetl_stream.storage.journal import events_of, last_position, page_of
 
 if TYPE_CHECKING:  # commands that read start faster without them
     from noetl_stream.adapters.postgres.upkeep import PostgresDiagnosis, PostgresRetention
@@ -211,9 +211,9 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     async def drop_snapshots(self, execution_id: str) -> None:
         await self._database.fetch("drop_snapshots", execution_id=execution_id)
 
-    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
-        return results_of(execution_id, starmap(StoredEntry, rows), step_run_id)
+    async def iteration_results(self, execution_id: str, step_run_id: str, after: int, limit: int) -> list[StoredEntry]:
+        values = {"execution_id": execution_id, "step_run_id": step_run_id, "after": after, "limit": limit}
+        return [StoredEntry(*row) for row in await self._database.fetch("iteration_results", **values)]
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         return await self._rows(InboxItem, "inbox", partition_ids=list(partitions), limit=limit)

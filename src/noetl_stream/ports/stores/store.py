@@ -488,8 +488,8 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def lease_clock_ms(self) -> int:
         """As :meth:`now_ms`, on the connection that keeps the leases: the answer takes one round trip."""
 
-    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §6)."""
+    async def iteration_results(self, execution_id: str, step_run_id: str, after: int, limit: int) -> list[StoredEntry]:
+        """The entries behind a position that may say what came of a step run's iterations, in order (LANGUAGE §6)."""
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
         """This execution's results that others use, by key and user; they must not be deleted with it."""

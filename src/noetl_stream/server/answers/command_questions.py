@@ -28,13 +28,14 @@ from noetl_stream.model.messages import (
 from noetl_stream.model.outcome import Reference
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.catalog import ADDRESS_FORM, PLAYBOOK, Address, NotRegistered, find_entry, read_address
-from noetl_stream.ports.streams.blobs import checksum_of, gather_iterations
+from noetl_stream.ports.streams.blobs import checksum_of
 from noetl_stream.ports.streams.bus import Handler
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.handover import CannotOpen
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import refusal
 from noetl_stream.settings.grants import Grants
+from noetl_stream.storage.loop_results import gather_iterations
 
 log = logging.getLogger(__name__)
 

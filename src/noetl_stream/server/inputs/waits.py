@@ -37,11 +37,12 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.stores.store import Store, TimerRow
-from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, gather_iterations, read_object
+from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal_records import behind_events
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
+from noetl_stream.storage.loop_results import gather_iterations
 
 AT_ONCE: Final = 4
 """How many whole journals are in memory at once: one client command may retry a thousand executions."""

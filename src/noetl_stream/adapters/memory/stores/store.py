@@ -49,7 +49,7 @@ from noetl_stream.ports.stores.store import (
 )
 from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
 from noetl_stream.protocol.rows import Row, columns_of, json_columns
-from noetl_stream.storage.journal import page_of, results_of
+from noetl_stream.storage.journal import page_of
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -279,8 +279,11 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         for key in [key for key in self.tables.snapshots if key[0] == execution_id]:
             del self.tables.snapshots[key]
 
-    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        return results_of(execution_id, self._entries(execution_id), step_run_id)
+    async def iteration_results(self, execution_id: str, step_run_id: str, after: int, limit: int) -> list[StoredEntry]:
+        found = (entry for entry in self._entries(execution_id) if entry.position > after)
+        named = step_run_id.encode()
+        about = (one for one in found if one.step_run_id == step_run_id or named in (one.decisions or b""))
+        return list(islice(about, limit))
 
     def _entries(self, execution_id: str, after: int = 0, whole: bool = False) -> Iterator[StoredEntry]:
         """Yields entries from that of the first event after this position; ``whole``: from the first fully after it."""

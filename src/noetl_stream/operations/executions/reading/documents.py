@@ -32,8 +32,9 @@ from noetl_stream.ports.operations.executions import (
     WaitDocument,
 )
 from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
-from noetl_stream.ports.streams.blobs import Blobs, decoded, gather_iterations, read_object
+from noetl_stream.ports.streams.blobs import Blobs, decoded, read_object
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
+from noetl_stream.storage.loop_results import gather_iterations
 
 START_EVENTS: Final = 3
 """Of an execution that is not a rerun: requested, evaluated, started."""
