@@ -48,7 +48,7 @@ async def test_large_answers_are_compressed_for_those_who_take_that(stage: Gatew
             assert response.headers["Vary"] == "Accept-Encoding"
             assert response.headers.get("Content-Encoding", "identity") == accepted
             assert (await response.json())["openapi"]
-            lengths[accepted] = int(response.headers["Content-Length"])
+            lengths[accepted] = response.content.total_raw_bytes
     assert lengths["gzip"] < lengths["identity"] / 3
 
 

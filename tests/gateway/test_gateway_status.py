@@ -60,7 +60,7 @@ async def test_what_is_under_way_is_measured(stage: GatewayStage) -> None:
     with ExitStack() as entered:
         for gate in gates.values():
             entered.enter_context(gate.entered(caller, "10.0.0.1"))
-        entered.enter_context(pressure.held.counted(1000))
+        entered.enter_context(pressure.held.counted(1000, "token:ann"))
         busy = await measured(stage.gateway)
     assert {name: busy[name] - at_rest[name] for name in gates} == dict.fromkeys(gates, 1)
     assert busy["noetl_memory_bytes gateway requests"] - at_rest["noetl_memory_bytes gateway requests"] == 1000

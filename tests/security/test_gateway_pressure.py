@@ -44,13 +44,14 @@ from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument
-from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, AuditEntry
+from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, AuditEntry, Caller
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.storage.refusal_audit import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 BEHIND_A_PROXY = Network(proxies=(ip_network("127.0.0.0/8"),))
+ANN, BOB = Caller("token:ann", "viewer"), Caller("token:bob", "viewer")
 JSON = {"Content-Type": "application/json"}
 YAML = {"Content-Type": "application/yaml"}
 
@@ -318,7 +319,7 @@ async def test_all_requests_together_hold_no_more_than_the_gateway_may() -> None
 
 async def test_a_request_that_is_larger_than_the_bound_is_admitted_alone() -> None:
     held = HeldBytes(100)
-    with held.reserved(1_000), pytest.raises(HttpProblem, match="may hold 100 bytes"), held.reserved(1):
+    with held.reserved(1_000, ANN), pytest.raises(HttpProblem, match="may hold 100 bytes"), held.reserved(1, BOB):
         pass
     assert held.now == 0
 

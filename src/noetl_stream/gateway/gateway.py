@@ -21,6 +21,7 @@ from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http.bodies import BodyReader
+from noetl_stream.gateway.http.budgets import MeteredThreads
 from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.openapi import openapi_of
@@ -132,6 +133,7 @@ class Gateway:
         Raises:
             UsageError: it cannot listen there.
         """
+        asyncio.get_running_loop().set_default_executor(MeteredThreads())
         runner = web.AppRunner(self._application, shutdown_timeout=self._drain_s)
         await runner.setup()
         assert runner.server is not None

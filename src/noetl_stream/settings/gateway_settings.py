@@ -41,6 +41,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
     max_streams: int = 1000
     max_large_bodies: int = 64
     max_checks: int = 16
+    max_caller_processor_percent: int = 50
     max_connections: int = 4000
     max_connections_per_address: int = 1000
     max_behind: int = 100_000

@@ -23,13 +23,27 @@ from noetl_stream.gateway.http.problems import HttpProblem, kind_of
 from noetl_stream.mcp.answers import ToolAnswer, error_document, plain_object
 from noetl_stream.mcp.tools import AgentCall, InnerCall, PerformedTool, Work
 from noetl_stream.model.json import codec
-from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations.executions import ExecutionDocument, Executions, RequestIds
+from noetl_stream.ports.operations.verbs import is_verb, verb_of
 from noetl_stream.ports.stores.idempotency import KeptAnswer
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, Caller, audit_text
 
 CHECKS: Final = frozenset({"checkPlaybook"})
 """Operations that take the processor for long."""
+
+HEAVY: Final = frozenset(
+    {
+        *("listSteps", "getCtx"),
+        *(
+            verb_of(asked).operation
+            for noun in PORTS
+            for asked in vars(port_of(noun)).values()
+            if is_verb(asked) and verb_of(asked).heavy
+        ),
+    }
+)
+"""Operations whose answers may be long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +72,18 @@ class GatewayDoor:
                     raise inner.refusal
                 self._admit(inner, under_way)
                 if not inner.tool.changes:
-                    return PerformedTool(plain_object(await work(self._call(self.once.new_ids()))))
+                    return PerformedTool(plain_object(await self._read(inner, work)))
             except NoetlError as error:
                 await self.auditor.refused_attempt(attempt, error)
                 raise
             return await self.auditor.performed(attempt, lambda: self._recorded(inner, work))
+
+    async def _read(self, inner: InnerCall, work: Work) -> ToolAnswer:
+        call = self._call(self.once.new_ids())
+        if inner.tool.operation not in HEAVY:
+            return await work(call)
+        async with self.pressure.turns.taken(self.caller.principal, self.ending):
+            return await work(call)
 
     def _admit(self, inner: InnerCall, under_way: ExitStack) -> None:
         if inner.tool.adds_work:

@@ -10,54 +10,18 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from noetl_stream.errors import NoetlError, TooBusy
+from noetl_stream.gateway.http.budgets import CallerTurns, ProcessorBudgets
+from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
-from noetl_stream.lru import LruCache
 from noetl_stream.model.rights import Role
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PartitionDocument
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX, GatewayLimits
-
-REMEMBERED: Final = 10_000
-
-
-class _Level(NamedTuple):
-    amount: float
-    at_s: float
-
-
-class LeakyBuckets:
-    """A leaky bucket for each key; of very many keys, those are forgotten that were used least recently.
-
-    Args:
-        most: What a bucket holds.
-        leaks_per_s: What it loses each second.
-    """
-
-    def __init__(self, clock: Clock, most: float, leaks_per_s: float) -> None:
-        self._clock = clock
-        self._most = most
-        self._leaks_per_s = leaks_per_s
-        self._levels: LruCache[str, _Level] = LruCache(REMEMBERED)
-
-    def full_for_s(self, key: str) -> float:
-        """How many seconds until there is room for one; 0 if there is."""
-        return max(0.0, (self._amount(key) - self._most + 1) / self._leaks_per_s)
-
-    def add(self, key: str, amount: float = 1.0) -> None:
-        """Adds to the bucket, or takes out of it."""
-        self._levels.put(key, _Level(max(0.0, self._amount(key) + amount), self._clock.monotonic_s()))
-
-    def _amount(self, key: str) -> float:
-        level = self._levels.get(key)
-        if level is None:
-            return 0.0
-        return max(0.0, level.amount - (self._clock.monotonic_s() - level.at_s) * self._leaks_per_s)
-
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +88,8 @@ class Gate:
             yield
         finally:
             self.under_way -= 1
-            _take_one(self._of_principal, caller.principal)
-            _take_one(self._of_address, address)
+            _take(self._of_principal, caller.principal, 1)
+            _take(self._of_address, address, 1)
 
     def _check(self, caller: Caller, address: str) -> None:
         room = ROOM[caller.role]
@@ -144,7 +108,7 @@ class Gate:
 
 
 class HeldBytes:
-    """The memory that requests hold together: their bodies until they are answered, and what streams are writing.
+    """The memory that requests hold together: their bodies until they are answered, and answers while they are written.
 
     Attributes:
         limit: How many bytes they may.
@@ -154,28 +118,39 @@ class HeldBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.now = 0
+        self._of_principal: Counter[str] = Counter()
 
     @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
+    def reserved(self, size: int, who: Caller) -> Iterator[None]:
         """Counts a request that may hold ``size`` bytes. One alone is admitted, whatever its size.
 
         Raises:
+            TooBusy: it would be more than this caller's share.
             HttpProblem: there is no room.
         """
+        variable = f"{GATEWAY_PREFIX}MAX_HELD_BYTES"
+        held, most = self._of_principal[who.principal], int(self.limit * SHARE[who.role])
+        if held and size and held + size > most:
+            raise TooBusy(
+                f"requests of {who.principal} may hold {most} bytes together, and hold {held} ({variable})",
+                RETRY_AFTER_S,
+                hint="read the answers that you have asked for",
+            )
         if self.now and self.now + size > self.limit:
-            variable = f"{GATEWAY_PREFIX}MAX_HELD_BYTES"
             raise HttpProblem("overloaded", f"all requests together may hold {self.limit} bytes ({variable})")
-        with self.counted(size):
+        with self.counted(size, who.principal):
             yield
 
     @contextmanager
-    def counted(self, size: int) -> Iterator[None]:
-        """Counts what is held already."""
+    def counted(self, size: int, principal: str) -> Iterator[None]:
+        """Counts what is held already, for a caller."""
         self.now += size
+        self._of_principal[principal] += size
         try:
             yield
         finally:
             self.now -= size
+            _take(self._of_principal, principal, size)
 
 
 class Pressure:
@@ -188,6 +163,8 @@ class Pressure:
         large_bodies: Requests with a large body, which is in memory until they are answered.
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         held: What all of them hold in memory.
+        turns: At answers that may be long, for each caller.
+        processor: The part of the processor that each caller may take.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
         partitions: The same by partition; empty before the first poll.
     """
@@ -202,6 +179,8 @@ class Pressure:
         self.large_bodies = Gate(limits.max_large_bodies, "max_large_bodies", "large bodies", RETRY_AFTER_S)
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
         self.held = HeldBytes(limits.max_held_bytes)
+        self.turns = CallerTurns()
+        self.processor = ProcessorBudgets(clock, limits.max_caller_processor_percent)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self._events = LeakyBuckets(clock, EVENTS_AT_ONCE, EVENTS_PER_S)
         self.behind = 0
@@ -253,7 +232,7 @@ class Pressure:
             await self._clock.sleep(max(POLL_S, REST * took_s))
 
 
-def _take_one(counter: Counter[str], key: str) -> None:
-    counter[key] -= 1
+def _take(counter: Counter[str], key: str, amount: int) -> None:
+    counter[key] -= amount
     if not counter[key]:
         del counter[key]

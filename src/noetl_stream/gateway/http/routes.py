@@ -114,6 +114,7 @@ class Route(Generic[Given, Sent]):
     refuses: Problems beside those that any route may have, by name.
     adds_work: Whether it makes more for servers to fold: not while they are far behind.
     reads: It changes nothing, though it is not a GET.
+    heavy: Its answer may be long, or take the processor for long: a caller gets few of them at a time.
     streams: Its answer has no end: counted as a stream, not as a request under way.
     unkept: Keys of the answer that are not kept for its Idempotency-Key, since they are secret.
     anywhere: It answers whatever name it is called by, and behind any proxy: for probes.
@@ -135,6 +136,7 @@ class Route(Generic[Given, Sent]):
     refuses: tuple[str, ...] = ()
     adds_work: bool = False
     reads: bool = False
+    heavy: bool = False
     streams: bool = False
     unkept: tuple[str, ...] = ()
     anywhere: bool = False

@@ -148,10 +148,12 @@ class Serving:
             self.pressure.admit_event(address_group(client_of(request)))
         if route.changes:
             self.pressure.admit_change(caller)
+        elif caller.principal:
+            self.pressure.processor.admit(caller)
         address = address_group(client_of(request))
         who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
         size = most_bytes(route.body, request, self.limits)
-        with self._gate(route, request).entered(who, address), self.pressure.held.reserved(size):
+        with self._gate(route, request).entered(who, address), self.pressure.held.reserved(size, who):
             yield
 
     def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
@@ -169,8 +171,19 @@ class Serving:
         return _Read(parameters, data, media, await self.bodies.read(route.body, data, media))
 
     async def _answer(self, route: AnyRoute, read: _Read, request: web.Request) -> web.StreamResponse:
+        """Performs a request, and writes its answer, at the cost of the caller. Streams are bounded by their number."""
         caller = request.get(CALLER, NOBODY)
+        perform = partial(self._performed, route, read, request, caller)
+        if route.streams or not caller.principal:
+            return await perform()
+        if not route.heavy:
+            return await self.pressure.processor.charged(caller, perform())
+        async with self.pressure.turns.taken(caller.principal, _connection(request).ending):
+            return await self.pressure.processor.charged(caller, perform())
 
+    async def _performed(
+        self, route: AnyRoute, read: _Read, request: web.Request, caller: Caller
+    ) -> web.StreamResponse:
         async def perform(ids: RequestIds) -> Reply:
             operations, ending = self.scopes(self.operations, caller.paths), _connection(request).ending
             door = GatewayDoor(
@@ -219,6 +232,8 @@ class Serving:
     async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         if not isinstance(reply.body, AsyncIterator):
             answer = await kept_answer(reply)
+            if len(answer.body) > PIECE_BYTES:
+                return await self._written_in_pieces(request, answer)
             written = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
             compress(written, len(answer.body), request)
             return written
@@ -228,7 +243,7 @@ class Serving:
             try:
                 async for chunk in chunks:
                     await request[ADMISSION].look_again()
-                    with self.pressure.held.counted(len(chunk)):
+                    with self.pressure.held.counted(len(chunk), request[CALLER].principal):
                         await response.write(chunk)
                 await response.write_eof()
             except NoetlError as error:
@@ -236,6 +251,23 @@ class Serving:
             except ConnectionError:
                 log.debug("a reader of %s is gone", request.path)
         return response
+
+    async def _written_in_pieces(self, request: web.Request, answer: KeptAnswer) -> web.StreamResponse:
+        """Writes a long answer as fast as it is read: it counts as held, and its request as under way, until then."""
+        written = web.StreamResponse(status=answer.status, headers=answer.headers)
+        compress(written, len(answer.body), request)
+        if not written.compression:
+            written.content_length = len(answer.body)
+        body = memoryview(answer.body)
+        with self.pressure.held.counted(len(body), request.get(CALLER, NOBODY).principal):
+            try:
+                await written.prepare(request)
+                for first in range(0, len(body), PIECE_BYTES):
+                    await written.write(body[first : first + PIECE_BYTES])
+                await written.write_eof()
+            except ConnectionError:
+                log.debug("a reader of %s is gone", request.path)
+        return written
 
 
 def _connection(request: web.Request) -> HttpConnection:
@@ -274,6 +306,9 @@ def _without(body: bytes, route: AnyRoute) -> bytes:
     return codec.encode({name: value for name, value in document.items() if name not in route.unkept})
 
 
+PIECE_BYTES: Final = 256 * 1024
+"""A longer answer is written in pieces of so many bytes."""
+
 VARIES: Final = {"Vary": "Accept-Encoding"}
 COMPRESSED_BYTES: Final = 4 * 1024
 """Smaller answers take few packets either way."""
@@ -283,7 +318,7 @@ def takes_gzip(request: web.Request) -> bool:
     return "gzip" in request.headers.get("Accept-Encoding", "")
 
 
-def compress(response: web.Response, size: int, request: web.Request) -> None:
+def compress(response: web.StreamResponse, size: int, request: web.Request) -> None:
     """Has the answer to a GET compressed by another thread. Answers to changes stay as they are: some hold secrets
     beside what the caller sent, and their compressed lengths would tell about them.
 

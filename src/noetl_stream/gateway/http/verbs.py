@@ -72,6 +72,7 @@ def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
         refuses=verb.refuses,
         adds_work=verb.adds_work,
         reads=verb.reads,
+        heavy=verb.heavy,
     )
 
 

@@ -99,7 +99,7 @@ class VariablesSet(Document, frozen=True):
     var_names: list[str]
 
 
-@routes(*address_of(Executions.ctx), "getCtx", "viewer", {200: Answer("OK", CtxDocument, ("ETag",))})
+@routes(*address_of(Executions.ctx), "getCtx", "viewer", {200: Answer("OK", CtxDocument, ("ETag",))}, heavy=True)
 async def read(call: Call[ExecutionAt, None]) -> Reply:
     """Get its `ctx`, and who changed what when."""
     ctx = await call.operations.executions.ctx(call.parameters.execution_id)

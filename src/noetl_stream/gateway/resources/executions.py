@@ -141,7 +141,9 @@ class StepRunsOf(ExecutionAt):
     step_run_id: Annotated[Name | None, Field(description="Only this one, in a page.")] = None
 
 
-@routes(*address_of(Executions.steps), "listSteps", "viewer", {200: Answer("OK", StepRunsDocument, ("Link",))})
+@routes(
+    *address_of(Executions.steps), "listSteps", "viewer", {200: Answer("OK", StepRunsDocument, ("Link",))}, heavy=True
+)
 async def steps(call: Call[StepRunsOf, None]) -> Reply:
     """List its step runs, in the order they began.
 

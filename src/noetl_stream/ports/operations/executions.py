@@ -464,7 +464,7 @@ class Executions(Protocol):
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """:meth:`get`, as soon as it has ended or the time is over."""
 
-    @verb("GET", "/executions/{execution_id}/result", "getResult", refuses=("conflict",))
+    @verb("GET", "/executions/{execution_id}/result", "getResult", refuses=("conflict",), heavy=True)
     async def result(self, execution_id: ExecutionId) -> ResultDocument:
         """Get the result of an ended execution, whole.
 
@@ -482,7 +482,13 @@ class Executions(Protocol):
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
         """A page of its step runs."""
 
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/result", "getStepResult", refuses=("conflict",))
+    @verb(
+        "GET",
+        "/executions/{execution_id}/steps/{step_run_id}/result",
+        "getStepResult",
+        refuses=("conflict",),
+        heavy=True,
+    )
     async def run_result(self, execution_id: ExecutionId, step_run_id: StepRunId) -> StepRunResultDocument:
         """Get the result of a step run, whole, from wherever it is kept.
 
@@ -535,7 +541,7 @@ class Executions(Protocol):
             UsageError: it has no such step, or never came to it.
         """
 
-    @verb("GET", "/executions/{execution_id}/why", "explainExecution", replica=True)
+    @verb("GET", "/executions/{execution_id}/why", "explainExecution", replica=True, heavy=True)
     async def why(self, execution_id: ExecutionId) -> WhyDocument:
         """Explain why it is where it is, and what would move it."""
 

@@ -140,7 +140,15 @@ class Selections(Protocol):
             Unreachable, NotReady: the others could not be done either. Some may be done.
         """
 
-    @verb("GET", "/executions/histogram", "countExecutions", scope="special", replica=True, description=OF_A_DAY)
+    @verb(
+        "GET",
+        "/executions/histogram",
+        "countExecutions",
+        scope="special",
+        replica=True,
+        heavy=True,
+        description=OF_A_DAY,
+    )
     async def histogram(
         self,
         chosen: ExecutionFilter,
@@ -148,7 +156,7 @@ class Selections(Protocol):
     ) -> ExecutionHistogramDocument:
         """Count executions by status over the time of their start."""
 
-    @verb("GET", "/executions/groups", "groupExecutions", scope="special", replica=True)
+    @verb("GET", "/executions/groups", "groupExecutions", scope="special", replica=True, heavy=True)
     async def groups(
         self,
         chosen: ExecutionFilter,

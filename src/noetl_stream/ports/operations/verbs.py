@@ -48,6 +48,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         refuses: Problems beside those that any route may have, by name.
         adds_work: Whether it makes more for servers to fold: not while they are far behind.
         reads: Whether it changes nothing, though it is no GET.
+        heavy: Whether its answer may be long, or take the processor for long: a caller gets few of them at a time.
         document: What HTTP answers with, where the verb returns a list or an object.
         request: What the OpenAPI document calls the JSON object that it takes, and says of it; ``None``: its operation,
             and nothing.
@@ -69,6 +70,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     refuses: tuple[str, ...] = ()
     adds_work: bool = False
     reads: bool = False
+    heavy: bool = False
     document: type[msgspec.Struct] | None = None
     request: tuple[str, str] | None = None
     next: str = "cursor"

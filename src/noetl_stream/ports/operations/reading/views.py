@@ -169,13 +169,13 @@ class Views(Protocol):
     :class:`~noetl_stream.errors.NotFound` if there is no such execution.
     """
 
-    @verb("GET", "/executions/{execution_id}/events", "listEvents", next="after", description=SEARCHED)
+    @verb("GET", "/executions/{execution_id}/events", "listEvents", next="after", description=SEARCHED, heavy=True)
     async def events(
         self, execution_id: ExecutionId, chosen: EventFilter, limit: Annotated[Limit, Default(100)]
     ) -> EventPage:
         """List its journal, by position."""
 
-    @verb("GET", "/executions/{execution_id}/state", "getState")
+    @verb("GET", "/executions/{execution_id}/state", "getState", heavy=True)
     async def state(
         self,
         execution_id: ExecutionId,
@@ -191,7 +191,7 @@ class Views(Protocol):
             NotFound: its journal is shorter.
         """
 
-    @verb("GET", "/executions/{execution_id}/graph", "getExecutionGraph", refuses=("playbook-refused",))
+    @verb("GET", "/executions/{execution_id}/graph", "getExecutionGraph", refuses=("playbook-refused",), heavy=True)
     async def graph(self, execution_id: ExecutionId, so_far: SoFar = False) -> ExecutionGraphDocument:
         """Get the graph of its playbook, with what happened at each step and arc.
 
@@ -202,7 +202,7 @@ class Views(Protocol):
             PlaybookRefused: its playbook does not compile here.
         """
 
-    @verb("GET", "/executions/{execution_id}/diff/{other}", "diffExecutions")
+    @verb("GET", "/executions/{execution_id}/diff/{other}", "diffExecutions", heavy=True)
     async def diff(
         self,
         execution_id: ExecutionId,
@@ -217,7 +217,7 @@ class Views(Protocol):
             NotFound: one of the two executions does not exist.
         """
 
-    @verb("GET", "/executions/{execution_id}/timeline", "getTimeline")
+    @verb("GET", "/executions/{execution_id}/timeline", "getTimeline", heavy=True)
     async def timeline(self, execution_id: ExecutionId, wanted: TimeRange, so_far: SoFar = False) -> TimelineDocument:
         """Get what went on when: step runs, iterations, attempts, waits.
 
@@ -227,7 +227,7 @@ class Views(Protocol):
             UsageError: the range is empty.
         """
 
-    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/strip", "getStrip")
+    @verb("GET", "/executions/{execution_id}/steps/{step_run_id}/strip", "getStrip", heavy=True)
     async def strip(
         self,
         execution_id: ExecutionId,
@@ -248,6 +248,7 @@ class Views(Protocol):
         "/executions/{execution_id}/steps/{step_run_id}/iterations/summaries",
         "listIterationSummaries",
         next="first",
+        heavy=True,
     )
     async def iterations(
         self,
@@ -262,7 +263,9 @@ class Views(Protocol):
             NotFound: it has no such loop.
         """
 
-    @verb("GET", "/executions/{execution_id}/ctx/changes", "listCtxChanges", listed_first=("limit", "cursor"))
+    @verb(
+        "GET", "/executions/{execution_id}/ctx/changes", "listCtxChanges", listed_first=("limit", "cursor"), heavy=True
+    )
     async def changes(
         self,
         execution_id: ExecutionId,

@@ -1,0 +1,185 @@
+"""What answers cost, charged to the caller who asked: time of the processor, and turns at what takes long.
+
+Law: a caller that asks for more than its part waits for itself or is refused, and nobody else waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final, ParamSpec, TypeVar
+
+from noetl_stream.concurrency import result_until
+from noetl_stream.errors import TooBusy
+from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX
+
+Result = TypeVar("Result")
+Given = ParamSpec("Given")
+
+HEAVY_S: Final = 0.05
+"""An answer that takes the processor for less is charged to nobody: quick calls are bounded by their number."""
+
+AT_ONCE_S: Final = 10.0
+"""How much of the processor a caller may use in a row, before its part of each second bounds it."""
+
+HEAVY_AT_ONCE: Final = 2
+"""How many answers that may be long are made for one caller at a time."""
+
+LEAST_PERCENT: Final = 1
+
+
+@dataclass(slots=True)
+class _SpentTime:
+    """The time of the processor that one request took, on the loop and in threads, s."""
+
+    loop_s: float = 0.0
+    threads_s: list[float] = field(default_factory=list)
+
+    @property
+    def spent_s(self) -> float:
+        return self.loop_s + sum(self.threads_s)
+
+
+_METER: ContextVar[_SpentTime | None] = ContextVar("meter", default=None)
+
+
+class MeteredThreads(ThreadPoolExecutor):
+    """Threads for work beside the loop. What a request does in them is metered.
+
+    Args:
+        processor_s: The time of the processor that the calling thread has used.
+    """
+
+    def __init__(self, processor_s: Callable[[], float] = time.thread_time) -> None:
+        super().__init__(thread_name_prefix="noetl-beside")
+        self._processor_s = processor_s
+
+    def submit(self, fn: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Result]:
+        """Runs ``fn`` in a thread, for the request that this is called in."""
+        meter, processor_s = _METER.get(), self._processor_s
+        if meter is None:
+            return super().submit(fn, *args, **kwargs)
+
+        def metered_work() -> Result:
+            began_s = processor_s()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                meter.threads_s.append(processor_s() - began_s)
+
+        return super().submit(metered_work)
+
+
+class ProcessorBudgets:
+    """A part of the processor for each caller.
+
+    Args:
+        percent: Of one processor.
+        processor_s: The time of the processor that the calling thread has used.
+    """
+
+    def __init__(self, clock: Clock, percent: int, processor_s: Callable[[], float] = time.thread_time) -> None:
+        self._percent = max(LEAST_PERCENT, percent)
+        self._spent = LeakyBuckets(clock, AT_ONCE_S, self._percent / 100)
+        self._processor_s = processor_s
+
+    def admit(self, caller: Caller) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` while the caller has used up its part."""
+        wait_s = self._spent.full_for_s(caller.principal)
+        if wait_s:
+            variable = f"{GATEWAY_PREFIX}MAX_CALLER_PROCESSOR_PERCENT={self._percent}"
+            raise TooBusy(
+                f"the answers to {caller.principal} took too much of the processor ({variable})",
+                wait_s,
+                hint="ask less often, or for less; cancel, pause and patch are still accepted",
+            )
+
+    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of ``work``, whose time of the processor is charged to the caller. Raises what it raises."""
+        meter = _SpentTime()
+        token = _METER.set(meter)
+        try:
+            return await _metered(work, meter, self._processor_s)
+        finally:
+            _METER.reset(token)
+            if meter.spent_s >= HEAVY_S:
+                self._spent.add(caller.principal, meter.spent_s)
+
+
+@types.coroutine
+def _metered(
+    work: Coroutine[Any, Any, Result], meter: _SpentTime, processor_s: Callable[[], float]
+) -> Generator[Any, Any, Result]:
+    """Awaits ``work``, and adds up how long each of its steps takes the loop."""
+    sent, error = None, None
+    while True:
+        began_s = processor_s()
+        try:
+            waits_for = work.send(sent) if error is None else work.throw(error)
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+        finally:
+            meter.loop_s += processor_s() - began_s
+        sent, error = None, None
+        try:
+            sent = yield waits_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as thrown:
+            error = thrown
+
+
+@dataclass(slots=True)
+class _Turns:
+    free: asyncio.Semaphore
+    users: int = 0
+
+
+class CallerTurns:
+    """Lets a caller have a few answers made at a time that may be long. Its others wait in a queue of its own.
+
+    Args:
+        at_once: How many.
+    """
+
+    def __init__(self, at_once: int = HEAVY_AT_ONCE) -> None:
+        self._at_once = at_once
+        self._of_caller: dict[str, _Turns] = {}
+        self.under_way = 0
+
+    @asynccontextmanager
+    async def taken(self, principal: str, leaving: asyncio.Event) -> AsyncIterator[None]:
+        """Waits for a turn, and has it until the end of the block.
+
+        Args:
+            leaving: Set when the caller has gone.
+
+        Raises:
+            TooBusy: it has gone before its turn.
+        """
+        turns = self._of_caller.setdefault(principal, _Turns(asyncio.Semaphore(self._at_once)))
+        turns.users += 1
+        try:
+            if not await result_until(turns.free.acquire(), leaving.wait()):
+                raise TooBusy(f"{principal} did not wait for its turn", 1.0)
+            self.under_way += 1
+            try:
+                yield
+            finally:
+                self.under_way -= 1
+                turns.free.release()
+        finally:
+            turns.users -= 1
+            if not turns.users:
+                del self._of_caller[principal]
