@@ -8,13 +8,17 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from http.client import HTTPConnection
 
 import pytest
 from aiohttp import ClientConnectorError, ClientSession
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting.role_processes import host_worker
@@ -104,6 +108,71 @@ async def test_a_role_that_runs_is_asked_each_time() -> None:
         async with client.get("/readyz") as ready, client.get("/livez") as alive:
             assert (ready.status, alive.status) == (503, 503)
             assert await alive.json() == {"status": "dead", "reasons": role.reasons}
+
+
+def asked_meanwhile(port: int, *paths: str) -> list[tuple[int, str]]:
+    """What these paths answer, in this order, while this thread and its loop stand still."""
+    answers: list[tuple[int, str]] = []
+
+    def ask() -> None:
+        for path in paths:
+            connection = HTTPConnection("127.0.0.1", port)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answers.append((answer.status, answer.read().decode()))
+            connection.close()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asking.join()
+    return answers
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock by which a loop is late; nobody waits for it."""
+    clock = ManualClock()
+    monkeypatch.setattr(status, "ANSWER_S", 0.01)
+    monkeypatch.setattr(status, "StatusAnswers", partial(StatusAnswers, monotonic_s=clock.monotonic_s))
+    return clock
+
+
+async def test_a_probe_is_answered_while_the_loop_of_the_role_is_busy(passing: ManualClock) -> None:
+    async with opened() as (answering, client, port):
+        role = Puppet()
+        answering.attach(role)
+        before_it_was_asked = asked_meanwhile(port, "/livez", "/readyz")
+        assert [code for code, _ in before_it_was_asked] == [200, 503]
+        assert "it has not said within" in before_it_was_asked[1][1]
+        role.lacks = ["NATS is away"]
+        async with client.get("/readyz") as ready, client.get("/livez") as alive:
+            assert (ready.status, alive.status) == (503, 200)
+        role.lacks = []
+        (ready_meanwhile, alive_meanwhile) = asked_meanwhile(port, "/readyz", "/livez")
+        assert (ready_meanwhile[0], "NATS is away" in ready_meanwhile[1]) == (503, True)
+        assert alive_meanwhile[0] == 200
+        async with client.get("/readyz") as ready:
+            assert ready.status == 200
+        assert [code for code, _ in asked_meanwhile(port, "/readyz", "/livez")] == [200, 200]
+
+
+async def test_a_process_whose_loop_does_not_turn_any_more_is_not_ready_and_then_dead(passing: ManualClock) -> None:
+    async with opened() as (answering, client, port):
+        answering.attach(Puppet())
+        async with client.get("/readyz") as ready, client.get("/livez") as alive:
+            assert (ready.status, alive.status) == (200, 200)
+        assert [code for code, _ in asked_meanwhile(port, "/readyz", "/livez")] == [200, 200]
+        await asyncio.sleep(0)  # it turns: what was asked meanwhile is answered
+        seen = []
+        for seconds in (status.KEPT_S - 1, 2, status.STUCK_S):
+            seen.append(asked_meanwhile(port, "/readyz", "/livez"))
+            passing.advance(seconds)
+        seen.append(asked_meanwhile(port, "/readyz", "/livez"))
+        codes = [[code for code, _ in answers] for answers in seen]
+        assert codes == [[200, 200], [200, 200], [503, 200], [503, 503]]
+        assert "the loop of its process has not turned for 91 s" in seen[-1][1][1]
+        async with client.get("/readyz") as ready, client.get("/livez") as alive:
+            assert (ready.status, alive.status) == (200, 200), "it turns again"
 
 
 async def test_metrics_come_as_prometheus_text_and_as_openmetrics() -> None:

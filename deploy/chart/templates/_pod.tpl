@@ -71,7 +71,7 @@ resources:
   {{- toYaml (index . 2) | nindent 2 }}
 {{- end }}
 
-{{/* The probes; takes the port that says whether it is ready. What waits for NATS or Postgres lives, and is not ready. */}}
+{{/* The probes, of the status address, which load cannot reach. What waits for NATS or Postgres lives, and is not ready. */}}
 {{- define "noetl.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: status}
@@ -84,7 +84,7 @@ livenessProbe:
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: {{ . }}}
+  httpGet: {path: /readyz, port: status}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 2

@@ -1,7 +1,9 @@
 """The status address of a role: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus.
 
-Law: it answers as long as the role's loop turns. A connection serves one request and is closed after :data:`LONGEST_S`
-in any case. At most :data:`MAX_CONNECTIONS` are open: the oldest gives way to a new one, so that probes get through.
+Law: it answers from a thread and a loop of its own, and asks the role's loop what to say. A loop that is busy is not
+waited for: what it said last holds for a while, and one that has not turned for long is reported. A connection serves
+one request and is closed after :data:`LONGEST_S` in any case. At most :data:`MAX_CONNECTIONS` are open; then the oldest
+gives way to a new one, so that probes get through.
 """
 
 from __future__ import annotations
@@ -9,10 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import accumulate
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -26,6 +32,8 @@ import noetl_stream
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import UsageError
 from noetl_stream.telemetry.measures import BOUNDS_S, Durations, Measured, Metric, NotYetRunning, Reading, Role
+
+Result = TypeVar("Result")
 
 FAMILIES: Final[Mapping[str, Any]] = {
     "counter": CounterMetricFamily,
@@ -90,34 +98,95 @@ MAX_HEADERS: Final = 64
 BACKLOG: Final = 32
 
 
-class StatusAnswers:
-    """Answers probes and scrapes of a role, which is not ready until :meth:`attach`."""
+ANSWER_S: Final = 1.0
+"""How long the role's loop may take to answer a probe; then what it said last holds."""
+KEPT_S: Final = 30.0
+"""How long that is."""
+STUCK_S: Final = 60.0
+"""A process whose loop has not turned for so long should be replaced."""
 
-    def __init__(self, name: str) -> None:
+
+class _Said(NamedTuple):
+    reasons: Sequence[str]
+    at_s: float
+
+
+class StatusAnswers:
+    """Answers probes and scrapes of a role, which is not ready until :meth:`attach`. It is made on the role's loop, and
+    :meth:`answer` is called on another.
+
+    Args:
+        monotonic_s: The time by which the role's loop is late.
+    """
+
+    def __init__(self, name: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._name = name
         self._role: Role = NotYetRunning(name)
         self._parts: Sequence[Measured] = ()
+        self._loop = asyncio.get_running_loop()
+        self._monotonic_s = monotonic_s
+        self._silent_since_s: float | None = None
+        self._said: dict[str, _Said] = {}
+        self._questions: SharedLoads[str, Sequence[str]] = SharedLoads()
         self._scrapes: SharedLoads[str, Sequence[Reading]] = SharedLoads()
 
     def attach(self, role: Role, *parts: Measured) -> None:
         """Attaches the ``role`` to ask from now on; its metrics are followed by those of ``parts``."""
         self._role, self._parts = role, parts
+        self._said.clear()
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
         if request.method not in ("GET", "HEAD"):
             return _closing(web.Response(status=405, text="GET only\n", headers={"Allow": "GET, HEAD"}))
         match request.path:
             case "/livez":
-                reasons = self._role.reasons_to_replace()
-                return _json_response({"status": "dead" if reasons else "alive", "reasons": [*reasons]}, not reasons)
+                reasons = [*(await self._asked("alive", self._reasons_to_replace) or ()), *self._late(STUCK_S)]
+                return _json_response({"status": "dead" if reasons else "alive", "reasons": reasons}, not reasons)
             case "/readyz":
-                missing = [*self._role.reasons_to_replace(), *await self._role.reasons_not_ready()]
+                said = await self._asked("ready", self._reasons_not_ready)
+                missing = [f"it has not said within {ANSWER_S:g} s what it lacks"] if said is None else [*said]
+                missing += self._late(KEPT_S)
                 return _json_response({"ready": not missing, "missing": missing}, not missing)
             case "/metrics":
-                readings = await self._scrapes.get("", self._read)
+                readings = await asyncio.wrap_future(self._on_its_loop(self._scrapes.get("", self._read)))
                 body, media = exposition(readings, request.headers.get("Accept", ""))
                 return _closing(web.Response(body=body, headers={"Content-Type": media}))
         return _closing(web.Response(status=404, text="there are /livez, /readyz and /metrics\n"))
+
+    async def _asked(self, what: str, ask: Callable[[], Coroutine[Any, Any, Sequence[str]]]) -> Sequence[str] | None:
+        """What the role says, or else what it said last; ``None`` if that is too long ago."""
+        asked = asyncio.wrap_future(self._on_its_loop(self._questions.get(what, partial(self._learn, what, ask))))
+        await asyncio.wait({asked}, timeout=ANSWER_S)
+        if asked.done():
+            return asked.result()
+        said = self._said.get(what)
+        return said.reasons if said is not None and self._monotonic_s() - said.at_s < KEPT_S else None
+
+    def _on_its_loop(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Starts work on the role's loop, and notes how long that does not turn."""
+        if self._silent_since_s is None:
+            self._silent_since_s = self._monotonic_s()
+        self._loop.call_soon_threadsafe(self._turned)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _turned(self) -> None:
+        self._silent_since_s = None
+
+    def _late(self, most_s: float) -> Iterator[str]:
+        since_s = self._silent_since_s
+        if since_s is not None and (silent_s := self._monotonic_s() - since_s) > most_s:
+            yield f"the loop of its process has not turned for {silent_s:.0f} s"
+
+    async def _learn(self, what: str, ask: Callable[[], Coroutine[Any, Any, Sequence[str]]]) -> Sequence[str]:
+        reasons = await ask()
+        self._said[what] = _Said(reasons, self._monotonic_s())
+        return reasons
+
+    async def _reasons_to_replace(self) -> Sequence[str]:
+        return [*self._role.reasons_to_replace()]
+
+    async def _reasons_not_ready(self) -> Sequence[str]:
+        return [*self._role.reasons_to_replace(), *await self._role.reasons_not_ready()]
 
     async def _read(self) -> Sequence[Reading]:
         build = BUILD.read(1, self._name, noetl_stream.__version__)
@@ -136,22 +205,61 @@ async def open_status(host: str, port: int, role: str) -> AsyncIterator[StatusAn
         UsageError: the address cannot be listened on.
     """
     status = StatusAnswers(role)
-    manager = web.Server(status.answer)
-    connections: dict[StatusConnection, None] = {}
-    loop = asyncio.get_running_loop()
+    thread = _StatusThread(status, host, port)
+    thread.start()
     try:
-        server = await loop.create_server(lambda: StatusConnection(manager, connections), host, port, backlog=BACKLOG)
+        at, number = await asyncio.wrap_future(thread.listening)
     except OSError as error:
         reason = error.strerror or str(error)
         hint = "choose another --status-address"
         raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint=hint) from None
     try:
-        at, number = server.sockets[0].getsockname()[:2]
         log.info("status at http://%s:%d", f"[{at}]" if ":" in at else at, number)
         yield status
     finally:
-        server.close()
-        await manager.shutdown()
+        await asyncio.to_thread(thread.end)  # its answers may wait for this loop
+
+
+class _StatusThread(threading.Thread):
+    """Serves a status address on a loop of its own.
+
+    Attributes:
+        listening: The address and the port, or the error, once that is known.
+    """
+
+    def __init__(self, status: StatusAnswers, host: str, port: int) -> None:
+        super().__init__(name="noetl-status", daemon=True)
+        self._status = status
+        self._host = host
+        self._port = port
+        self._ends: Callable[[], object] = bool
+        self.listening: Future[tuple[str, int]] = Future()
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    def end(self) -> None:
+        """Ends it, and waits until it has ended."""
+        self._ends()
+        self.join()
+
+    async def _serve(self) -> None:
+        manager, connections = web.Server(self._status.answer), dict[StatusConnection, None]()
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            server = await loop.create_server(
+                lambda: StatusConnection(manager, connections), self._host, self._port, backlog=BACKLOG
+            )
+        except OSError as error:
+            self.listening.set_exception(error)
+            return
+        self._ends = partial(loop.call_soon_threadsafe, end.set)
+        try:
+            self.listening.set_result(server.sockets[0].getsockname()[:2])
+            await end.wait()
+        finally:
+            server.close()
+            await manager.shutdown()
 
 
 class StatusConnection(web.RequestHandler):
