@@ -79,7 +79,7 @@ class DirectOperations:
 
     @cached_property
     def executions(self) -> Executions:
-        from noetl_stream.operations.executions.redacted import Redacted
+        from noetl_stream.operations.executions.redacted import RedactedExecutions
         from noetl_stream.ports.operations.executions import Executions
 
         given = self._connected
@@ -89,7 +89,7 @@ class DirectOperations:
 
             replicated = partial(self._replica_executions, given.replica)
             found = cast("Executions", Replicated(Executions, found, replicated, given.clock))
-        return cast("Executions", Redacted(Executions, found, self._secrets))
+        return cast("Executions", RedactedExecutions(found, self._secrets))
 
     async def _replica_executions(self, replica: Deferred[PostgresStore]) -> Executions:
         if self._over_replica is None:

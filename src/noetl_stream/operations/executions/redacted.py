@@ -17,9 +17,17 @@ from msgspec.structs import replace
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.json import codec
+from noetl_stream.model.search_terms import error_terms, label_terms, word_terms
 from noetl_stream.model.secrets.credential import Redactor, texts_of
+from noetl_stream.operations.paging import cursor_of, page_size
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs
+from noetl_stream.ports.operations.executions import (
+    ExecutionFilter,
+    ExecutionPage,
+    Executions,
+    ListedExecutionDocument,
+)
+from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs, verb_of
 from noetl_stream.ports.stores.credentials import Credentials, SealedValue, giver_of
 from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt
 
@@ -42,6 +50,9 @@ MAX_SIGNS_GIVEN: Final = 1_000
 """How many of their characters, other than letters and digits, are also searched for in escaped form: this bounds what
 one worker can make a gateway compute.
 """
+
+LOOKED_AT: Final = 5_000
+"""How many executions are looked at for a page of those that show what was searched for; then the page is short."""
 
 ENGINE_FIELDS: Final = frozenset(
     {
@@ -153,6 +164,35 @@ class Redacted(Verbs):
         if isinstance(answer, DocumentPage):
             return replace(answer, items=await self._secrets.hide(execution_id, answer.items))
         return await self._secrets.hide(execution_id, answer)
+
+
+class RedactedExecutions(Redacted):
+    """Executions without their secrets. A list with a filter finds what it shows: no filter tells what is hidden."""
+
+    def __init__(self, executions: object, secrets: UsedSecrets) -> None:
+        super().__init__(Executions, executions, secrets)
+
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
+        verb = verb_of(Executions.page)
+        if chosen.error is None and not chosen.labels:
+            page: ExecutionPage = await self._ask(verb, chosen, limit, cursor)
+            return page
+        size, found, looked_at = page_size(limit), list[ListedExecutionDocument](), 0
+        while True:
+            page = await self._ask(verb, chosen, size + 1 - len(found), cursor)
+            found += (one for one in page.items if _matches(chosen, one))
+            cursor, looked_at = page.next, looked_at + len(page.items)
+            if len(found) > size:
+                return ExecutionPage(found[:size], cursor_of(found[size - 1].execution_id))
+            if cursor is None or looked_at >= LOOKED_AT:
+                return ExecutionPage(found, cursor)
+
+
+def _matches(chosen: ExecutionFilter, shown: ListedExecutionDocument) -> bool:
+    words = word_terms(chosen.error or "")
+    if words and (shown.error is None or not words <= error_terms(msgspec.structs.asdict(shown.error))):
+        return False
+    return label_terms(chosen.labels) <= label_terms(shown.labels)
 
 
 def hidden(redactor: Redactor, document: Shown) -> Shown:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import derive, first_uuid7, id_beside, is_valid_id, uuid7
+from noetl_stream.model.json import codec
 from noetl_stream.model.status import ENDED, STATUSES, ExecutionStatus
 from noetl_stream.operations.executions.reading.known import listing_of
+from noetl_stream.operations.paging import MAX_PAGE, cursor_of
 from noetl_stream.operations.recording import OnRecord
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, ListedExecutionDocument, RequestIds
 from noetl_stream.ports.operations.selections import (
     APPLIES_TO,
     MAX_BARS,
@@ -31,7 +35,7 @@ from noetl_stream.ports.operations.selections import (
     ExecutionGroupsDocument,
     ExecutionHistogramDocument,
 )
-from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.stores.store import ListingFilter, Store
 from noetl_stream.ports.stores.tallies import ExecutionTally, TallyKey
 
 BEGUN_WITHIN_S: Final = 15.0
@@ -80,10 +84,13 @@ class DirectSelections:
         return BulkDocument(items, dict(Counter(item.outcome for item in items)), following)
 
     async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
-        return await histogram_of(self._store, chosen, bars, self._clock.now_ms())
+        return await histogram_of(self._tallies(chosen), chosen, bars, self._clock.now_ms())
 
     async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
-        return await groups_of(self._store, chosen, key)
+        return await groups_of(self._tallies(chosen), chosen, key)
+
+    def _tallies(self, chosen: ExecutionFilter) -> Tallies:
+        return self._store if chosen.error is None else _ShownTallies(self._executions, chosen)
 
     async def _subjects(self, wanted: BulkOrder) -> tuple[list[_Subject], str | None]:
         if wanted.ids is None:
@@ -162,6 +169,39 @@ MOST_BY_INDEX: Final = 4_000_000
 MOST_LOOKED_UP: Final = 20_000
 """Executions of a status that are counted where each is looked up."""
 
+MOST_SHOWN: Final = 5_000
+"""Executions that are counted where what each shows is looked at."""
+
+
+class Tallies(Protocol):
+    """What counts executions: a store, or what looks at them one by one."""
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]: ...
+
+
+class _ShownTallies:
+    """Counts the executions that show what was searched for: a store finds by what is hidden, too."""
+
+    def __init__(self, executions: Executions, chosen: ExecutionFilter) -> None:
+        self._executions = executions
+        self._chosen = chosen
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
+        """Returns counts of the newest, up to ``limit`` in all."""
+        listed, cursor = self._chosen, None
+        if key.edges:
+            listed, cursor = replace(listed, started_from_ms=None, started_before_ms=None), cursor_of(key.edges[-1])
+        found: Counter[tuple[ExecutionStatus, str | None]] = Counter()
+        while found.total() < limit:
+            page = await self._executions.page(listed, min(MAX_PAGE, limit - found.total()), cursor)
+            items = [one for one in page.items if not key.edges or one.execution_id >= key.edges[0]]
+            found.update((one.status, _tally_key(one, key)) for one in items)
+            cursor = page.next
+            if cursor is None or len(items) < len(page.items):
+                break
+        return [ExecutionTally(status, value, count) for (status, value), count in found.items()]
+
+
 DAY_MS: Final = 86_400_000
 LATEST_MS: Final = 253_370_764_800_000
 
@@ -172,7 +212,7 @@ BAR_S: Final = (
 """How long bars may be: bars stay where they are while time goes on."""
 
 
-async def histogram_of(store: Store, chosen: ExecutionFilter, bars: int, now_ms: int) -> ExecutionHistogramDocument:
+async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now_ms: int) -> ExecutionHistogramDocument:
     until_ms = now_ms if chosen.started_before_ms is None else chosen.started_before_ms
     since_ms = until_ms - DAY_MS if chosen.started_from_ms is None else chosen.started_from_ms
     if not 0 <= since_ms < until_ms <= LATEST_MS:
@@ -182,9 +222,9 @@ async def histogram_of(store: Store, chosen: ExecutionFilter, bars: int, now_ms:
     count = -(-(until_ms - first_ms) // bar_ms)
     edges = [max(since_ms, first_ms + bar_ms * number) for number in range(count)]
     wanted = listing_of(chosen)
-    most = MOST_LOOKED_UP if wanted.terms else MOST_BY_INDEX // count
+    most = _most_of(chosen, MOST_LOOKED_UP if wanted.terms else MOST_BY_INDEX // count)
     key = TallyKey(edges=[first_uuid7(at_ms) for at_ms in (*edges, until_ms)])
-    found = await store.tally_executions(wanted, key, most)
+    found = await tallies.tally_executions(wanted, key, most)
     columns: defaultdict[ExecutionStatus, list[int]] = defaultdict(lambda: [0] * count)
     for tally in found:
         columns[tally.status][int(tally.key or 1) - 1] += tally.executions
@@ -204,20 +244,34 @@ async def histogram_of(store: Store, chosen: ExecutionFilter, bars: int, now_ms:
     )
 
 
-async def groups_of(store: Store, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+async def groups_of(tallies: Tallies, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
     kind, _, label = by.partition(":")
     if by != "path" and (kind != "label" or not label):
         raise UsageError(f"{by!r} is nothing to group by", hint="use `path`, or `label:` and the name of a label")
     wanted = listing_of(chosen)
-    found = await store.tally_executions(wanted, TallyKey(label=label or None), MOST_LOOKED_UP)
+    most = _most_of(chosen, MOST_LOOKED_UP)
+    found = await tallies.tally_executions(wanted, TallyKey(label=label or None), most)
     by_key: defaultdict[str | None, list[ExecutionTally]] = defaultdict(list)
     for tally in found:
         by_key[tally.key].append(tally)
     groups = [ExecutionGroupDocument(key, _by_status(tallies)) for key, tallies in by_key.items()]
     groups.sort(key=lambda group: (-sum(group.counts.values()), group.value is None, group.value or ""))
     counts = _by_status(found).values()
-    complete = (sum(counts) if wanted.terms else max(counts, default=0)) < MOST_LOOKED_UP
+    complete = (sum(counts) if wanted.terms else max(counts, default=0)) < most
     return ExecutionGroupsDocument(groups[:MAX_GROUPS], max(0, len(groups) - MAX_GROUPS), complete)
+
+
+def _most_of(chosen: ExecutionFilter, most: int) -> int:
+    return most if chosen.error is None else min(most, MOST_SHOWN)
+
+
+def _tally_key(shown: ListedExecutionDocument, key: TallyKey) -> str | None:
+    if key.edges:
+        return str(bisect_right(key.edges, shown.execution_id))
+    if key.label is None:
+        return shown.path
+    value = shown.labels.get(key.label)
+    return value if value is None or isinstance(value, str) else codec.encode(value).decode()
 
 
 def _bar_ms(span_ms: int, bars: int) -> int:
