@@ -138,6 +138,7 @@ GET /api/v1/tokens
 POST /api/v1/tokens
 DELETE /api/v1/tokens/{token_id}
 GET /api/v1/audit
+GET /api/v1/audit/check
 """
 
 RANKS = {"public": PUBLIC, "viewer": VIEWER, "operator": OPERATOR, "author": AUTHOR, "admin": ADMIN}

@@ -166,6 +166,13 @@ def test_the_audit_says_who_stored_and_deleted_one(shared_home: Path) -> None:
     assert SECRET not in str(found)
 
 
+def test_the_audit_can_be_verified(shared_home: Path) -> None:
+    fed(shared_home, SECRET, "cli_verified")
+    verified = noetl("audit", "verify", "--home", shared_home)
+    assert verified.returncode == 0, verified.stderr
+    assert "no faults" in verified.stdout
+
+
 def test_the_embedded_stacks_key_is_its_owners_alone(shared_home: Path) -> None:
     assert stat.S_IMODE((shared_home / "credential.key").stat().st_mode) == 0o600
 

@@ -58,6 +58,9 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
     await until_it_is(401, status, timeout_s=CACHED_S + 10)
 
     entries = (await api.call("listAudit", query={"limit": 500})).body["items"]
+    checked = (await api.call("checkAudit")).body
+    assert (checked["faults"], checked["next"], checked["checked"] >= 2 * len(entries) - 1) == ([], None, True)
+    assert (await api.call("checkAudit", query={"cursor": "none"})).status == 422
     assert secret not in repr(entries) and shown["revoked"] is None
     audited = [(entry["operation"], entry["principal"], entry["status"]) for entry in reversed(entries)]
     assert audited[:7] == [

@@ -163,6 +163,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "add_code": (GATEWAY,),
     "add_token": (GATEWAY,),
     "answer_audit": (SERVER, GATEWAY),
+    "audit_chain": PEOPLE,
+    "audit_unchained": PEOPLE,
     "audit_page": PEOPLE,
     "begin_audit": (SERVER, GATEWAY),
     "browser_session": (GATEWAY,),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 from typing import Any
 
 import asyncpg
@@ -9,6 +12,7 @@ import pytest
 
 from noetl_stream.adapters.postgres.identities import PostgresAudit, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_testkit.conformance.access import (
     AuditConformance,
@@ -87,3 +91,50 @@ class TestPostgresAudit(AuditConformance):
         await audit.add(attempted(at_ms=now_ms), AuditedAnswer(200))
         await audit.trim(2 * now_ms)
         assert len(await audit.page(10, None, None)) == 1
+
+    @pytest.mark.parametrize("table", ["audit", "audit_answer"])
+    @pytest.mark.parametrize(
+        ("change", "found"),
+        [
+            ("update noetl.{} set at_ms = at_ms + 1 where number = {}", ("changed", "{}")),
+            ("delete from noetl.{} where number = {}", ("missing", "{next}")),
+            ("delete from noetl.{} where number >= {}", ("missing", "{before}")),
+            (
+                "insert into noetl.{0} select * from noetl.{0} where number = {1} - 1;"
+                " update noetl.{0} set at_ms = at_ms + 1 where number = {1} - 1"
+                " and ctid = (select max(ctid) from noetl.{0} where number = {1} - 1)",
+                ("inserted", "{before}"),
+            ),
+            ("update noetl.{} set position = 0 where number = {}", ("inserted", "{}")),
+            ("update noetl.{} set lane = null where number = {}", ("inserted", "{}")),
+        ],
+    )
+    async def test_what_the_owner_does_to_an_entry_is_found_and_named(
+        self, audit: PostgresAudit, watcher: Any, table: str, change: str, found: tuple[str, str]
+    ) -> None:
+        for _ in range(5):
+            await audit.add(attempted(at_ms=1), AuditedAnswer(200))
+        number = (await audit.page(10, None, None))[2].number
+        await watcher.execute(f"alter table noetl.{table} disable trigger append_only")
+        await watcher.execute(f"alter table noetl.{table}_0 disable trigger append_only_rows")
+        await watcher.execute(change.format(table, number))
+        faults = (await check_audit(audit, None)).faults
+        fault, at = found
+        named = int(at.format(number, next=number + 1, before=number - 1))
+        part = "call" if table == "audit" else "answer"
+        assert (fault, named, part) in [(one.fault, one.number, one.part) for one in faults]
+
+    async def test_writers_at_once_add_to_chains_of_their_own(self, audit: PostgresAudit) -> None:
+        await asyncio.gather(*(audit.add(attempted(at_ms=1), AuditedAnswer(200)) for _ in range(60)))
+        found = await check_audit(audit, None)
+        assert (found.checked, found.faults) == (120, [])
+
+    async def test_the_hash_of_an_entry_is_what_the_page_says(self, audit: PostgresAudit, watcher: Any) -> None:
+        await audit.begin(attempted(at_ms=1, target='"ü"\x01\x7f/\\'))
+        number = await audit.begin(attempted(at_ms=1))
+        first, second = await watcher.fetch("select * from noetl.audit order by number")
+        values = list(first.values())
+        *fields, lane, position, previous = values
+        text = json.dumps([previous.hex(), lane, position, *fields], ensure_ascii=False)
+        assert second["number"] == number
+        assert second["previous"] == hashlib.sha256(text.encode()).digest()

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import click
 
+from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, limit_option, seconds
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
@@ -20,7 +21,7 @@ from noetl_stream.cli.base.verbs import does, lists
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.rights import ROLES, Role
-from noetl_stream.ports.operations.access import AuditEntryDocument, NewApiTokenDocument, NewToken
+from noetl_stream.ports.operations.access import AuditCheckDocument, AuditEntryDocument, NewApiTokenDocument, NewToken
 
 
 def seconds_or_never(context: click.Context, option: click.Parameter, given: str) -> float | Literal["never"] | None:
@@ -121,6 +122,38 @@ def list_entries(limit: int, output: str, target: Target, of: str | None, **chos
 
     columns = columns_of("number", "at", "principal", "operation", "target", "status", "reason")
     print_documents(with_session(target, read), output, columns, "number")
+
+
+@audit.command()
+@form_option("text")
+@target_options
+@click.pass_context
+def verify(context: click.Context, output: str, target: Target) -> None:
+    """Check whether entries were changed, removed or inserted in the database. Exits with 1 if any was.
+
+    Each entry has the hash of the one before it, so what was done to one shows at the next.
+    """
+    pages = with_session(target, _checked_audit)
+    faults = [fault for page in pages for fault in page.faults]
+    checked = sum(page.checked for page in pages)
+    found = AuditCheckDocument(checked=checked, unchained=pages[0].unchained, faults=faults, next=None)
+    print_document(found, output, "checked", _say_audit_check)
+    if faults:
+        context.exit(ExitCode.FAILED)
+
+
+async def _checked_audit(session: Session) -> list[AuditCheckDocument]:
+    pages = [await session.operations.access.check_audit()]
+    while (cursor := pages[-1].next) is not None:
+        pages.append(await session.operations.access.check_audit(cursor))
+    return pages
+
+
+def _say_audit_check(found: AuditCheckDocument) -> None:
+    for fault in found.faults:
+        say(f"{fault.fault:8} {fault.part} {fault.number}: {fault.says}")
+    older = f", {found.unchained} are from before there were chains" if found.unchained else ""
+    say(f"{found.checked} calls and answers were checked{older}: {len(found.faults) or 'no'} faults")
 
 
 GRANTS_FILE: Final = click.Path(dir_okay=False, path_type=Path)

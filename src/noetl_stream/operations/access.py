@@ -13,12 +13,14 @@ from msgspec.structs import asdict
 
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.rights import ROLES
+from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
     MOST_SEARCHED,
     TOKEN_LIFETIME_MS,
     ApiTokenDocument,
+    AuditCheckDocument,
     AuditEntryDocument,
     AuditPage,
     NewApiTokenDocument,
@@ -125,6 +127,9 @@ class DirectAccess:
                 return AuditPage([_entry(entry) for entry in shown], following)
             before = entries[-1].number
         return AuditPage([_entry(entry) for entry in found], cursor_of(before))
+
+    async def check_audit(self, cursor: str | None = None) -> AuditCheckDocument:
+        return await check_audit(self._audit, cursor)
 
 
 def _id_and_secret(seed: bytes) -> tuple[str, str]:

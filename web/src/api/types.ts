@@ -65,6 +65,13 @@ export interface ArcDecision {
   guard: Guard | null
 }
 
+export interface AuditCheck {
+  checked: number
+  unchained: number
+  faults: AuditFault[]
+  next: string | null
+}
+
 export interface AuditEntry {
   number: number
   at: string
@@ -80,6 +87,13 @@ export interface AuditEntry {
   reason: string
   made: string
   left_out: number
+}
+
+export interface AuditFault {
+  number: number
+  part: "answer" | "call"
+  fault: "changed" | "inserted" | "missing"
+  says: string
 }
 
 export interface AuditPage {

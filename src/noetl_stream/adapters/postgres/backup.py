@@ -25,7 +25,7 @@ from noetl_stream.ports.backup import DatabaseShape, SequencePosition, Sink, Tab
 from noetl_stream.ports.stores.retention import Month
 
 NOT_COPIED: Final = ("migration", "server")
-FILLED_BY_MIGRATIONS: Final = ("meta", "partition")
+FILLED_BY_MIGRATIONS: Final = ("audit_chain", "meta", "partition")
 
 _SCHEMA: Final = "noetl"
 _NO_TIMEOUTS: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}

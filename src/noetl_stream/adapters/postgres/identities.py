@@ -24,13 +24,18 @@ from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     MAX_CODES,
     MAX_SESSIONS,
+    AuditChain,
+    AuditChainName,
     AuditedAnswer,
     AuditedCall,
     AuditEntry,
+    AuditLink,
+    ChainEnd,
     StoredCode,
     StoredSession,
     StoredToken,
     TokenRights,
+    UnchainedEntries,
 )
 
 
@@ -96,6 +101,16 @@ class PostgresAudit(DatabasePort):
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
         rows = await self._database.fetch("audit_page", limit=limit, before=before, principal=principal)
         return [_entry(row) for row in rows]
+
+    async def chain(self, name: AuditChainName, after: int, limit: int) -> AuditChain:
+        place = {"entries": name.table, "slot": name.slot, "lane": name.lane}
+        rows = await self._database.fetch("audit_chain", **place, after=after, limit=limit)
+        anchor, head = ChainEnd(*rows[0][:2]), ChainEnd(*rows[0][2:4])
+        return AuditChain(anchor, head, [AuditLink(*row[4:]) for row in map(tuple, rows) if row[4] is not None])
+
+    async def unchained(self) -> UnchainedEntries:
+        (row,) = await self._database.fetch("audit_unchained")
+        return UnchainedEntries(row[0], [("call", one) for one in row[1]] + [("answer", one) for one in row[2]])
 
     async def trim(self, before_ms: int) -> None:
         await self._database.fetch("trim_audit", before_ms=before_ms)

@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.rights import Role
-from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
+from noetl_stream.ports.operations.documents import Document, DocumentPage, Next, list_of
 from noetl_stream.ports.operations.verbs import Cursor, Limit, verb
+from noetl_stream.ports.stores.identities import AuditTable
 
 MOST_SEARCHED: Final = 10_000
 """How many entries of the audit are looked at for one page."""
@@ -88,6 +89,29 @@ class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):
     """Newest first."""
 
 
+AuditFault = Literal["changed", "missing", "inserted"]
+
+
+class AuditFaultDocument(Document, frozen=True):
+    """What is wrong at an entry of the audit, or with its answer. What is ``missing`` stood before or after it."""
+
+    number: int
+    part: AuditTable
+    fault: AuditFault
+    says: str
+
+
+class AuditCheckDocument(Document, frozen=True):
+    """How many calls and answers of the audit were ``checked``, and what is wrong. ``unchained`` are from a release
+    without chains: nothing shows whether they were changed.
+    """
+
+    checked: int
+    unchained: int
+    faults: list[AuditFaultDocument]
+    next: Next
+
+
 class Access(Protocol):
     @verb("POST", "/tokens", scope="everyone")
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
@@ -142,6 +166,16 @@ class Access(Protocol):
 
         Those that match all given arguments. A page ends after :data:`MOST_SEARCHED` entries, so it may be short or
         empty and still have a ``next``.
+
+        Raises:
+            UsageError: the cursor is not of this list.
+        """
+
+    @verb("GET", "/audit/check", "checkAudit", "admin", scope="everyone")
+    async def check_audit(self, cursor: Cursor | None = None) -> AuditCheckDocument:
+        """Check whether entries of the audit were changed, removed or inserted.
+
+        A page checks about :data:`MOST_SEARCHED` of them, chain by chain, so go on as long as there is a ``next``.
 
         Raises:
             UsageError: the cursor is not of this list.

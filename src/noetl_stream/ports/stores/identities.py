@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
@@ -251,6 +251,76 @@ class AuditEntry(msgspec.Struct, frozen=True, gc=False):
     answer: AuditedAnswer | None
 
 
+AuditTable = Literal["call", "answer"]
+"""What an entry of the audit is made of: the call, and its answer."""
+
+AUDIT_SLOTS: Final = 16
+AUDIT_LANES: Final = 8
+"""How many chains the calls, or the answers, of one period of the audit are divided among."""
+
+
+class AuditChainName(NamedTuple):
+    """One of the chains of the audit: each row of it has the hash of the row before.
+
+    Attributes:
+        slot: The period, modulo :data:`AUDIT_SLOTS`.
+    """
+
+    table: AuditTable
+    slot: int
+    lane: int
+
+
+AUDIT_CHAINS: Final = tuple(
+    AuditChainName(table, slot, lane)
+    for table in get_args(AuditTable)
+    for slot in range(AUDIT_SLOTS)
+    for lane in range(AUDIT_LANES)
+)
+
+
+class AuditLink(NamedTuple):
+    """A row of a chain of the audit.
+
+    Attributes:
+        number: Of the entry.
+        previous: The hash of the row before it, as the row has it.
+        hash: That of this row, computed from what it has now.
+    """
+
+    number: int
+    position: int
+    previous: bytes
+    hash: bytes
+
+
+class ChainEnd(NamedTuple):
+    """The position and the hash of a row that a chain begins after, or ends with. Position 0: before any row."""
+
+    position: int
+    hash: bytes
+
+
+class AuditChain(NamedTuple):
+    """A part of a chain of the audit, by position, and where the whole chain begins and ends."""
+
+    anchor: ChainEnd
+    head: ChainEnd
+    links: list[AuditLink]
+
+
+class UnchainedEntries(NamedTuple):
+    """Rows of the audit that are in no chain.
+
+    Attributes:
+        older: How many there are from before the audit had chains.
+        others: Others, with the number of the entry, the first 100 of a table.
+    """
+
+    older: int
+    others: list[tuple[AuditTable, int]]
+
+
 AUDIT_PERIOD_DAYS: Final = 30
 """The length of a period in days: entries are deleted a whole period at a time."""
 
@@ -268,6 +338,12 @@ class Audit(Protocol):
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
         """Entries with a number below ``before``, newest first."""
+
+    async def chain(self, name: AuditChainName, after: int, limit: int) -> AuditChain:
+        """The rows of a chain whose position is above ``after``."""
+
+    async def unchained(self) -> UnchainedEntries:
+        """The rows that are in no chain."""
 
     async def trim(self, before_ms: int) -> None:
         """Deletes the entries of each period of :data:`AUDIT_PERIOD_DAYS` that had ended by then.

@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from msgspec.structs import replace
 
+import noetl_stream.operations.audit_check as checking
+from noetl_stream.errors import UsageError
+from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,
@@ -217,6 +221,39 @@ class AuditConformance:
         assert [entry.attempt.principal for entry in found] == ["ann", "ann"]
         assert await audit.page(10, found[-1].number, "ann") == []
         assert len(await audit.page(10, None, "")) == 1
+
+    async def test_the_chains_say_that_nothing_was_changed(self, audit: Audit) -> None:
+        for at_ms in (1, 1, 2, PERIOD_MS):
+            number = await audit.begin(attempted(at_ms=at_ms, target='a "quoted"\tü \x7f target'))
+            await audit.answer(number, AuditedAnswer(200, "as Ünal said"))
+        await audit.begin(attempted())
+        found = await check_audit(audit, None)
+        assert (found.checked, found.faults, found.next) == (9, [], None)
+
+    async def test_what_was_trimmed_is_not_missing(self, audit: Audit) -> None:
+        for at_ms in (1, 1, PERIOD_MS):
+            await audit.add(attempted(at_ms=at_ms), AuditedAnswer(200))
+        await audit.trim(PERIOD_MS)
+        assert (await check_audit(audit, None)).faults == []
+        await audit.add(attempted(at_ms=1), AuditedAnswer(200))
+        found = await check_audit(audit, None)
+        assert (found.checked, found.faults) == (4, [])
+
+    async def test_a_long_audit_is_checked_page_by_page(self, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checking, "READ_AT_ONCE", 2)
+        monkeypatch.setattr(checking, "MOST_SEARCHED", 2)
+        for _ in range(7):
+            await audit.add(attempted(), AuditedAnswer(200))
+        found = [await check_audit(audit, None)]
+        while found[-1].next is not None:
+            found.append(await check_audit(audit, found[-1].next))
+        assert sum(page.checked for page in found) == 14
+        assert [fault for page in found for fault in page.faults] == []
+
+    @pytest.mark.parametrize("cursor", ["", "W10", "W251bGwsMV0", "WzEsLTFd"])
+    async def test_a_cursor_of_another_list_is_refused(self, audit: Audit, cursor: str) -> None:
+        with pytest.raises(UsageError, match="is not a cursor"):
+            await check_audit(audit, cursor)
 
 
 async def _targets(audit: Audit) -> list[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from hashlib import sha256
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,15 +13,22 @@ from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
+    AUDIT_SLOTS,
     MAX_CODES,
     MAX_SESSIONS,
+    AuditChain,
+    AuditChainName,
     AuditedAnswer,
     AuditedCall,
     AuditEntry,
+    AuditLink,
+    AuditTable,
+    ChainEnd,
     StoredCode,
     StoredSession,
     StoredToken,
     TokenRights,
+    UnchainedEntries,
 )
 
 
@@ -97,21 +106,61 @@ class MemorySessions:
         self._sessions.pop(session_hash, None)
 
 
+PERIOD_MS: Final = AUDIT_PERIOD_DAYS * 24 * 3600 * 1000
+NO_ROW: Final = ChainEnd(0, b"")
+
+
+class _MemoryLink(NamedTuple):
+    number: int
+    position: int
+    previous: bytes
+
+
 class MemoryAudit:
     """:class:`~noetl_stream.ports.stores.identities.Audit` in memory; the port documents each method."""
 
     def __init__(self) -> None:
         self._entries: dict[int, AuditEntry] = {}
         self._last = 0
+        self._links: dict[AuditChainName, list[_MemoryLink]] = {}
+        self._anchors: dict[AuditChainName, ChainEnd] = {}
 
     async def begin(self, attempt: AuditedCall) -> int:
         self._last += 1
         self._entries[self._last] = AuditEntry(self._last, attempt, None)
+        self._chain("call", self._last, attempt.at_ms)
         return self._last
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None:
         entry = self._entries[number]
         self._entries[number] = replace(entry, answer=entry.answer or answer)
+        if entry.answer is None:
+            self._chain("answer", number, entry.attempt.at_ms)
+
+    def _chain(self, table: AuditTable, number: int, at_ms: int) -> None:
+        name = AuditChainName(table, at_ms // PERIOD_MS % AUDIT_SLOTS, 0)
+        end = self._end_of(name)
+        self._links.setdefault(name, []).append(_MemoryLink(number, end.position + 1, end.hash))
+        self._anchors.setdefault(name, NO_ROW)
+
+    def _hash_of(self, name: AuditChainName, link: _MemoryLink) -> bytes:
+        entry = self._entries[link.number]
+        return sha256(repr((link, entry.attempt if name.table == "call" else entry.answer)).encode()).digest()
+
+    def _end_of(self, name: AuditChainName) -> ChainEnd:
+        links = self._links.get(name)
+        if not links:
+            return self._anchors.get(name, NO_ROW)
+        return ChainEnd(links[-1].position, self._hash_of(name, links[-1]))
+
+    async def chain(self, name: AuditChainName, after: int, limit: int) -> AuditChain:
+        links = [
+            AuditLink(*link, self._hash_of(name, link)) for link in self._links.get(name, []) if link.position > after
+        ]
+        return AuditChain(self._anchors.get(name, NO_ROW), self._end_of(name), links[:limit])
+
+    async def unchained(self) -> UnchainedEntries:
+        return UnchainedEntries(0, [])
 
     async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         await self.answer(await self.begin(attempt), answer)
@@ -122,8 +171,11 @@ class MemoryAudit:
         return [entry for entry in found if principal in (None, entry.attempt.principal)][:limit]
 
     async def trim(self, before_ms: int) -> None:
-        period_ms = AUDIT_PERIOD_DAYS * 24 * 3600 * 1000
-        kept_from_ms = before_ms // period_ms * period_ms
+        kept_from_ms = before_ms // PERIOD_MS * PERIOD_MS
+        for name, links in self._links.items():
+            if links and self._entries[links[-1].number].attempt.at_ms < kept_from_ms:
+                self._anchors[name] = self._end_of(name)
+                links.clear()
         self._entries = {
             number: entry for number, entry in self._entries.items() if entry.attempt.at_ms >= kept_from_ms
         }

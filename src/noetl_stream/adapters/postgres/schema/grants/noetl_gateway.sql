@@ -25,6 +25,10 @@ grant select, insert, update (kind, description, tags, version, key_id, sealed, 
 grant select, update (key_id, sealed) on noetl.former_credential to noetl_gateway;
 grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api_token to noetl_gateway;
 grant select, insert, delete on noetl.sign_in_code, noetl.browser_session to noetl_gateway;
-grant select, insert on noetl.audit, noetl.audit_answer to noetl_gateway;
+-- It cannot say where in a chain a row belongs: that is for the trigger.
+grant select on noetl.audit, noetl.audit_answer, noetl.audit_chain to noetl_gateway;
+grant insert (at_ms, principal, role, method, operation, target, correlation_id, remote, idempotency_key)
+    on noetl.audit to noetl_gateway;
+grant insert (number, at_ms, status, reason, made, left_out) on noetl.audit_answer to noetl_gateway;
 grant usage on sequence noetl.audit_number to noetl_gateway;
 grant select, insert, update (status, headers, body, seed), delete on noetl.idempotency to noetl_gateway;

@@ -41,6 +41,8 @@ grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;
 grant select, insert, update (tick) on noetl.feed_floor to noetl_server;
 
 -- The entry's own number comes back from its insertion, which needs the right to read it.
-grant select (number, at_ms), insert on noetl.audit to noetl_server;
-grant insert on noetl.audit_answer to noetl_server;
+grant select (number, at_ms) on noetl.audit to noetl_server;
+grant insert (at_ms, principal, role, method, operation, target, correlation_id, remote, idempotency_key)
+    on noetl.audit to noetl_server;
+grant insert (number, at_ms, status, reason, made, left_out) on noetl.audit_answer to noetl_server;
 grant usage on sequence noetl.audit_number to noetl_server;
