@@ -24,7 +24,7 @@ class Dev:
         self.home = home
         # Its children answer at no status address: they cannot share one. At this one none could.
         self.process = start("dev", "--home", home, NOETL_STATUS_ADDRESS="nowhere.invalid:9464")
-        self.printed = [self.next_line() for _ in range(5)]
+        self.printed = [self.next_line() for _ in range(6)]
         self._logged: queue.Queue[str] = queue.Queue()
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
@@ -79,7 +79,8 @@ def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path
     assert dev.printed[2].split()[1].startswith("nats://")
     assert dev.printed[3].split()[1].startswith("postgresql://")
     assert [line for line in dev.printed if "@" in line] == [], "no address has a password"
-    assert dev.printed[4].endswith(f"noetl-stream run FILE --home {dev.home}")
+    assert dev.printed[4].strip().startswith("grants    every playbook may use every credential")
+    assert dev.printed[5].endswith(f"noetl-stream run FILE --home {dev.home}")
     roles = roles_of(dev)
     assert set(roles) == {"server", "worker"}
     for role, process in roles.items():

@@ -46,3 +46,16 @@ def test_without_a_file_everything_is_granted() -> None:
     refused = noetl("grant", "show", "team/a")
     assert refused.returncode == 2
     assert "NOETL_GRANTS is not set: every playbook may use everything" in refused.stderr
+
+
+def test_the_default_of_the_installation_is_listed() -> None:
+    shown = noetl("grant", "show", "sales/x", "-o", "json", NOETL_GRANTS_DEFAULT="own")
+    assert only_json(shown) == [
+        {"sort": "credentials", "name": "sales.*"},
+        {"sort": "calls", "name": "sales"},
+        {"sort": "pools", "name": "*"},
+        {"sort": "kinds", "name": "*"},
+    ]
+    refused = noetl("grant", "show", "sales/x", NOETL_GRANTS_DEFAULT="mine")
+    assert refused.returncode == 2
+    assert "use one of everything, own, nothing" in refused.stderr

@@ -86,6 +86,7 @@ def test_three_commands_lead_to_a_result_on_own_servers(
         ["NATS", "Postgres", "streams", "schema", "users", "keys", "settings", "next:"]
     )
     assert "secret" not in done.stdout
+    assert written(home)["NOETL_GRANTS_DEFAULT"] == "own"
     ran = noetl("run", "playbooks/hello.yaml", "--timeout", "50", cwd=tmp_path, **own)
     assert ran.returncode == 0, ran.stderr
     assert "HELLO, WORLD" in ran.stdout

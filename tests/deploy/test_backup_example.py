@@ -21,7 +21,10 @@ LIKE = {"noetl-backup": "migration", "noetl-retention": "server"}
 """Whose rights each has."""
 SIGNING = {"noetl-backup": "backup", "noetl-retention": "archive"}
 """The key in `noetl-signing` that each has, and no other."""
-ROLES_OWN = {"NOETL_LOG_LEVEL", "NOETL_LOG_FORMAT", "NOETL_STATUS_ADDRESS", "NOETL_CREDENTIAL_OLD_KEYS"}
+ROLES_OWN = {
+    *("NOETL_LOG_LEVEL", "NOETL_LOG_FORMAT", "NOETL_STATUS_ADDRESS"),
+    *("NOETL_CREDENTIAL_OLD_KEYS", "NOETL_GRANTS_DEFAULT"),
+}
 
 
 def jobs() -> dict[str, PodOf]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WorkerPresence
+from noetl_stream.model.messages import GrantsUse, MemoryUse
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
@@ -90,6 +91,32 @@ async def test_a_system_that_works_has_nothing_to_mend(stage: OperationsStage) -
     assert {"ok"} == {check.verdict for name, check in found.items() if name != "certificates"}
     assert not any(check.mend for check in found.values())
     assert found["partitions"].says == "32 partitions on 1 server"
+
+
+class Answering(NamedTuple):
+    """A bus on which one server answers that its grants are these."""
+
+    grants: GrantsUse
+
+    async def ask_all(self, subject: str, data: bytes, wait_s: float) -> list[bytes]:
+        use = MemoryUse("server", "server-a", {}, grants=self.grants)
+        return [codec.encode(use)] if subject == subjects.ASK_MEMORY else []
+
+
+@pytest.mark.parametrize(
+    ("grants", "verdict", "says"),
+    [
+        ("unset", "warning", "nobody has said what playbooks may use"),
+        ("everything", "ok", "every playbook may use every credential"),
+        ("restricted", "ok", "playbooks may use what grants give them"),
+    ],
+)
+async def test_an_installation_that_nobody_has_closed_is_warned_of(
+    stage: OperationsStage, grants: GrantsUse, verdict: str, says: str
+) -> None:
+    found = (await examined(ports_of(stage)._replace(bus=cast(Any, Answering(grants)))))["grants"]
+
+    assert (found.verdict, says in found.says) == (verdict, True)
 
 
 async def test_every_check_has_its_row_in_the_reference(stage: OperationsStage) -> None:

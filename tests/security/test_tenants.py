@@ -28,7 +28,7 @@ from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
+from noetl_stream.settings.grants import Grants, GrantsFile, GrantsSource, grants_source, read_grants
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.pipeline import NoopTool, SecretsTool
 from noetl_stream.worker.child_playbooks import pin_playbook
@@ -74,14 +74,19 @@ def audit() -> MemoryAudit:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, audit: MemoryAudit) -> AsyncIterator[Stage]:
+def in_force(tmp_path: Path) -> GrantsSource:
+    (tmp_path / "grants.yaml").write_text(GRANTS)
+    return GrantsFile(tmp_path / "grants.yaml")
+
+
+@pytest.fixture
+async def stage(in_force: GrantsSource, audit: MemoryAudit) -> AsyncIterator[Stage]:
     """A server with grants and a credential store; the test starts executions."""
     made = Stage()
     made.kinds = {"work": WorkTool.spec, "noop": NoopTool.spec, "secrets": SecretsTool.spec}
-    (tmp_path / "grants.yaml").write_text(GRANTS)
-    made.grants = GrantsFile(tmp_path / "grants.yaml")
+    made.grants = in_force
     credentials = MemoryCredentials(made.clock)
-    for name in ("warehouse_a", "warehouse_b", "common_mail"):
+    for name in ("warehouse_a", "warehouse_b", "common_mail", "sales.crm"):
         await DirectCredentials(credentials, KEYS).put(name, f"secret-of-{name}", "ann")
     made.secrets = SecretsResponder(credentials, audit, made.clock, KEYS)
     await made.server()
@@ -263,6 +268,66 @@ async def test_a_call_that_is_not_granted_any_more_does_not_start(
         assert "playbook team/a may not call the playbook `shared/mail`" in error_of(row)["message"]
     started = [fact for one in stage.tables.executions for fact in await stage.facts(one)]
     assert {fact.step_run_id for fact in started if isinstance(fact, StepScheduled)} == {command.step_run_id}
+
+
+# What playbooks may use that no grant covers
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "may"),
+    [
+        ("team/a/x", "team.a.warehouse", True),
+        ("team/a", "team.a.deep.warehouse", True),
+        ("team/b", "team.a.warehouse", False),
+        ("team/x", "team.a.warehouse", False),
+        ("team/x", "team.x.warehouse", True),
+        ("team/ab", "team.a.warehouse", False),
+        ("sales/x", "sales.crm", True),
+        ("sales/x", "salesforce.crm", False),
+        ("sales", "sales", False),
+        ("sales/x", "warehouse", False),
+        ("team.a/x", "team.a.warehouse", False),
+        ("team*/x", "teams.warehouse", False),
+        ("[t]eam/x", "team.x.warehouse", False),
+    ],
+)
+def test_a_credential_belongs_to_the_namespace_that_its_name_begins_with(path: str, name: str, may: bool) -> None:
+    assert Grants((), ("team/a",), "own").allows(path, "credentials", name) is may
+
+
+def test_by_default_a_playbook_uses_its_own_namespace_in_any_pool() -> None:
+    own = Grants((), ("team/a",), "own")
+    calls = ("team/a/x", "team/a", "team/ab", "team/b", "sales/x")
+    assert [own.allows("team/a/report", "calls", name) for name in calls] == [True, True, False, False, False]
+    assert not own.allows("team/b", "calls", "team/a/x"), "a namespace within another is apart"
+    assert own.allows("team/a", "pools", "any") and own.allows("team/a", "kinds", "shell")
+    assert not own.allows("team/a", "limits", "shared")
+
+
+def test_the_default_is_for_what_no_grant_covers(tmp_path: Path) -> None:
+    (tmp_path / "grants.yaml").write_text("grants: [{paths: [sales], credentials: [mailer]}]")
+    for default, may in (("own", [True, False]), ("everything", [True, True]), (None, [False, False])):
+        found = grants_source(tmp_path / "grants.yaml", default).current()
+        assert found is not None
+        assert [found.allows("ops/x", "credentials", name) for name in ("ops.db", "mailer")] == may
+        assert [found.allows("sales/x", "credentials", name) for name in ("sales.db", "mailer")] == [False, True]
+        assert not found.allows("sales/x", "calls", "sales/y")
+
+
+@pytest.mark.parametrize(
+    ("in_force", "statuses"),
+    [
+        (grants_source(None, "own"), ["completed", "failed"]),
+        (grants_source(None, "everything"), ["completed", "completed"]),
+        (grants_source(None, None), ["completed", "completed"]),
+        (grants_source(None, "nothing"), ["failed", "failed"]),
+    ],
+)
+async def test_a_server_holds_the_default_of_the_installation(stage: Stage, statuses: list[str]) -> None:
+    stage.start_worker()
+    keychain = [{"name": "crm", "kind": "credential", "credential": "sales.crm"}]
+    found = [(await end_of(stage, text(path, keychain=keychain)))[0] for path in ("sales/x", "team/a")]
+    assert found == statuses
 
 
 # Lists of a caller with paths

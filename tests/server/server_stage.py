@@ -44,7 +44,7 @@ from noetl_stream.server.formats import Formats
 from noetl_stream.server.server import Server
 from noetl_stream.server.status_report import ServerStatus
 from noetl_stream.server.upkeep.upkeep import Upkeep
-from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
@@ -84,7 +84,7 @@ class Stage:
         self.kinds: Kinds = KINDS
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
-        self.grants: GrantsFile | None = None
+        self.grants: GrantsSource | None = None
         self.upkeep: Upkeep | None = None
         self.states = StateBounds()
         self.tracing: Tracing | None = None

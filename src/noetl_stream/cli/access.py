@@ -163,7 +163,8 @@ GRANTS_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 def grant() -> None:
     """Check what the operator's grants let playbooks use.
 
-    Grants are a file of the servers, named by NOETL_GRANTS. Without it, playbooks may use everything.
+    Grants are a file of the servers, named by NOETL_GRANTS. NOETL_GRANTS_DEFAULT says what playbooks may use that no
+    grant covers.
     """
 
 
@@ -182,11 +183,12 @@ def check(file: Path) -> None:
 @form_option()
 def show(path: str, file: Path | None, output: str) -> None:
     """List what the playbook at PATH may use."""
-    from noetl_stream.settings.grants import SORTS, read_grants
+    from noetl_stream.settings.grants import SORTS, grants_source
 
-    chosen = file or settings_for(None).grants_file
-    if chosen is None:
-        raise UsageError("NOETL_GRANTS is not set: every playbook may use everything", hint="name a file with --file")
-    found = read_grants(chosen)
+    settings = settings_for(None)
+    found = grants_source(file or settings.grants_file, settings.grants_default).current()
+    if found is None:
+        hint = "name a file with --file, or set NOETL_GRANTS_DEFAULT"
+        raise UsageError("NOETL_GRANTS is not set: every playbook may use everything", hint=hint)
     rows = [{"sort": sort, "name": name} for sort in SORTS for name in found.names_for(path.strip("/"), sort)]
     print_documents(rows, output, columns_of("sort", "name"), "name")

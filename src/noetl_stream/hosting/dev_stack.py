@@ -22,7 +22,7 @@ from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_ident
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.role_assembly import check_way_in
-from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
+from noetl_stream.wiring.stack import StackAccess, connected_to, embedded_grants_default, open_stack, prepare_embedded
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ async def develop(
             if servers:
                 await result_until(_wait_for_server(stack), ending.wait())
             told = await result_until(gateway.lines(), ending.wait()) if gateway is not None else None
-            for line in [*_address(stack), *(told or ())]:
+            for line in [*_address(stack, settings), *(told or ())]:
                 echo(line)
             await ending.wait()
             log.info("stopping")
@@ -168,12 +168,14 @@ async def _watch(stack: StackAccess, children: Sequence[Supervised]) -> None:
             log.error("%s", error)
 
 
-def _address(stack: StackAccess) -> list[str]:
+def _address(stack: StackAccess, settings: Settings) -> list[str]:
     lines = ["noetl-stream is running. Press Ctrl-C to stop."]
     if stack.home is not None:
         lines.append(f"  home      {stack.home}")
     lines.append(f"  NATS      {strip_logins(stack.endpoint.nats_url)}")
     lines.append(f"  Postgres  {strip_logins(stack.endpoint.postgres_dsn or '')}")
+    if stack.embedded is not None and embedded_grants_default(settings) == "everything":
+        lines.append("  grants    every playbook may use every credential; NOETL_GRANTS_DEFAULT=own bounds that")
     home = f" --home {stack.home}" if stack.home is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines

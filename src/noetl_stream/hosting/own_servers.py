@@ -53,6 +53,7 @@ from noetl_stream.wiring.stores import COMMAND_WAIT_S, ensure_all_streams, open_
 
 Say = Callable[[str], object]
 
+GRANTS_DEFAULT_VARIABLE: Final = "NOETL_GRANTS_DEFAULT"
 NEEDED_KEYS: Final = (SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE)
 USERS: Final[Mapping[str, str]] = {SERVER_POSTGRES_VARIABLE: SERVER_ROLE, GATEWAY_POSTGRES_VARIABLE: GATEWAY_ROLE}
 """The role of the Postgres user in each address."""
@@ -94,6 +95,8 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
         wanted = {**_kept_settings(home), **given}
         made = _missing_keys(wanted, servers.rights, new_keys=new_keys)
         wanted |= made
+        if not servers.rights.has_schema:  # what runs on an older database stays as it is
+            wanted.setdefault(GRANTS_DEFAULT_VARIABLE, "own")
         say(f"NATS      {redact_urls(wanted[NATS_URL_VARIABLE])}, nats-server {servers.nats_version}")
         say(f"Postgres  {shown_address(wanted[POSTGRES_VARIABLE])}")
         changed = asyncio.run(ensure_all_streams(own_endpoint(_settings(wanted), ADMIN)))

@@ -6,7 +6,7 @@ Everything is JSON, so that ``nats`` and ``psql`` can read it (DESIGN §6). Sour
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -410,11 +410,15 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     confinement: str = ""
 
 
+GrantsUse = Literal["", "unset", "everything", "restricted"]
+
+
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The memory that a process uses of what is bounded, in bytes, by kind; ``limits`` are the bounds.
 
     ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: how many so far.
-    ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it.
+    ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it. ``grants``: of a server,
+    whether playbooks may use everything, and whether somebody has chosen so; empty from one that does not say it.
     """
 
     role: str
@@ -425,6 +429,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshots_written: int = 0
     snapshots_thrown_away: int = 0
     at_ms: int = 0
+    grants: GrantsUse = ""
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

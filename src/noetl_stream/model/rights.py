@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 Role = Literal["viewer", "operator", "author", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("viewer", "operator", "author", "admin")
@@ -16,6 +16,13 @@ def includes_role(role: Role, least: Role) -> bool:
     """Whether ``role`` includes the role ``least``."""
     return ROLES.index(role) >= ROLES.index(least)
 
+
+GrantsDefault = Literal["everything", "own", "nothing"]
+"""What a playbook may use whose path no grant covers: ``own`` is what belongs to its namespace, in any pool and of any
+kind.
+"""
+
+GRANTS_DEFAULTS: Final[tuple[GrantsDefault, ...]] = get_args(GrantsDefault)
 
 MAX_PATH_CHARS: Final = 512
 """The longest path. With four bytes a character it fits the narrowest index of a path, which takes 2,704 bytes."""

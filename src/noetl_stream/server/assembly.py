@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from noetl_stream.model.messages import MemoryUse
+from noetl_stream.model.messages import GrantsUse, MemoryUse
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
@@ -39,7 +39,7 @@ from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
-from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.telemetry.measures import Durations
 
@@ -132,7 +132,7 @@ class ServerPorts:
     rights: Rights | None = None
     tracing: Tracing | None = None
     secrets: SecretsResponder | None = None
-    grants: GrantsFile | None = None
+    grants: GrantsSource | None = None
     upkeep: Upkeep | None = None
     trigger_streams: TriggerStreams | None = None
     open_streams: Collection[str] = ()
@@ -232,7 +232,14 @@ class ServerParts:
             snapshots_written=self.snapshots.written,
             snapshots_thrown_away=self.snapshots.thrown_away,
             at_ms=self.ports.clock.now_ms(),
+            grants=self._grants_use(),
         )
+
+    def _grants_use(self) -> GrantsUse:
+        grants = self.ports.grants
+        if grants is not None and not grants.is_chosen:
+            return "unset"
+        return "everything" if grants is None or grants.current() is None else "restricted"
 
     def _owns(self, partition: int) -> bool:
         return self.ownership.get(partition) is not None

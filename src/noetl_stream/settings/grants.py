@@ -17,13 +17,13 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.rights import covers, has_valid_segments, namespace_of
+from noetl_stream.model.rights import GrantsDefault, covers, has_valid_segments, namespace_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import read_source
 
@@ -36,6 +36,7 @@ the keys of limits that are shared with other namespaces.
 
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 EVERYTHING: Final = "*"
+
 MAX_GRANTS: Final = 1_000
 MAX_NAMES: Final = 1_000
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -51,32 +52,86 @@ class PathGrant:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """All grants of a file. A playbook may use what any grant for its path gives, and nothing else.
+    """All grants. A playbook may use what any grant for its path gives, and nothing else.
 
     Attributes:
         namespaces: The paths whose playbooks belong together, where that is not the first part of their path.
+        default: What a playbook may use whose path no grant covers.
     """
 
     grants: tuple[PathGrant, ...]
     namespaces: tuple[str, ...] = ()
+    default: GrantsDefault = "nothing"
 
     def namespace_of(self, path: str) -> str:
         """Returns the namespace that the playbook at ``path`` belongs to."""
         return namespace_of(path, self.namespaces)
 
     def names_for(self, path: str, sort: Sort) -> tuple[str, ...]:
-        """The names of this sort that the playbook at ``path`` was granted, as written."""
-        found = (grant.names.get(sort, ()) for grant in self.grants if covers(grant.paths, path))
+        """The names of this sort that the playbook at ``path`` may use, as written."""
+        covering = self._covering(path)
+        if not covering:
+            return self._default_names(self.namespace_of(path), sort)
+        found = (grant.names.get(sort, ()) for grant in covering)
         return tuple(dict.fromkeys(name for names in found for name in names))
 
     def allows(self, path: str, sort: Sort, name: str) -> bool:
         """Whether the playbook at ``path`` may use ``name``."""
         names = self.names_for(path, sort)
-        if EVERYTHING in names:
-            return True
+        if EVERYTHING in names or not names:
+            return bool(names)
+        is_named = covers(names, name) if sort == "calls" else any(fnmatchcase(name, one) for one in names)
+        return is_named and (bool(self._covering(path)) or self._belongs(path, sort, name))
+
+    def _covering(self, path: str) -> list[PathGrant]:
+        return [grant for grant in self.grants if covers(grant.paths, path)]
+
+    def _default_names(self, namespace: str, sort: Sort) -> tuple[str, ...]:
+        if self.default == "nothing":
+            return ()
+        if self.default == "everything" or sort in ("pools", "kinds"):
+            return (EVERYTHING,)
         if sort == "calls":
-            return bool(names) and covers(names, name)
-        return any(fnmatchcase(name, pattern) for pattern in names)
+            return (namespace,)
+        return (f"{credential_prefix(namespace)}*",) if sort == "credentials" and "." not in namespace else ()
+
+    def _belongs(self, path: str, sort: Sort, name: str) -> bool:
+        """Whether a path, or a credential, is in the very namespace of ``path``, and not in one within it."""
+        namespace = self.namespace_of(path)
+        if sort == "credentials":
+            as_path = name.replace(".", "/")
+            return name.startswith(credential_prefix(namespace)) and self.namespace_of(as_path) == namespace
+        return self.namespace_of(name) == namespace
+
+
+def credential_prefix(namespace: str) -> str:
+    """What the names of credentials of a namespace begin with. Names have no slashes: ``team/a`` is ``team.a.``."""
+    return namespace.replace("/", ".") + "."
+
+
+class GrantsSource(Protocol):
+    """Where a server has the grants from.
+
+    Attributes:
+        is_chosen: Whether somebody has said what playbooks may use, be it everything.
+    """
+
+    @property
+    def is_chosen(self) -> bool: ...
+
+    def current(self) -> Grants | None:
+        """The grants in force now; ``None``: every playbook may use everything."""
+
+
+class DefaultGrants:
+    """What playbooks may use where no grants are written down."""
+
+    def __init__(self, default: GrantsDefault | None) -> None:
+        self.is_chosen = default is not None
+        self._grants = None if default is None or default == "everything" else Grants((), default=default)
+
+    def current(self) -> Grants | None:
+        return self._grants
 
 
 class GrantsFile:
@@ -86,10 +141,12 @@ class GrantsFile:
         UsageError: the file cannot be read, or is invalid.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    is_chosen: Final = True
+
+    def __init__(self, file: Path, default: GrantsDefault = "nothing") -> None:
+        self._file, self._default = file, default
         self._seen = _version(file)
-        self._grants = read_grants(file)
+        self._grants = read_grants(file, default)
 
     def current(self) -> Grants:
         """The grants in force now."""
@@ -97,13 +154,23 @@ class GrantsFile:
             version = _version(self._file)
             if version != self._seen:
                 self._seen = version
-                self._grants = read_grants(self._file)
+                self._grants = read_grants(self._file, self._default)
         except UsageError as error:
             log.error("the grants stay as they were: %s", error)
         return self._grants
 
 
-def read_grants(file: Path) -> Grants:
+def grants_source(file: Path | None, default: GrantsDefault | None) -> GrantsSource:
+    """Returns where a server has its grants from. Without a default, whoever has no grants may use everything if nobody
+    has any, else nothing.
+
+    Raises:
+        UsageError: the file cannot be read, or is invalid.
+    """
+    return GrantsFile(file, default or "nothing") if file is not None else DefaultGrants(default)
+
+
+def read_grants(file: Path, default: GrantsDefault = "nothing") -> Grants:
     """Reads the grants of a file.
 
     Raises:
@@ -120,7 +187,7 @@ def read_grants(file: Path) -> Grants:
     if source is None:
         first = problems.sorted()[0]
         raise UsageError(f"{file}:{first.line}: {first.message}")
-    return _grants(source.root.plain(), file)
+    return replace(_grants(source.root.plain(), file), default=default)
 
 
 def _version(file: Path) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import Unprinted
@@ -36,7 +37,8 @@ class Endpoint(Unprinted, frozen=True):
         identity: The identity of the process: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
         server_keys: The keys of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: The keys that sign requests and seal objects, as base64, the current one first. Not for workers.
-        grants_file: The grants of the playbooks of a server here, by path; ``None``: everything.
+        grants_file: The grants of the playbooks of a server here, by path; ``None``: there is no file.
+        grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with a file.
         retention: How long a server here keeps finished executions, EVENTS, and lines in LOGS.
         trigger_streams: The names of the streams that triggers of a server here may read.
         max_state_bytes: Memory that a server here uses for the states of living executions.
@@ -55,6 +57,7 @@ class Endpoint(Unprinted, frozen=True):
     server_keys: tuple[str, ...] = ()
     access_keys: tuple[str, ...] = ()
     grants_file: Path | None = None
+    grants_default: GrantsDefault | None = None
     retention: RetentionSettings = RetentionSettings()
     max_state_bytes: int = DEFAULT_STATE_BYTES
     traces: TraceSettings | None = None

@@ -46,7 +46,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.assembly import ServerPorts, StateBounds
     from noetl_stream.server.server import Server
     from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
-    from noetl_stream.settings.grants import GrantsFile
+    from noetl_stream.settings.grants import grants_source
 
     server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
     access_keys, store = needed_keys(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
@@ -68,7 +68,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, credential_keys(endpoint), endpoint.credentials
         ),
-        grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
+        grants=grants_source(endpoint.grants_file, endpoint.grants_default),
         upkeep=Upkeep(
             connected.clock,
             feed=store.feed,

@@ -198,6 +198,19 @@ async def servers(read: Readings) -> Finding:
     return ok(f"{counted(answering, 'server')}: {named(sorted(answering))}")
 
 
+async def grants(read: Readings) -> Finding:
+    """Somebody has said what playbooks may use."""
+    said = {use.grants for use in (await read.servers).value}
+    if "unset" in said:
+        return warning(
+            "nobody has said what playbooks may use: each may use every credential and call everything",
+            f"set NOETL_GRANTS_DEFAULT=own, or everything, for the servers: {page('access')}",
+        )
+    if "everything" in said:
+        return ok("every playbook may use every credential and call everything, as NOETL_GRANTS_DEFAULT says")
+    return ok("playbooks may use what grants give them")
+
+
 async def partitions(read: Readings) -> Finding:
     """Each partition has a server, and the servers have equal shares."""
     views = await read.partitions

@@ -29,7 +29,7 @@ from noetl_stream.protocol import subjects
 from noetl_stream.server.answers.command_questions import CommandQuestions
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.assembly import ServerParts
-from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
 
 
@@ -55,7 +55,7 @@ class Webhooks:
     """
 
     def __init__(
-        self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock, grants: GrantsFile | None = None
+        self, store: AggregateStore, secrets: SecretsResponder | None, clock: Clock, grants: GrantsSource | None = None
     ) -> None:
         self._store = store
         self._secrets = secrets

@@ -14,6 +14,7 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
+from noetl_stream.model.rights import GRANTS_DEFAULTS, GrantsDefault
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.children import (
@@ -332,7 +333,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
-        grants_file: The file of what playbooks may use, by path; ``None``: everything.
+        grants_file: The file of what playbooks may use, by path; ``None``: there is no file.
+        grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with a file.
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
         retention_rules, archive, archive_keys, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
@@ -388,6 +390,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
+    grants_default: GrantsDefault | None = setting(
+        "NOETL_GRANTS_DEFAULT", "everything, or nothing with a file", choice(GRANTS_DEFAULTS, None)
+    )
     backup_keys: FileKeys = setting(BACKUP_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
     archive_keys: FileKeys = setting(ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
     retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)

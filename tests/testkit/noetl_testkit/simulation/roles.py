@@ -20,7 +20,7 @@ from noetl_stream.server.assembly import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep.upkeep import Upkeep
-from noetl_stream.settings.grants import GrantsFile
+from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.child_playbooks import PlanClient
@@ -41,7 +41,7 @@ def server_on(
     *,
     evaluator: Evaluator | None = None,
     secrets: SecretsResponder | None = None,
-    grants: GrantsFile | None = None,
+    grants: GrantsSource | None = None,
     upkeep: Upkeep | None = None,
     states: StateBounds | None = None,
     formats: Formats | None = None,
