@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ from access_stack import Stack, playbook
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import uuid7
+from noetl_stream.model.rights import GrantsDefault
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
@@ -26,6 +30,8 @@ from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter
 from noetl_stream.ports.operations.reading.timelines import IterationRange, TimeRange
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkOrder
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.settings.grants import grants_source
 
 PATHS = ("team/a",)
 EVERYTHING = ExecutionFilter()
@@ -324,3 +330,51 @@ async def test_the_whole_feed_leaves_out_what_is_elsewhere(stack: Stack) -> None
     assert [(one.id, one.path) for one in heard if one.event] == [("0", "team/a/x"), ("2", "team/a")]
     assert (heard[-1].id, heard[-1].event, heard[-1].path) == ("3", None, "")  # only where to go on
     assert len(await anext(await scoped.feed.execution("e1", 0))) == 4
+
+
+# Credentials
+
+
+async def with_credentials(stack: Stack, *names: str) -> Operations:
+    credentials = DirectCredentials(MemoryCredentials(stack.clock), KeyRing(read_key(new_key(), "a test")))
+    for name in names:
+        await credentials.put(name, "secret", "ann")
+    return replace(stack.operations, credentials=credentials)
+
+
+@pytest.mark.parametrize(
+    ("written", "default", "names"),
+    [
+        (None, None, ["plain", "team.a.db", "team.b.db"]),
+        (None, "own", ["team.a.db", "team.b.db"]),
+        ("{namespaces: [team/a, team/b], grants: []}", "own", ["team.a.db"]),
+        ("{namespaces: [team/a], grants: [{paths: [team/a/x], credentials: [plain]}]}", "own", ["plain", "team.a.db"]),
+        ("grants: [{paths: [other], credentials: [plain]}]", None, []),
+        ('grants: [{paths: ["*"], credentials: ["team.*"]}]', None, ["team.a.db", "team.b.db"]),
+    ],
+)
+async def test_an_author_sees_the_credentials_that_playbooks_of_the_paths_may_use(
+    stack: Stack, tmp_path: Path, written: str | None, default: GrantsDefault | None, names: list[str]
+) -> None:
+    file = None if written is None else tmp_path / "grants.yaml"
+    if file is not None and written is not None:
+        file.write_text(written)
+    operations = await with_credentials(stack, "plain", "team.a.db", "team.b.db")
+    scoped = Scopes(grants=grants_source(file, default))(operations, PATHS)
+    assert [one.name for one in await scoped.credentials.list_all()] == names
+    for name in ("plain", "team.a.db", "team.b.db"):
+        if name in names:
+            assert (await scoped.credentials.get(name)).name == name
+        else:
+            with pytest.raises(NotFound) as missing:
+                await scoped.credentials.get(name)
+            assert missing.value.message == f"credential {name!r} not found"
+    assert len(await operations.credentials.list_all()) == 3
+
+
+async def test_a_credential_that_is_near_is_not_suggested_to_a_token_with_paths(stack: Stack) -> None:
+    operations = await with_credentials(stack, "team.a.db")
+    scoped = Scopes(grants=grants_source(None, None))(operations, PATHS)
+    with pytest.raises(NotFound) as missing:
+        await scoped.credentials.get("team.a.dbx")
+    assert "did you mean" not in str(missing.value)

@@ -18,8 +18,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import WorkerPresence
-from noetl_stream.model.messages import GrantsUse, MemoryUse
+from noetl_stream.model.messages import GrantsUse, MemoryUse, WorkerPresence
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -30,7 +30,6 @@ from noetl_stream.backup.reader import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.hosting import maintenance
-from noetl_stream.ports.backup import TableShape
 from noetl_stream.ports.stores.retention import Month
 from noetl_stream.protocol.subjects import RESULTS
 from noetl_stream.sealing.age import new_identity, recipient_of

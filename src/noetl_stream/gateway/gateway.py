@@ -39,6 +39,7 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Audit, Authenticator, Sessions
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
+from noetl_stream.settings.grants import GrantsSource
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class GatewayPorts(NamedTuple):
     sessions: Sessions
     audit: Audit
     clock: Clock
+    grants: GrantsSource | None = None
 
 
 class Gateway:
@@ -91,7 +93,7 @@ class Gateway:
         serving = Serving(
             operations=ports.operations,
             sign_ins=SignIns(ports.sessions, ports.clock),
-            scopes=Scopes(),
+            scopes=Scopes(ports.grants),
             guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),
             once=once,
             bodies=self._bodies,

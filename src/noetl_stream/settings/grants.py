@@ -83,6 +83,12 @@ class Grants:
         is_named = covers(names, name) if sort == "calls" else any(fnmatchcase(name, one) for one in names)
         return is_named and (bool(self._covering(path)) or self._belongs(path, sort, name))
 
+    def allows_below(self, path: str, sort: Sort, name: str) -> bool:
+        """Whether any playbook at or below ``path`` may use ``name``."""
+        apart = {one for grant in self.grants for one in grant.paths}.union(self.namespaces)
+        places = {path, *(one for one in apart if covers((path,), one))}
+        return any(self.allows(place, sort, name) for place in places)
+
     def _covering(self, path: str) -> list[PathGrant]:
         return [grant for grant in self.grants if covers(grant.paths, path)]
 

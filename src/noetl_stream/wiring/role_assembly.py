@@ -198,10 +198,12 @@ async def open_gateway(
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
     from noetl_stream.operations.cluster import DirectReadiness
     from noetl_stream.operations.presence import DirectLiving, DirectMemory
+    from noetl_stream.settings.grants import grants_source
     from noetl_stream.tools.egress import Egress
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     await check_way_in(connected, settings, host)
+    grants = grants_source(endpoint.grants_file, endpoint.grants_default)
     egress = Egress(endpoint.tools.egress)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
@@ -218,6 +220,7 @@ async def open_gateway(
         sessions=store.sessions,
         audit=store.audit,
         clock=clock,
+        grants=grants,
     )
     try:
         network = Network(settings.gateway_hosts, settings.gateway_proxies)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
+from noetl_stream.ports.operations.credentials import CredentialDocument, CredentialStore
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ExecutionFilter,
@@ -39,6 +41,7 @@ from noetl_stream.ports.operations.selections import (
 )
 from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs
 from noetl_stream.ports.stores.catalog import NotRegistered
+from noetl_stream.settings.grants import GrantsSource
 
 Read = TypeVar("Read")
 
@@ -48,9 +51,13 @@ REMEMBERED_PATHS: Final = 20_000
 class Scopes:
     """Narrows operations to paths, a ``Scope``. One for a gateway: it remembers the paths of executions, which never
     change.
+
+    Args:
+        grants: What playbooks may use; ``None``: everything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grants: GrantsSource | None = None) -> None:
+        self._grants = grants
         self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
@@ -73,6 +80,7 @@ class Scopes:
             "executions": executions,
             "feed": ScopedFeed(operations.feed, scope),
             "playbooks": playbooks,
+            "credentials": ScopedCredentials(operations.credentials, scope, self._grants),
             "cluster": ScopedCluster(Cluster, operations.cluster, scope),
             "selections": ScopedSelections(operations.selections, executions, scope),
         }
@@ -183,6 +191,34 @@ class ScopedExecutions(Scoped):
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         page: ExecutionPage = await self._verbs.page(self._scope.narrowed(chosen), limit, cursor)
         return page
+
+
+class ScopedCredentials(Scoped):
+    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`, where each method is described.
+
+    Args:
+        grants: What playbooks may use; ``None``: everything.
+    """
+
+    def __init__(self, credentials: CredentialStore, scope: _Scope, grants: GrantsSource | None) -> None:
+        super().__init__(CredentialStore, credentials, scope)
+        self._grants = grants
+
+    async def list_all(self) -> list[CredentialDocument]:
+        """Has only those that a playbook of these paths may use."""
+        return [one for one in await self._verbs.list_all() if self._may_use(one.name)]
+
+    async def get(self, name: str) -> CredentialDocument:
+        """Another credential does not exist, and none is suggested."""
+        if self._may_use(name):
+            with suppress(NotFound):
+                found: CredentialDocument = await self._verbs.get(name)
+                return found
+        raise NotFound(f"credential {name!r} not found", hint="list those that playbooks of this token may use")
+
+    def _may_use(self, name: str) -> bool:
+        grants = None if self._grants is None else self._grants.current()
+        return grants is None or any(grants.allows_below(path, "credentials", name) for path in self._scope.paths)
 
 
 class ScopedCluster(Scoped):

@@ -48,11 +48,14 @@ class CredentialStore(Protocol):
         "/credentials",
         "listCredentials",
         "author",
-        scope="everyone",
+        scope="special",
         document=list_of("Credentials", CredentialDocument),
     )
     async def list_all(self) -> list[CredentialDocument]:
-        """List credentials by name, without their values."""
+        """List credentials by name, without their values.
+
+        A token with paths sees those that a playbook of its paths may use.
+        """
 
     @verb("POST", "/credentials/rotate", "rotateCredentials", "admin", scope="everyone")
     async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
@@ -61,7 +64,7 @@ class CredentialStore(Protocol):
         Repeating it is harmless.
         """
 
-    @verb("GET", "/credentials/{name}", "getCredential", "author", scope="everyone")
+    @verb("GET", "/credentials/{name}", "getCredential", "author", scope="special")
     async def get(self, name: CredentialName) -> CredentialDocument:
         """Get a credential without its value.
 
