@@ -330,12 +330,21 @@ def test_every_config_map_that_is_mounted_exists_or_is_the_operators(example: tu
             assert name is None or name in made or volume["name"] == "trust", pod.owner
 
 
-def test_the_grants_that_servers_read_are_mounted_where_they_look(production: tuple[Rendered, ...]) -> None:
-    (server,) = (pod for pod in roles(production) if pod.role == "server")
-    (mount,) = (one for one in server.spec["containers"][0]["volumeMounts"] if one["name"] == "grants")
-    found = Path(server.environment["NOETL_GRANTS"]["value"])
+@pytest.mark.parametrize("role", ["server", "gateway"])
+def test_the_grants_that_a_role_reads_are_mounted_where_it_looks(production: tuple[Rendered, ...], role: str) -> None:
+    (pod,) = (pod for pod in roles(production) if pod.role == role)
+    (mount,) = (one for one in pod.spec["containers"][0]["volumeMounts"] if one["name"] == "grants")
+    (volume,) = (one for one in pod.spec["volumes"] if one["name"] == "grants")
+    found = Path(pod.environment["NOETL_GRANTS"]["value"])
     assert str(found.parent) == mount["mountPath"]
-    assert found.name in named(production, "ConfigMap", "noetl-server-grants")["data"]
+    assert found.name in named(production, "ConfigMap", volume["configMap"]["name"])["data"]
+
+
+def test_playbooks_of_the_chart_use_their_own_namespace_where_no_grant_is(production: tuple[Rendered, ...]) -> None:
+    closed = {pod.role for pod in roles(production) if "NOETL_GRANTS_DEFAULT" in pod.environment}
+    assert closed == {"server", "gateway"}
+    for pod in roles(production):
+        assert pod.environment.get("NOETL_GRANTS_DEFAULT", {"value": "own"})["value"] == "own"
 
 
 def test_every_mount_has_its_volume_and_every_volume_its_mount(example: tuple[Rendered, ...]) -> None:
