@@ -98,6 +98,19 @@ async def test_the_next_owner_evaluates_again(stage: Stage) -> None:
     assert sum(isinstance(fact, EvaluationFinished) for fact in facts) == 1
 
 
+async def test_a_start_whose_workload_is_compared_goes_on_at_the_next_owner(stage: Stage) -> None:
+    evaluator = stage.evaluator = HeldEvaluator()
+    _, host, task = stage.start_server()
+    stage.start_worker()
+    started = await stage.submit(LONG_TEXTS, {"text": "x" * 400_000})
+    await stage.until(lambda: evaluator.asked)
+    host.kill()
+    task.cancel()
+    evaluator.released.set()
+    await stage.server()
+    assert (await stage.ended(started)).status == "completed"
+
+
 async def test_a_process_that_cannot_start_is_tried_again(stage: Stage) -> None:
     evaluator = stage.evaluator = HeldEvaluator()
     evaluator.errors = [Unreachable("no process"), Unreachable("no process")]

@@ -292,8 +292,8 @@ class Waits:
     async def _evaluate(self, state: Execution) -> None:
         asked = state.evaluation
         assert asked is not None
-        plan = (await self._until_reached("the playbook", lambda: self._plans.load(state.digest))).plan
-        questions = None if isinstance(plan, InvalidPlan) else questions_of(plan, state)
+        known = await self._until_reached("the playbook", lambda: self._plans.load(state.digest))
+        questions = None if isinstance(known.plan, InvalidPlan) else questions_of(known.plan, state)
         fact: EvaluationFinished | EvaluationFailed
         try:
             answers = Answers()
@@ -304,7 +304,7 @@ class Waits:
             fact = EvaluationFinished(asked.position, answers.chosen, answers.reference)
         except (EvaluationEnded, *VALUE_FAULTS) as error:
             fact = EvaluationFailed(asked.position, fault_text(error))
-        self._offer(state.execution_id, fact)
+        self._offer(state.execution_id, fact, NOT_LOADED if state.request is None else known)
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
         what = f"the original of {execution_id}"
