@@ -167,16 +167,17 @@ def test_time_that_goes_back_gives_no_more() -> None:
     assert granted(limit.fold(None, NOW - 60_000)) == []
 
 
-def test_the_newest_that_asks_decides_how_many_and_both_are_told() -> None:
+@pytest.mark.parametrize(("path", "by"), [("b", "another playbook"), ("a", "playbook a/x")], ids=["elsewhere", "above"])
+def test_the_newest_that_asks_decides_how_many_and_both_are_told(path: str, by: str) -> None:
     limit = StoredLimit()
-    limit.fold(asked("one", 1, path="a"), NOW)
-    (told,) = limit.fold(asked("two", 2, path="b"), NOW + 1).messages
+    limit.fold(asked("one", 1, path="a/x"), NOW)
+    (told,) = limit.fold(asked("two", 2, path=path), NOW + 1).messages
     assert isinstance(told.fact, events.SlotGranted)
-    assert told.fact.warning == (
-        "the limit of key key is 2 at once now, as playbook b says; it was 1 at once, as playbook a says: the newest "
-        "that asks decides"
-    )
-    assert limit.state is not None and (limit.state.concurrency, limit.state.set_by) == (2, "b")
+    text = "the limit of key key is 2 at once now, as playbook {} says; it was 1 at once, as {} says: "
+    text += "the newest that asks decides"
+    assert told.fact.warning == text.format(path, by), "who may see the playbook that asks may see all that is named"
+    assert limit.state is not None and limit.state.replaced == text.format(path, "playbook a/x")
+    assert limit.state is not None and (limit.state.concurrency, limit.state.set_by) == (2, path)
     limit.fold(asked("three", 1, path="a"), NOW + 2)
     assert granted(limit.fold(returned("one"), NOW + 3)) == [], "a lower limit takes nothing away, and gives nothing"
     assert granted(limit.fold(returned("two"), NOW + 4)) == ["three"]

@@ -15,7 +15,7 @@ from noetl_stream.engine.effects import IssueCommand, SendMessage
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import events
-from noetl_stream.model.aggregates import SlotAsked, SlotReturned, aggregate_id
+from noetl_stream.model.aggregates import SlotAsked, SlotReturned
 from noetl_stream.model.events import Fact, Parent, Rate
 from noetl_stream.model.json import codec
 from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
@@ -55,7 +55,7 @@ def told(scenario: Scenario) -> list[SlotAsked | SlotReturned]:
         state = advanced.state
         for effect in advanced.effects:
             if isinstance(effect, SendMessage) and isinstance(effect.message.fact, SlotAsked | SlotReturned):
-                assert effect.message.execution_id == aggregate_id("limit", effect.message.fact.key)
+                assert effect.message.execution_id == effect.message.fact.limit_id
                 found.append(effect.message.fact)
     return found
 

@@ -293,17 +293,22 @@ async def test_a_key_in_use_is_listed_with_who_holds_it_and_who_waits(api: Descr
     await until_it_is(1, queued)
     [listed] = (await api.call("listLimits")).body["items"]
     assert (listed["key"], listed["held"], listed["concurrency"], listed["rate"]) == ("customers/a", 1, 1, None)
+    assert (listed["namespace"], listed["used_by"]) == ("tests", [listed["set_by"]])
     found = (await api.call("getLimit", key="customers/a")).body
     assert [one["execution_id"] for one in found["holders"] + found["waiting"]] == [holds, waits]
     assert (await api.call("getLimit", key="nobody's")).status == 404
+    statuses = {
+        of: (await api.call("getLimit", key="customers/a", query={"namespace": of})).status for of in ("tests", "", "x")
+    }
+    assert statuses == {"tests": 200, "": 404, "x": 404}
     [wait] = (await api.call("getExecution", execution_id=waits)).body["waits"]
     assert (wait["step"], wait["for"]) == ("gate", "a slot of key customers/a")
-    assert wait["waiting_on"]["slot"] == {"key": "customers/a"}
+    assert wait["waiting_on"]["slot"] == {"key": "customers/a", "namespace": "tests"}
     [reason] = (await api.call("explainExecution", execution_id=waits)).body["reasons"]
     assert reason["kind"] == "limit"
     assert reason["sentence"] == (
-        "The execution waits for a slot of key `customers/a`: it is number 1 of 1 in the queue, 1 of 1 are held by "
-        f"execution {holds}."
+        "The execution waits for a slot of key `customers/a` of namespace `tests`: it is number 1 of 1 in the queue, "
+        f"1 of 1 are held by execution {holds}."
     )
     slot = reason["waiting_on"]["slot"]
     assert (slot["place"], slot["queued"], slot["held"], slot["holders"][0]["execution_id"]) == (1, 1, 1, holds)

@@ -28,6 +28,7 @@ from noetl_stream.operations.starters.triggers import DirectTriggers
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.assembly import ServerTimes
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
@@ -77,10 +78,11 @@ class OperationsStage:
         self._limits = limits
         self._running: list[asyncio.Task[None]] = []
 
-    async def begin(self, workers: Sequence[str] = ("worker",)) -> None:
-        """Starts a server, and workers of these names."""
+    async def begin(self, workers: Sequence[str] = ("worker",), grants: GrantsFile | None = None) -> None:
+        """Starts a server with these grants, and workers of these names."""
         rights = MemoryRights(self.tokens)
-        server = server_on(self._host("server"), self.catalog, KINDS, ServerTimes(), self._limits, rights=rights)
+        host, times = self._host("server"), ServerTimes()
+        server = server_on(host, self.catalog, KINDS, times, self._limits, rights=rights, grants=grants)
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)

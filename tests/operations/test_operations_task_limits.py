@@ -24,8 +24,8 @@ async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_hold
     await stage.clock.sleep(5)
     (reason,) = [one for one in (await stage.executions.why(id)).reasons if one.kind == "limit"]
     assert reason.sentence == (
-        "Task `send` of step `each`, iteration 1, waits for a slot of key `acme`: it is number 1 of 1 in the queue, "
-        f"1 of 1 are held by execution {id}, step `each`, task `send`."
+        "Task `send` of step `each`, iteration 1, waits for a slot of key `acme` of namespace `simulation`: it is "
+        f"number 1 of 1 in the queue, 1 of 1 are held by execution {id}, step `each`, task `send`."
     )
     assert (reason.step, reason.task, reason.iteration) == ("each", "send", [1])
     (wait,) = (await stage.executions.get(id)).waits or []

@@ -11,7 +11,7 @@ from noetl_stream.adapters.simulated_time import SimulatedLoop
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / area) for area in ("access", "client", "gateway", "server")]
 
-IN_SIMULATED_TIME = ("test_former_secrets.py", "test_taken_over_worker.py", "test_tenants.py")
+IN_SIMULATED_TIME = ("test_former_secrets.py", "test_taken_over_worker.py", "test_tenants.py", "test_tenants_limits.py")
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:

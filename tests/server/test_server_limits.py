@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 from server_stage import Stage
 
-from noetl_stream.model.aggregates import LIMIT, LimitSlot, aggregate_id
+from noetl_stream.model.aggregates import LIMIT, LimitSlot, limit_id
 from noetl_stream.model.events import (
     CancelRequested,
     PauseRequested,
@@ -22,7 +22,7 @@ from noetl_stream.operations.executions.submit import RequestRefused
 from noetl_stream.ports.stores.store import Tick
 from noetl_testkit.simulation.work import playbook, then, work
 
-KEY = aggregate_id("limit", "acme")
+KEY = limit_id("acme", "simulation")
 ONE = {"key": "acme", "limit": 1}
 
 

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 from server_stage import Stage
 
-from noetl_stream.model.aggregates import aggregate_id
+from noetl_stream.model.aggregates import limit_id
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.server.inputs.inbox import AT_MOST_S
 from noetl_testkit.simulation.work import playbook, work
 
 Lease = Callable[[], Awaitable[object]]
 
-LIMIT = partition_of(aggregate_id("limit", "acme"))
+LIMIT = partition_of(limit_id("acme", "simulation"))
 
 
 def limited(on_limit: str = "queue") -> str:

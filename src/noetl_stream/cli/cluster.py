@@ -59,10 +59,15 @@ def _rate(found: LimitDocument) -> str:
     return "" if rate is None else f"{rate.per_s:g}/s" + (f", bursts of {rate.burst}" if rate.burst > 1 else "")
 
 
+def _of_namespace(found: LimitDocument) -> str:
+    return f"{found.key} of namespace {found.namespace}" if found.namespace else f"{found.key}, which namespaces share"
+
+
 def _print_limit(found: LimitWithSlotsDocument) -> None:
     most = "" if found.concurrency is None else f" of {found.concurrency}"
     rate = f", {_rate(found)}" if found.rate is not None else ""
-    say(f"{found.key}: {found.held}{most} held, {found.queued} waiting{rate} (as {found.set_by} says)")
+    by = found.set_by or "another playbook"
+    say(f"{_of_namespace(found)}: {found.held}{most} held, {found.queued} waiting{rate} (as {by} says)")
     if found.replaced:
         say(found.replaced)
     if found.catching_up:
@@ -72,13 +77,16 @@ def _print_limit(found: LimitWithSlotsDocument) -> None:
             where = f"{slot.path}, step {slot.step}" if slot.step else slot.path
             where += f", task {slot.task}" if slot.task else ""
             say(f"{what}  {slot.execution_id}  {where}  since {slot.since}")
+    hidden = found.held + found.queued - len(found.holders) - len(found.waiting)
+    if hidden > 0:
+        say(f"and {hidden} more")
 
 
 @limit.command("list")
 @limit_option("keys", 100)
-@lists("cluster.limits", columns_of("key", "held", "queued", "concurrency", "set_by", rate=_rate), "key")
+@lists("cluster.limits", columns_of("key", "namespace", "held", "queued", "concurrency", "set_by", rate=_rate), "key")
 def list_limits() -> None:
-    """List the keys in use, by key.
+    """List the keys in use, by key and namespace. Namespaces share a key that has none.
 
     A key that nobody holds or waits for leaves the list after a minute.
     """
@@ -86,6 +94,7 @@ def list_limits() -> None:
 
 @limit.command("get")
 @click.argument("key")
+@click.option("--namespace", metavar="PATH", help="That of the key, if several have one. Empty: namespaces share it.")
 @shows("cluster.limit", "key", _print_limit, "table")
 def get_limit() -> None:
     """Show a key with those who have held it longest, and the first who wait, in order."""

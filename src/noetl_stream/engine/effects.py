@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.engine.decide.slots import keys_shared_by
+from noetl_stream.engine.decide.slots import held_keys, keys_for_child
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed_entries
 from noetl_stream.model import events
-from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded, aggregate_id
+from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded
 from noetl_stream.model.events.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
 from noetl_stream.model.messages import (
@@ -193,7 +193,8 @@ def _on_finished(
         yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
     yield from _on_message(plan, state, fact, position)
     for part, (holder, slot) in enumerate(state.slots.items(), start=1):
-        returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, holder if slot.task else "")
+        slot_id = holder if slot.task else ""
+        returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, slot_id, slot.namespace)
         yield _limit_message(returned, position, part)
 
 
@@ -206,6 +207,7 @@ def _on_slot_requested(
         execution_id=state.execution_id,
         step_run_id=fact.step_run_id,
         slot_id=fact.slot_id,
+        namespace=fact.namespace,
         step=run.step if run is not None else "",
         task=fact.task,
         path=state.path,
@@ -217,13 +219,14 @@ def _on_slot_requested(
 
 
 def _limit_message(fact: SlotAsked | SlotReturned, position: int, part: int = 0) -> Effect:
-    return SendMessage(position, AggregateMessage(aggregate_id("limit", fact.key), fact, AGGREGATES_FORMAT), part)
+    return SendMessage(position, AggregateMessage(fact.limit_id, fact, AGGREGATES_FORMAT), part)
 
 
 def _on_slot_released(
     _plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int
 ) -> Iterator[Effect]:
-    yield _limit_message(SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id), position)
+    returned = SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id, fact.namespace)
+    yield _limit_message(returned, position)
 
 
 def _on_message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
@@ -281,6 +284,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
         call, depth = fact.call, 1 + (parent.depth if parent is not None else 0)
         caller = events.Parent(execution_id, fact.step_run_id, fact.command_id, fact.path, depth, call.return_step)
         request_id, trace_id = derive(fact.execution_id, "request"), state.trace_id
+        shared_keys, caller_keys = keys_for_child(state, fact.step_run_id, fact.path)
         request = events.ExecutionRequested(
             request_id,
             call.digest,
@@ -291,7 +295,8 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             parent=caller,
             caller_span=state.caller_span,
             priority=None if state.priority == DEFAULT_PRIORITY else state.priority,
-            shared_keys=keys_shared_by(state, fact.step_run_id, fact.path) if state.slots or state.shared_keys else [],
+            shared_keys=shared_keys,
+            caller_keys=caller_keys,
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -356,7 +361,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         caller_span=state.caller_span,
         priority=state.priority,
         stored_bytes=state.stored_bytes,
-        held_keys=keys_shared_by(state, run.step_run_id) if is_limited else [],
+        held_keys=held_keys(state, run.step_run_id) if is_limited else [],
         format=AGGREGATES_FORMAT if is_limited else FORMAT,
     )
     return command if run.loop is None else _place_in_loop(command, run.loop, assignment)

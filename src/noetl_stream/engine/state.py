@@ -11,7 +11,9 @@ import msgspec
 
 from noetl_stream.model import events
 from noetl_stream.model.events import (
+    ALL_SHARED,
     Fact,
+    KeyScope,
     OnLimit,
     Origin,
     Parent,
@@ -111,7 +113,7 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
-    """A slot of ``key`` that is held, or waited for, since a time.
+    """A slot of ``key`` in a ``namespace`` that is held, or waited for, since a time.
 
     A ``task``'s is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
     """
@@ -125,6 +127,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     task: str = ""
     path: Path = ()
     over: bool = False
+    namespace: str = ""
 
     @property
     def is_held(self) -> bool:
@@ -247,7 +250,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
     ``slots`` are slots of limits by key: by step run, a task's by its own id, the execution's by ``""``: until that is
-    granted, nothing is decided. ``shared_keys`` are held by a caller, which shares its slots.
+    granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
+    ``shared_keys`` that namespaces share; it shares its slots.
 
     Start: ``request`` is what was requested, until it has started or was refused: ``awaited`` names the playbook while
     that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have arrived.
@@ -313,6 +317,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     origin: Origin | None = None
     slots: dict[str, Slot] = {}
     shared_keys: tuple[str, ...] = ()
+    caller_keys: tuple[str, ...] = ()
+    keys: KeyScope = ALL_SHARED
 
     @property
     def ended(self) -> bool:
@@ -352,6 +358,13 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
             for slot_id, slot in self.slots.items()
             if slot.task and slot.step_run_id == step_run_id and slot.path[:depth] == path
         ]
+
+    def has_from_caller(self, key: str) -> bool:
+        """Whether a caller holds a key and shares its slot: that of a namespace is then the caller's, too."""
+        if key in self.shared_keys:
+            return True
+        is_own = bool(self.keys.namespace_of(key)) or not self.keys.namespace
+        return is_own and key in self.caller_keys
 
     @property
     def looks_into(self) -> str | None:

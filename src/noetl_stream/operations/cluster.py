@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -109,11 +109,11 @@ class DirectCluster:
             for view in views
         ]
 
-    async def limits(self, limit: int, cursor: str | None) -> LimitPage:
-        return await limit_page(self._ports.store, limit, cursor)
+    async def limits(self, limit: int, cursor: str | None, paths: Sequence[str] = ()) -> LimitPage:
+        return await limit_page(self._ports.store, limit, cursor, paths)
 
-    async def limit(self, key: str) -> LimitWithSlotsDocument:
-        return await limit_with_slots(self._ports.store, key)
+    async def limit(self, key: str, namespace: str | None = None, paths: Sequence[str] = ()) -> LimitWithSlotsDocument:
+        return await limit_with_slots(self._ports.store, key, namespace, paths)
 
     async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
         size = page_size(limit)

@@ -104,7 +104,7 @@ def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str
     timer = None if due is None else TimerDocument(due.purpose, iso(due.due_ms), None)
     child = wait.child
     if wait.key is not None:
-        return WaitingOnDocument(slot=AwaitedSlotDocument(wait.key))
+        return WaitingOnDocument(slot=AwaitedSlotDocument(wait.key, state.keys.namespace_of(wait.key)))
     if child is None:
         return WaitingOnDocument(timer=timer, signal=wait.signal)
     status = children.get(child.execution_id)
@@ -214,7 +214,7 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
         if not slot.granted and not slot.task:
             run = state.runs.get(step_run_id)
             first = next((waiting.token.step for waiting in state.tokens.values()), "")
-            on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key))
+            on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key, slot.namespace))
             yield _wait(first if run is None else run.step, f"a slot of key {slot.key}", bound_ms(state, run), on)
     held = [waiting for waiting in state.tokens.values() if waiting.held]
     for number, waiting in enumerate(held):

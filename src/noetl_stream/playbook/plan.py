@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from noetl_stream.model.events import OnLimit, Rate, SharedOperation
+from noetl_stream.model.events import ALL_SHARED, KeyScope, OnLimit, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
 
@@ -253,9 +253,9 @@ class Plan(msgspec.Struct, frozen=True):
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
     ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
-    catalog; empty until an execution is about to start. ``priority`` is that of its executions, unless they are asked
-    for with another. ``format`` is that in which the execution is written. An execution holds a slot of
-    ``concurrency`` from before its first step to its end.
+    catalog; empty until an execution is about to start. ``keys`` says whose the keys of its limits are, from then on.
+    ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
+    execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
     """
 
     digest: str
@@ -278,6 +278,7 @@ class Plan(msgspec.Struct, frozen=True):
     priority: int | None = None
     format: int = FORMAT
     concurrency: LimitPlan | None = None
+    keys: KeyScope = ALL_SHARED
 
     @property
     def has_limits(self) -> bool:

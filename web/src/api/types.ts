@@ -125,6 +125,7 @@ export interface AwaitedPool {
 
 export interface AwaitedSlot {
   key: string
+  namespace?: string
   place?: number | null
   queued?: number | null
   held?: number | null
@@ -637,6 +638,7 @@ export interface KeyChangePage {
 
 export interface Limit {
   key: string
+  namespace: string
   concurrency: number | null
   rate: Rate | null
   held: number
@@ -646,6 +648,7 @@ export interface Limit {
   replaced: string
   next_at: string | null
   catching_up: boolean
+  used_by: string[]
 }
 
 export interface LimitPage {
@@ -655,6 +658,7 @@ export interface LimitPage {
 
 export interface LimitWithSlots {
   key: string
+  namespace: string
   concurrency: number | null
   rate: Rate | null
   held: number
@@ -664,6 +668,7 @@ export interface LimitWithSlots {
   replaced: string
   next_at: string | null
   catching_up: boolean
+  used_by: string[]
   holders: Slot[]
   waiting: Slot[]
 }

@@ -28,11 +28,15 @@ from noetl_stream.model.aggregates.key_limits import shown_limit
 from noetl_stream.model.events import Rate
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
+from noetl_stream.model.rights import covers
 
 US_PER_MS: Final = 1000
 
 IDLE_MS: Final = 60_000
 """A key that nobody holds or waits for is forgotten after this long: frequent users still find it."""
+
+USERS_KEPT: Final = 16
+"""How many playbooks that use a key are named."""
 
 CATCHING_UP_MS: Final = 500
 """How long a limit waits before it checks again whether all its holders are known."""
@@ -69,7 +73,8 @@ def fold_limit(
         is_catching_up: Grants nothing: not all holders are known. All requests wait, even with ``reject``.
     """
     if isinstance(fact, SlotAsked):
-        return _take_request(state or LimitState(fact.key), slots, fact, at_ms, is_catching_up=is_catching_up)
+        known = state or LimitState(fact.key, namespace=fact.namespace)
+        return _take_request(known, slots, fact, at_ms, is_catching_up=is_catching_up)
     if state is None:
         return Folded(None)
     if fact is None:
@@ -102,8 +107,8 @@ def _take_request(
     if slots.of(fact.holder) is not None:
         return Folded(state)
     limited = _with_newest_limit(state, fact, at_ms)
-    folding = _Folding(limited, slots, at_ms, is_catching_up)
-    warning = "" if limited is state else limited.replaced
+    warning = "" if limited is state else _warning(limited, state, fact)
+    folding = _Folding(_with_user(limited, fact.path), slots, at_ms, is_catching_up)
     asked = LimitSlot(
         number=folding.state.next_number,
         execution_id=fact.execution_id,
@@ -120,20 +125,40 @@ def _take_request(
     return folding.result()
 
 
+def _with_user(state: LimitState, path: str) -> LimitState:
+    """The limit, used by the playbook at ``path``, too."""
+    if path in state.used_by:
+        return state
+    return replace(state, used_by=(*state.used_by, path)[-USERS_KEPT:])
+
+
+def _warning(limited: LimitState, before: LimitState, fact: SlotAsked) -> str:
+    """What the newest request has replaced, for all who may see the playbook that asks; of those who share a key, it
+    names no playbook elsewhere.
+    """
+    is_named = bool(limited.namespace) or covers((fact.path,), before.set_by)
+    return limited.replaced if is_named or not limited.replaced else _replaced(limited, before, "another playbook")
+
+
 def _with_newest_limit(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitState:
     """The limit with the concurrency and rate of the newest request."""
     concurrency = state.concurrency if fact.concurrency is None else fact.concurrency
     rate = state.rate if fact.rate is None else fact.rate
     if (concurrency, rate) == (state.concurrency, state.rate):
         return state
-    replaced = ""
+    limited = replace(state, concurrency=concurrency, rate=rate, set_by=fact.path, set_ms=max(at_ms, 1), replaced="")
     if (fact.concurrency and state.concurrency) or (fact.rate and state.rate):
-        now, before = shown_limit(concurrency, rate), shown_limit(state.concurrency, state.rate)
-        replaced = (
-            f"the limit of key {fact.key} is {now} now, as playbook {fact.path} says; it was {before}, as playbook "
-            f"{state.set_by} says: the newest that asks decides"
-        )
-    return replace(state, concurrency=concurrency, rate=rate, set_by=fact.path, set_ms=max(at_ms, 1), replaced=replaced)
+        return replace(limited, replaced=_replaced(limited, state, f"playbook {state.set_by}"))
+    return limited
+
+
+def _replaced(limited: LimitState, before: LimitState, by: str) -> str:
+    """What a limit was before, and who said so."""
+    now, was = (shown_limit(one.concurrency, one.rate) for one in (limited, before))
+    return (
+        f"the limit of key {limited.key} is {now} now, as playbook {limited.set_by} says; it was {was}, as {by} says: "
+        "the newest that asks decides"
+    )
 
 
 class _Folding:
@@ -159,7 +184,7 @@ class _Folding:
             del self._changed[asked.holder]
             self.state = replace(self.state, next_number=number, queued=self.state.queued - 1)
             reason = f"{self._full_text()}, and on_limit is {asked.on_limit}"
-            self._tell(asked, events.SlotRefused(self.state.key, reason, asked.step_run_id))
+            self._tell(asked, events.SlotRefused(self.state.key, reason, asked.step_run_id, self.state.namespace))
         elif is_refused and asked.on_limit == "cancel_running":
             self._end_oldest(asked)
 
@@ -190,7 +215,8 @@ class _Folding:
         holds = state.concurrency is not None  # else the rate is all there is, and nothing is given back
         self.state = replace(state, queued=state.queued - 1, held=state.held + holds)
         self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
-        self._tell(slot, events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id))
+        granted = events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id, state.namespace)
+        self._tell(slot, granted)
 
     def result(self) -> Folded[LimitState]:
         """The result of the fold. The limit's timer is set for the next slot of the rate, the next rows of the queue,
@@ -222,7 +248,9 @@ class _Folding:
         if oldest is None:
             return
         self._changed[oldest.holder] = replace(oldest, is_ending=True)
-        reason = f"execution {newer.execution_id} takes its place: key {self.state.key}, on_limit is cancel_running"
+        is_seen = covers((oldest.path,), newer.path)  # by all who may see the execution that ends
+        by = f"execution {newer.execution_id}" if is_seen else "an execution of another playbook"
+        reason = f"{by} takes its place: key {self.state.key}, on_limit is cancel_running"
         request_id = derive("limit", self.state.key, oldest.holder, newer.holder)
         self._tell(oldest, events.CancelRequested(request_id, reason=reason))
 

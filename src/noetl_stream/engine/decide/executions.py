@@ -216,6 +216,7 @@ def _start(
         trace_id=request.trace_id,
         schemas=pinned.schemas,
         priority=pinned.priority,
+        keys=plan.keys,
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)

@@ -33,7 +33,8 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
         return None
     names = {"workload": workload, "execution_id": state.execution_id}
     key = _key(plan.concurrency, Scope(names, {}, plan.limits, _budget(plan.limits)))
-    return None if key in state.shared_keys else _request(plan.concurrency, key)
+    state = replace(state, keys=plan.keys)  # as it will be once it has started
+    return None if state.has_from_caller(key) else _request(state, plan.concurrency, key)
 
 
 def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) -> Sequence[Fact] | None:
@@ -52,9 +53,9 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
     except ExpressionError as error:
         return (events.StepFailed(run.step_run_id, expression_failure("limit", error)),)
     whole = state.slots.get("")
-    if key in state.shared_keys or (whole is not None and whole.key == key):
+    if state.has_from_caller(key) or (whole is not None and whole.key == key):
         return None
-    return (_request(limit, key, run.step_run_id),)
+    return (_request(state, limit, key, run.step_run_id),)
 
 
 def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:
@@ -67,7 +68,14 @@ def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait
     limit = next((task.limit for task in tasks if task.name == wait.task), None)
     concurrency, rate = (limit.concurrency, limit.rate) if limit is not None else (None, None)
     return events.SlotRequested(
-        key, step_run_id, concurrency, rate, slot_id=wait.slot_id, task=wait.task, path=wait.path
+        key,
+        step_run_id,
+        concurrency,
+        rate,
+        slot_id=wait.slot_id,
+        task=wait.task,
+        path=wait.path,
+        namespace=state.keys.namespace_of(key),
     )
 
 
@@ -76,8 +84,9 @@ def _budget(limits: Limits) -> Budget:
     return Budget(limits.max_inline_operations)
 
 
-def _request(limit: LimitPlan, key: str, step_run_id: str = "") -> Fact:
-    return events.SlotRequested(key, step_run_id, limit.concurrency, limit.rate, limit.on_limit)
+def _request(state: Execution, limit: LimitPlan, key: str, step_run_id: str = "") -> Fact:
+    namespace = state.keys.namespace_of(key)
+    return events.SlotRequested(key, step_run_id, limit.concurrency, limit.rate, limit.on_limit, namespace=namespace)
 
 
 def _key(limit: LimitPlan, scope: Scope) -> str:
@@ -125,7 +134,7 @@ def release_slots(state: Execution, settled: Execution) -> Sequence[Fact]:
 
 
 def _release(holder: str, slot: Slot) -> Fact:
-    return events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "")
+    return events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "", slot.namespace)
 
 
 def _needs_slots(state: Execution, step_run_id: str) -> bool:
@@ -143,15 +152,28 @@ def set_execution_timer(plan: Plan, state: Execution) -> Sequence[Fact]:
     return (events.TimerSet(timer_id, "execution", due_ms(state.at_ms, plan.timeout_s)),)
 
 
-def keys_shared_by(state: Execution, step_run_id: str, path: Path | None = None) -> list[str]:
-    """The keys whose slots the tasks of this step run share; with ``path``, those a child shares that the task there
-    has called.
+def held_keys(state: Execution, step_run_id: str) -> list[str]:
+    """The keys whose slots the tasks of this step run share, as the playbook writes them."""
+    above = filter(state.has_from_caller, (*state.shared_keys, *state.caller_keys))
+    return sorted({*above, *(slot.key for slot in _slots_around(state, step_run_id))})
+
+
+def keys_for_child(state: Execution, step_run_id: str, path: Path) -> tuple[list[str], list[str]]:
+    """The keys whose slots a child shares that the task in this iteration has called: those that namespaces share, and
+    all others.
     """
-    own = (slot.key for holder in ("", step_run_id) if (slot := state.slots.get(holder)) is not None and slot.granted)
-    keys = {*state.shared_keys, *own}
-    if path is not None:
-        keys.update(slot.key for _, slot in state.slots_in(step_run_id, path) if slot.is_held)
-    return sorted(keys)
+    if not (state.slots or state.shared_keys or state.caller_keys):
+        return [], []
+    tasks = (slot for _, slot in state.slots_in(step_run_id, path) if slot.is_held)
+    own = [*_slots_around(state, step_run_id), *tasks]
+    shared = {*state.shared_keys, *(slot.key for slot in own if not slot.namespace)}
+    return sorted(shared), sorted({*state.caller_keys, *(slot.key for slot in own if slot.namespace)})
+
+
+def _slots_around(state: Execution, step_run_id: str) -> list[Slot]:
+    """The slots that the execution and the step run hold as a whole."""
+    slots = (state.slots.get(holder) for holder in ("", step_run_id))
+    return [slot for slot in slots if slot is not None and slot.granted]
 
 
 def limit_failure(error: ExpressionError) -> ErrorInfo:

@@ -84,6 +84,7 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         caller_span=fact.caller_span,
         origin=fact.origin,
         shared_keys=tuple(fact.shared_keys),
+        caller_keys=tuple(fact.caller_keys),
     )
     if fact.rerun is None:
         return state

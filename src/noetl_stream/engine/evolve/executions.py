@@ -43,6 +43,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         limits=fact.limits,
         schemas=fact.schemas,
         priority=fact.priority,
+        keys=fact.keys,
         request=None,
         chosen={},
     )

@@ -177,14 +177,22 @@ def _on_requested(state: Execution, fact: events.SlotRequested) -> Execution:
     run_id, holder = fact.step_run_id, fact.slot_id or fact.step_run_id
     if holder in state.slots or state.ending or (run_id and _has_ended(state, run_id)):
         return state
-    slot = Slot(fact.key, state.at_ms, on_limit=fact.on_limit, step_run_id=run_id, task=fact.task, path=fact.path)
+    slot = Slot(
+        fact.key,
+        state.at_ms,
+        on_limit=fact.on_limit,
+        step_run_id=run_id,
+        task=fact.task,
+        path=fact.path,
+        namespace=fact.namespace,
+    )
     return replace(state, slots={**state.slots, holder: slot})
 
 
 def _on_granted(state: Execution, fact: events.SlotGranted) -> Execution:
     holder = fact.slot_id or fact.step_run_id
     slot = state.slots.get(holder)
-    if slot is None or slot.granted or slot.key != fact.key:
+    if slot is None or slot.granted or (slot.key, slot.namespace) != (fact.key, fact.namespace):
         return state
     granted = replace(slot, granted=True, since_ms=state.at_ms, warning=fact.warning)
     state = replace(state, slots={**state.slots, holder: granted})

@@ -27,7 +27,9 @@ from noetl_stream.ports.operations.executions import (
     Executions,
     RequestIds,
     Start,
+    WhyDocument,
 )
+from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.reading.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.selections import (
@@ -188,6 +190,12 @@ class ScopedExecutions(Scoped):
         started: ExecutionDocument = await self._scope.unhinted(self._verbs.start(wanted, by, ids))
         return started
 
+    async def why(self, execution_id: str) -> WhyDocument:
+        """Names only executions at the paths, beside those that it called."""
+        await self._scope.require_execution(execution_id)
+        explained: WhyDocument = await self._verbs.why(execution_id, self._scope.paths)
+        return explained
+
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         page: ExecutionPage = await self._verbs.page(self._scope.narrowed(chosen), limit, cursor)
         return page
@@ -227,6 +235,16 @@ class ScopedCluster(Scoped):
     async def workers(self) -> list[WorkerDocument]:
         """Says nothing of what they run."""
         return [replace(worker, running=[]) for worker in await self._verbs.workers()]
+
+    async def limits(self, limit: int, cursor: str | None) -> LimitPage:
+        """Leaves out limits of other namespaces, unless a playbook at the paths shares them."""
+        page: LimitPage = await self._verbs.limits(limit, cursor, self._scope.paths)
+        return page
+
+    async def limit(self, key: str, namespace: str | None = None) -> LimitWithSlotsDocument:
+        """Names only executions at the paths."""
+        found: LimitWithSlotsDocument = await self._verbs.limit(key, namespace, self._scope.paths)
+        return found
 
 
 class ScopedSelections(Scoped):

@@ -8,15 +8,32 @@ import msgspec
 
 from noetl_stream.model.aggregates.fact_parts import AggregateFact
 from noetl_stream.model.events import OnLimit, Rate
+from noetl_stream.model.ids import derive
 
 LIMIT: Final = "Limit"
 
 MAX_KEY_CHARS: Final = 200
 
+_IN: Final = "//"
+
 
 def is_key(text: str) -> bool:
     """Whether ``text`` is valid as the key of a limit."""
     return 0 < len(text) <= MAX_KEY_CHARS and not text.isspace() and "\0" not in text
+
+
+def limit_id(key: str, namespace: str = "") -> str:
+    """The id of the limit of a key in a namespace; without one, of a key that is shared.
+
+    Keys and namespaces are any text, so the length of the namespace is in the cause, and another word for its kind.
+    """
+    cause = ("limit in", len(namespace), namespace, key) if namespace else ("limit", key)
+    return f"limit-{derive(*cause)}"
+
+
+def row_key(key: str, namespace: str = "") -> str:
+    """The text by which the limits of all namespaces are listed in order: no namespace has two slashes in a row."""
+    return f"{key}{_IN}{namespace}"
 
 
 def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
@@ -29,7 +46,7 @@ def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
 
 class LimitFact(AggregateFact, frozen=True):
     """Base of messages to a limit. ``step_run_id`` is empty if the whole execution asks, ``slot_id`` unless a task
-    does.
+    does; ``namespace`` is that of the key, empty if it is shared.
     """
 
     of: ClassVar = LIMIT
@@ -38,10 +55,15 @@ class LimitFact(AggregateFact, frozen=True):
     execution_id: str
     step_run_id: str = ""
     slot_id: str = ""
+    namespace: str = ""
 
     @property
     def holder(self) -> str:
         return holder_of(self.execution_id, self.step_run_id, self.slot_id)
+
+    @property
+    def limit_id(self) -> str:
+        return limit_id(self.key, self.namespace)
 
 
 class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
@@ -98,8 +120,8 @@ class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The limit of one key, as counts; its slots are rows of their own. It is removed a while after nobody holds or
-    waits.
+    """The limit of one key in a ``namespace``, as counts; its slots are rows of their own. It is removed a while after
+    nobody holds or waits. ``used_by`` are the playbooks that asked for it, the newest last: a bounded number.
 
     ``concurrency`` and ``rate`` were last set by the playbook ``set_by``; ``replaced`` is what they were before.
     ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the
@@ -120,3 +142,5 @@ class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     timer_ms: int = 0
     at_ms: int = 0
     catching_up: bool = False
+    namespace: str = ""
+    used_by: tuple[str, ...] = ()

@@ -29,7 +29,8 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
     ``priority`` overrides the playbook's own; for a call, it is the caller's and does not.
-    ``shared_keys`` are the keys whose slots the calling execution holds, which it shares (LANGUAGE §15).
+    ``caller_keys`` are the keys whose slots the calling execution holds, which it shares, in its namespace;
+    ``shared_keys`` those that are shared by namespaces (LANGUAGE §15).
     ``digits_lost`` are the JSON pointers of numbers in the JSON text of the workload, or of the event, that are no
     doubles.
     """
@@ -52,6 +53,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     origin: Origin | None = None
     shared_keys: list[str] = []
     digits_lost: list[str] = []
+    caller_keys: list[str] = []
 
 
 class RequestForm(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -124,6 +125,23 @@ class Rate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     per_s: float
     burst: int = 1
+
+
+class KeyScope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The namespace of the keys that a playbook limits by, but for those that it shares with other namespaces: a
+    pattern of ``shared`` matches them (LANGUAGE §15). Without a namespace all keys are shared.
+    """
+
+    namespace: str = ""
+    shared: tuple[str, ...] = ()
+
+    def namespace_of(self, key: str) -> str:
+        """The namespace of a key as the playbook writes it; empty if it is shared."""
+        return "" if any(fnmatchcase(key, pattern) for pattern in self.shared) else self.namespace
+
+
+ALL_SHARED: Final = KeyScope()
+"""One object, which encoders leave out by its identity."""
 
 
 class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

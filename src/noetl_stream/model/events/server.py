@@ -8,11 +8,13 @@ import msgspec
 
 from noetl_stream.model.events.client import CtxPatched
 from noetl_stream.model.events.fact_parts import (
+    ALL_SHARED,
     ChildCall,
     ChildOrder,
     Evaluated,
     EvaluatedGuard,
     Fact,
+    KeyScope,
     Kind,
     OnLimit,
     Path,
@@ -41,7 +43,8 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     """The execution has started. Pins what all later decisions read: digest, merged workload, limits, engine format,
-    priority; and the digests of the schemas that the playbook names in the catalog, by address.
+    priority; the digests of the schemas that the playbook names in the catalog, by address; and whose the ``keys`` of
+    its limits are.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -55,6 +58,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     trace_id: str = ""
     schemas: dict[str, str] = {}
     priority: int = DEFAULT_PRIORITY
+    keys: KeyScope = ALL_SHARED
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -232,8 +236,9 @@ class ChildFinished(Fact, frozen=True, tag="child.finished"):
 class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     """A slot of ``key`` is requested for the step run, or for the whole execution if there is none.
 
-    ``concurrency`` and ``rate`` are what its playbook says of the key. Nothing begins before ``slot.granted``. With a
-    ``slot_id`` it is for the next attempt of ``task`` in the iteration ``path`` of the step run.
+    ``namespace`` is that of the key, here and in what follows; empty if namespaces share it. ``concurrency`` and
+    ``rate`` are what its playbook says of the key. Nothing begins before ``slot.granted``. With a ``slot_id`` it is for
+    the next attempt of ``task`` in the iteration ``path`` of the step run.
     """
 
     kind: ClassVar = Kind("workflow", "paused", bounded=True)
@@ -246,6 +251,7 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     slot_id: str = ""
     task: str = ""
     path: Path = ()
+    namespace: str = ""
 
 
 class SlotGranted(Fact, frozen=True, tag="slot.granted"):
@@ -257,6 +263,7 @@ class SlotGranted(Fact, frozen=True, tag="slot.granted"):
     step_run_id: str = ""
     warning: str = ""
     slot_id: str = ""
+    namespace: str = ""
 
 
 class SlotRefused(Fact, frozen=True, tag="slot.refused"):
@@ -267,6 +274,7 @@ class SlotRefused(Fact, frozen=True, tag="slot.refused"):
     key: str
     reason: str
     step_run_id: str = ""
+    namespace: str = ""
 
 
 class SlotReleased(Fact, frozen=True, tag="slot.released"):
@@ -279,6 +287,7 @@ class SlotReleased(Fact, frozen=True, tag="slot.released"):
     key: str
     step_run_id: str
     slot_id: str = ""
+    namespace: str = ""
 
 
 class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):

@@ -314,7 +314,7 @@ class DirectExecutions:
         if isinstance(first, RerunRefused):
             raise _ERRORS.get(first.code, UsageError)(first.reason)
 
-    async def why(self, execution_id: str) -> WhyDocument:
+    async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
         from noetl_stream.operations.why.answer import explain, observe  # most verbs start faster without it
         from noetl_stream.operations.why.journal import JournalHistories
         from noetl_stream.operations.why.reason import Environment
@@ -327,7 +327,7 @@ class DirectExecutions:
         around = Environment(await self._store.now_ms())
         async with self._histories.read(row) as history:
             if row.finished_ms is None:
-                around = await observe(self._cluster(), self._store, row, history, around.now_ms)
+                around = await observe(self._cluster(), self._store, row, history, around.now_ms, paths)
             if plan is None:  # there are no guards to evaluate
                 return explain(execution_id, history, None, around)
             return await asyncio.to_thread(explain, execution_id, history, plan, around)

@@ -90,9 +90,13 @@ def _summary(state: Execution, reasons: Sequence[ReasonDocument]) -> str:
 
 
 async def observe(
-    cluster: Cluster, store: Store, row: ExecutionRow, history: JournalHistory, now_ms: int
+    cluster: Cluster, store: Store, row: ExecutionRow, history: JournalHistory, now_ms: int, paths: Sequence[str]
 ) -> Environment:
-    """The environment of an execution: workers, queues, its partition, and the executions that it called."""
+    """The environment of an execution: workers, queues, its partition, and the executions that it called.
+
+    Args:
+        paths: Those of the playbooks whose executions are named; empty: all.
+    """
     from noetl_stream.operations.limits import awaited_slots  # what has ended waits for none
 
     try:
@@ -101,7 +105,7 @@ async def observe(
             cluster.pools(),
             cluster.partitions(),
             store.executions(history.called),
-            awaited_slots(store, row.execution_id),
+            awaited_slots(store, row.execution_id, paths),
         )
     except StoreMissing as error:
         return Environment(now_ms, missing=error)

@@ -95,7 +95,7 @@ def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
         if run is not None:
             what = f"Task `{slot.task}` of step `{run.step}`" if slot.task else f"Step `{run.step}`"
             what += _iteration(slot.path)
-        waiting_on = WaitingOnDocument(slot=around.slots.get(holder) or AwaitedSlotDocument(slot.key))
+        waiting_on = WaitingOnDocument(slot=around.slots.get(holder) or AwaitedSlotDocument(slot.key, slot.namespace))
         at: dict[str, Any] = {
             "since_ms": slot.since_ms,
             "until_ms": bound_ms(state, run),
@@ -104,7 +104,8 @@ def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
             "iteration": slot.path,
             "waiting_on": waiting_on,
         }
-        text = f"{what} waits for a slot of key `{slot.key}`{_place(waiting_on.slot)}."
+        whose = f" of namespace `{slot.namespace}`" if slot.namespace else ""
+        text = f"{what} waits for a slot of key `{slot.key}`{whose}{_place(waiting_on.slot)}."
         yield reason("limit", text, _moves(waiting_on.slot), **at)
 
 

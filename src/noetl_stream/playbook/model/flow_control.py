@@ -45,7 +45,7 @@ class Concurrency(Section):
     example = f"write {_CONCURRENCY}"
 
     key: Annotated[Part, Required(_KEY)] = described(
-        "Executions with the same key, of whatever playbook, share its slots.", _TEXT
+        "Executions with the same key, of whatever playbook of the namespace, share its slots.", _TEXT
     )
     limit: Annotated[Part, Required("limit: 1 for one at a time")] = described(
         "How many of them run at once.", _AT_ONCE
@@ -63,7 +63,7 @@ class KeyLimit(Section):
     schema_rules: ClassVar[Schema] = {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]}
 
     key: Annotated[Part, Required(_KEY)] = described(
-        "Step runs and tasks with the same key, of whatever playbook, share its slots.", _TEXT
+        "Step runs and tasks with the same key, of whatever playbook of the namespace, share its slots.", _TEXT
     )
     concurrency: Part = described("How many of them run at once.", or_null(_AT_ONCE))
     rate: Part = described("How often one of them may begin.", section("LimitRate"))

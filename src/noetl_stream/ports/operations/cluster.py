@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 import msgspec
@@ -9,9 +10,10 @@ from msgspec import Meta
 
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.envelope import Time
+from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.ports.operations.documents import Document, DocumentPage, list_of
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
-from noetl_stream.ports.operations.verbs import Cursor, Limit, verb
+from noetl_stream.ports.operations.verbs import Cursor, Inner, Limit, verb
 from noetl_stream.ports.stores.dead_letters import LetterSource, LetterState
 
 
@@ -110,6 +112,7 @@ class DeadLetterPage(DocumentPage[DeadLetterDocument], frozen=True):
     """Newest first, without their bodies."""
 
 
+Namespace = Annotated[str, Meta(max_length=MAX_PATH_CHARS, description="That of the key; empty: namespaces share it.")]
 LetterId = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -143,16 +146,31 @@ class Cluster(Protocol):
         partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
         """
 
-    @verb("GET", "/limits", "listLimits", denied="read limits")
-    async def limits(self, limit: Limit, cursor: Cursor | None) -> LimitPage:
-        """List the keys of limits that are held or waited for."""
+    @verb("GET", "/limits", "listLimits", scope="special")
+    async def limits(
+        self, limit: Limit, cursor: Cursor | None, paths: Annotated[Sequence[str], Inner] = ()
+    ) -> LimitPage:
+        """List the keys of limits that are held or waited for.
 
-    @verb("GET", "/limits/{key}", "getLimit", denied="read limits")
-    async def limit(self, key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)]) -> LimitWithSlotsDocument:
+        Args:
+            paths: Those whose limits are listed: of namespaces below them, and used by playbooks there; empty: all.
+        """
+
+    @verb("GET", "/limits/{key}", "getLimit", scope="special", refuses=("conflict",))
+    async def limit(
+        self,
+        key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARS)],
+        namespace: Namespace | None = None,
+        paths: Annotated[Sequence[str], Inner] = (),
+    ) -> LimitWithSlotsDocument:
         """Get the limit of a key, with who holds it and who waits.
+
+        Args:
+            paths: As of :meth:`limits`.
 
         Raises:
             NotFound: nobody holds it, and nobody waits for it.
+            Conflict: several namespaces have a key of this name, and none is given.
         """
 
     @verb("GET", "/dead-letters", "listDeadLetters", "admin", denied="read dead letters")

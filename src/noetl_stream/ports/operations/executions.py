@@ -15,7 +15,7 @@ from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
-from noetl_stream.ports.operations.verbs import Cursor, ExecutionId, ItemsBelow, Labels, Limit, StepRunId, verb
+from noetl_stream.ports.operations.verbs import Cursor, ExecutionId, Inner, ItemsBelow, Labels, Limit, StepRunId, verb
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):
@@ -542,8 +542,12 @@ class Executions(Protocol):
         """
 
     @verb("GET", "/executions/{execution_id}/why", "explainExecution", replica=True, heavy=True)
-    async def why(self, execution_id: ExecutionId) -> WhyDocument:
-        """Explain why it is where it is, and what would move it."""
+    async def why(self, execution_id: ExecutionId, paths: Annotated[Sequence[str], Inner] = ()) -> WhyDocument:
+        """Explain why it is where it is, and what would move it.
+
+        Args:
+            paths: Those of the playbooks whose executions it may name; empty: all.
+        """
 
     @verb("DELETE", "/executions/{execution_id}", "deleteExecution", "admin", refuses=("conflict",), secrets=False)
     async def delete(self, execution_id: ExecutionId, by: str) -> None:

@@ -32,14 +32,17 @@ class LimitDocument(Document, frozen=True):
     """A key that is held or waited for.
 
     Attributes:
+        namespace: Whose it is: a path, or empty if namespaces share it.
         concurrency: How many may hold it at once; null if only its rate is limited.
-        set_by: The playbook that last said how much it allows, at ``set_at``.
+        set_by: The playbook that last said how much it allows, at ``set_at``; empty if the caller may not see it.
         replaced: What it was before, if another playbook said otherwise; else empty.
         next_at: When its rate gives the next slot to who waits; null if it is not the rate that they wait for.
         catching_up: Whether it gives out nothing, since Postgres was put back and not all who hold it are known yet.
+        used_by: The playbooks that asked for it, the newest last: a bounded number, of those that the caller may see.
     """
 
     key: str
+    namespace: str
     concurrency: int | None
     rate: RateDocument | None
     held: int
@@ -49,25 +52,29 @@ class LimitDocument(Document, frozen=True):
     replaced: str
     next_at: Time | None
     catching_up: bool
+    used_by: list[str]
 
 
 class LimitWithSlotsDocument(LimitDocument, frozen=True):
-    """With those that have held it longest, and the first that wait, in order: a bounded number of each."""
+    """With those that have held it longest, and the first that wait, in order: a bounded number of each, of which the
+    caller sees those that it may see. ``held`` and ``queued`` count all.
+    """
 
     holders: list[SlotDocument]
     waiting: list[SlotDocument]
 
 
 class LimitPage(DocumentPage[LimitDocument], frozen=True):
-    """By key."""
+    """By key and namespace."""
 
 
 class AwaitedSlotDocument(Document, frozen=True, omit_defaults=True):
-    """A slot that is waited for. Only ``why`` gives more than ``key``: its ``place`` among those that wait, how many
-    these are, how many hold the key, and the first of them.
+    """A slot of a key in a ``namespace`` that is waited for. Only ``why`` gives more: its ``place`` among those that
+    wait, how many these are, how many hold the key, and the first of them that the caller may see.
     """
 
     key: str
+    namespace: str = ""
     place: int | None = None
     queued: int | None = None
     held: int | None = None

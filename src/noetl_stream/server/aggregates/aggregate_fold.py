@@ -29,6 +29,7 @@ from noetl_stream.errors import NewerFormat, PayloadRefused, TickRefused
 from noetl_stream.model.aggregates import (
     AggregateFact,
     AggregateRequested,
+    LimitFact,
     LimitSlot,
     SlotReturned,
     StartedBefore,
@@ -36,6 +37,7 @@ from noetl_stream.model.aggregates import (
     is_aggregate,
     is_limit,
 )
+from noetl_stream.model.aggregates.key_limits import row_key
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AggregateRequest
@@ -248,7 +250,7 @@ class Aggregates:
             state is None or kind.timers(state).get(one.fact.timer_id) != one.fact.due_ms
         ):
             return
-        key = before.row.key if before is not None else getattr(one.fact, "key", "")
+        key = before.row.key if before is not None else _row_key(one.fact)
         slots = seen.slots or NO_SLOTS
         given = Given(
             one.aggregate_id,
@@ -297,6 +299,11 @@ class Aggregates:
         if before is None and not fact.of:
             return Rejection("unknown_aggregate", f"nothing is registered at {fact.key}")
         return None
+
+
+def _row_key(fact: object) -> str:
+    """The key of the row of an aggregate that this fact makes."""
+    return row_key(fact.key, fact.namespace) if isinstance(fact, LimitFact) else getattr(fact, "key", "")
 
 
 class _Seen(NamedTuple):

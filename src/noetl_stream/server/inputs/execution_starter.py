@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.events import ExecutionRequested, KeyScope
+from noetl_stream.model.rights import namespace_of
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, credential_name
@@ -60,7 +61,7 @@ class ExecutionStarter:
         ports = self._parts.ports
         grants = ports.grants.current() if ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = check_grants(check_path(known), grants, caller)
+        plan = with_keys(check_grants(check_path(known), grants, caller), grants)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, ports.catalog, grants)
         return self._parts.formats.with_format(await with_credentials(plan, ports.secrets, grants))
@@ -105,6 +106,17 @@ def check_grants(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | 
     if not problems:
         return plan
     return _refused(problems)
+
+
+def with_keys(plan: Plan | InvalidPlan, grants: Grants | None) -> Plan | InvalidPlan:
+    """Returns ``plan`` with whose the keys of its limits are: of the namespace of its path, but for those granted to be
+    shared.
+    """
+    if isinstance(plan, InvalidPlan) or not plan.has_limits:
+        return plan
+    if grants is None:
+        return replace(plan, keys=KeyScope(namespace_of(plan.path)))
+    return replace(plan, keys=KeyScope(grants.namespace_of(plan.path), grants.names_for(plan.path, "limits")))
 
 
 def _problems(plan: Plan, grants: Grants) -> Iterator[Diagnostic]:

@@ -21,7 +21,7 @@ from noetl_stream.engine.effects import (
 )
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model.aggregates import SlotHeld, StartedBefore, aggregate_id
+from noetl_stream.model.aggregates import SlotHeld, StartedBefore
 from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact, SlotGranted
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage, AggregateRequest, JournalRecord, Request
@@ -319,8 +319,8 @@ class _Restoring:
     def _recall_slot(self, execution_id: str, fact: Fact, position: int) -> None:
         """Tells a limit that a slot of it is held."""
         if isinstance(fact, SlotGranted):
-            held = SlotHeld(fact.key, execution_id, fact.step_run_id, fact.slot_id)
-            message = AggregateMessage(aggregate_id("limit", fact.key), held, AGGREGATES_FORMAT)
+            held = SlotHeld(fact.key, execution_id, fact.step_run_id, fact.slot_id, fact.namespace)
+            message = AggregateMessage(held.limit_id, held, AGGREGATES_FORMAT)
             self._tick.send(SendMessage(position, message), execution_id, 0)
 
     def _answer(self, execution_id: str, given: Input, position: int) -> None:
