@@ -19,12 +19,13 @@ from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.settings.gateway_settings import GatewayLimits
-from noetl_testkit.waiting import TIMEOUT_S
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
 TRAP = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}
 """Who touches NATS or Postgres fails."""
 
 
+WAITS = "workflow: [ { step: start, tool: { kind: wait, for_s: 900 } } ]\n"
 ONLY_NOOP = "workflow: [ { step: start, tool: { kind: noop } } ]\n"
 
 
@@ -286,6 +287,28 @@ async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewaySta
     assert (await cluster.dead_letters(10, None)).items == []
     [entry] = (await stage.operations.access.audit(10, None, operation="requeueDeadLetter")).items
     assert (entry.target, entry.reason) == (letter, "the server is mended")
+
+
+async def test_a_key_of_several_namespaces_is_asked_for_by_its_namespace(stage: GatewayStage) -> None:
+    policy = "policy: { concurrency: { key: deploy, limit: 1 } }"
+    for path in ("a/x", "b/x"):
+        head = f"apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{ name: x, path: {path} }}\n"
+        text = f"{head}executor: {{ spec: {{ {policy} }} }}\n" + WAITS
+        await stage.operations.executions.start(Start(playbook=text), "test")
+    await until_it_is(2, lambda: _count_held(stage.operations.cluster))
+    listed = await noetl(stage, "limit", "list", "-o", "json")
+    assert [(one["key"], one["namespace"]) for one in json.loads(listed.out)] == [("deploy", "a"), ("deploy", "b")]
+    several = await noetl(stage, "limit", "get", "deploy")
+    assert (several.code, several.out) != (0, "") and "in use in 2 namespaces: a, b" in several.err
+    assert "--namespace" in several.err
+    shown = await noetl(stage, "limit", "get", "deploy", "--namespace", "b")
+    assert shown.out.startswith("deploy of namespace b: 1 of 1 held, 0 waiting (as b/x says)\nholds  ")
+    shared = await noetl(stage, "limit", "get", "deploy", "--namespace", "")
+    assert "nobody holds key deploy" in shared.err
+
+
+async def _count_held(cluster: Cluster) -> int:
+    return sum(one.held for one in (await cluster.limits(10, None)).items)
 
 
 async def _is_any(cluster: Cluster) -> bool:

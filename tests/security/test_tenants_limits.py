@@ -15,9 +15,11 @@ from server_stage import Stage
 
 from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
-from noetl_stream.model.aggregates import LimitState, limit_id
+from noetl_stream.model.aggregates import MAX_KEY_CHARS, LimitState, limit_id
+from noetl_stream.model.aggregates.key_limits import row_key
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
+from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.settings.grants import GrantsFile
 from noetl_testkit.simulation.work import work
 
@@ -173,6 +175,13 @@ def test_no_two_keys_of_namespaces_have_one_id() -> None:
     parts = ("", "a", "1", "a/b", "\x1f", "a\x1fa", "1\x1fa", "limit in", "limit in\x1f1\x1fa", "//", "a//a")
     keys = [(key, namespace) for key in filter(None, parts) for namespace in parts]
     assert len({limit_id(*one) for one in keys}) == len(keys)
+
+
+def test_the_longest_key_in_the_longest_namespace_fits_the_index_by_which_limits_are_listed() -> None:
+    """An index of Postgres takes 2,704 bytes."""
+    longest = "\U0001f600" * MAX_PATH_CHARS
+    rows = {row_key(longest[:MAX_KEY_CHARS], namespace) for namespace in (longest, longest[1:], longest[1:] + "a")}
+    assert len(rows) == 3 and max(len(row.encode()) for row in rows) < 2_600
 
 
 async def test_a_called_playbook_shares_the_key_that_its_caller_holds_although_it_is_of_another_namespace(

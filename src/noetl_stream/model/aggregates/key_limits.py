@@ -32,7 +32,11 @@ def limit_id(key: str, namespace: str = "") -> str:
 
 
 def row_key(key: str, namespace: str = "") -> str:
-    """The text by which the limits of all namespaces are listed in order: no namespace has two slashes in a row."""
+    """The text by which the limits of all namespaces are listed in order: no namespace has two slashes in a row. A long
+    namespace is cut short, so that it fits the narrowest index.
+    """
+    if len(namespace) > MAX_KEY_CHARS:
+        namespace = f"{namespace[:MAX_KEY_CHARS]}~{derive(namespace)}"
     return f"{key}{_IN}{namespace}"
 
 
