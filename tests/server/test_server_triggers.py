@@ -28,6 +28,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
+from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.ports.stores.store import InboxRow
@@ -37,7 +38,8 @@ from noetl_testkit.simulation.work import playbook, then
 
 PATH = "tests/hook"
 OPEN = Verification(form="none")
-AT_ONCE = playbook("quick", [{"step": "start", "next": then("start", when="{{ false }}")}])
+STEPS = [{"step": "start", "next": then("start", when="{{ false }}")}]
+AT_ONCE = playbook("quick", STEPS)
 
 
 async def asked(stage: Stage, fact: RequestedFact) -> dict[str, Any] | str:
@@ -272,3 +274,26 @@ async def test_every_event_starts_once_whatever_fails(stage: Stage, seed: int) -
         assert (await stage.ended(execution_id)).status == "completed"
     assert set(await started(stage)) == ids
     assert [(number, status) for number, status, _ in await history(stage)] == [(n, "started") for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("most", [40, Limits().max_descendants])
+async def test_triggers_on_each_others_playbooks_breed_no_more_than_their_root_may_have(
+    stage: Stage, most: int
+) -> None:
+    """Four on one folder would multiply by three: ten in a row would be 118,000 executions."""
+    text = playbook("bred", STEPS, executor={"spec": {"policy": {"limits": {"max_descendants": most}}}})
+    await stage.server()
+    path = await stage.register(text)
+    names = [f"tests/breeds-{number}" for number in range(4)]
+    for name in names:
+        terms = TriggerTerms(playbook=path, execution=EndedExecutions(path="simulation/*"))
+        await asked(stage, TriggerRegistered("register", name, terms=terms, revision=1))
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(text)
+    await stage.ended(first)
+    await stage.pass_time(600)
+    assert most // 2 < len(await started(stage)) - 1 <= most
+    entries = [one for name in names for one in await history(stage, name)]
+    reasons = {reason for _, status, reason in entries if status == "ignored"}
+    [used_up] = [reason for reason in reasons if "limits.max_descendants" in reason]
+    assert f"execution {first} through triggers" in used_up

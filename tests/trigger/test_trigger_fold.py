@@ -259,3 +259,26 @@ def test_what_is_gone_or_not_its_own_changes_nothing() -> None:
     assert fold(state, StartedEnded("e", 1, "completed")).state is state
     assert KIND.timers(state) == {}
     assert KIND.lookups(state, event()) == [Lookup("shop/build", None, BY)]
+
+
+def test_an_execution_is_left_what_its_share_still_allows() -> None:
+    fact = replace(ended(), root="r1", share=7)
+    origin = requested(fold(registered(ENDS), fact)).origin
+    assert origin is not None
+    assert (origin.root, origin.left, origin.depth) == ("r1", 6, 1)
+
+
+def test_an_end_without_a_share_starts_nothing_and_says_which_limit_that_is() -> None:
+    folded = fold(registered(ENDS), replace(ended(), root="r1", share=0))
+    [entry] = folded.history
+    assert (entry.status, entry.body["fault"], folded.messages) == ("ignored", True, ())
+    assert entry.body["reason"] == (
+        "no more executions may follow from execution r1 through triggers: its share is used up "
+        "(limits.max_descendants)"
+    )
+
+
+def test_an_end_that_an_older_server_told_of_has_no_share_and_starts() -> None:
+    origin = requested(fold(registered(ENDS), ended())).origin
+    assert origin is not None
+    assert (origin.root, origin.left) == ("", None)

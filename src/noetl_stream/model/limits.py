@@ -62,6 +62,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_deliveries: Deliveries of a command, or issues without an end, before its step run fails.
         max_issues: Issues of a command that its queue lost before a worker took it, before its step run fails.
         max_call_depth: Depth of playbooks calling each other.
+        max_descendants: Executions that follow from one through triggers on ends, over all of them, so that triggers
+            that lead to one another end.
         max_queued_signals: Queued signals, of all names together.
         inline_delay_s: A longer retry delay suspends the pipeline instead of holding a worker.
         cancel_grace_s: How long running work may take to stop after a cancel.
@@ -95,6 +97,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_deliveries: int = 5
     max_issues: int = 20
     max_call_depth: int = 16
+    max_descendants: int = 1_000
     max_queued_signals: int = 1_000
     inline_delay_s: float = 5.0
     cancel_grace_s: float = 30.0

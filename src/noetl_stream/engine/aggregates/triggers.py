@@ -56,6 +56,45 @@ MAX_RUNNING: Final = 500
 """About how many executions started by messages of a stream run at once: then reading it pauses."""
 
 
+class Arrival(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An event that has come, and the execution that it may start.
+
+    Attributes:
+        resent: The number of the event that it repeats; 0: it is new.
+        depth: How many triggers on ends will have led to the execution, one after another.
+        root: The execution with whose end they began; ``share``: how many executions may be added to those that follow
+            from it; ``None``: no bound is known.
+        unfoldable: Why it cannot be folded; empty if it can.
+    """
+
+    event: Mapping[str, Any]
+    execution_id: str
+    resent: int = 0
+    depth: int = 0
+    root: str = ""
+    share: int | None = None
+    unfoldable: str = ""
+
+    @classmethod
+    def of_end(cls, fact: ExecutionEnded, execution_id: str) -> Arrival:
+        """The arrival of an execution's end."""
+        event = msgspec.to_builtins(fact.ended)
+        return cls(event, execution_id, depth=fact.depth, root=fact.root, share=fact.share)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What the history keeps of it."""
+        body: dict[str, Any] = {"event": self.event}
+        for name, value in (("resent", self.resent), ("depth", self.depth), ("root", self.root)):
+            body |= {name: value} if value else {}
+        return body
+
+    def origin(self, aggregate_id: str, path: str, number: int) -> Origin:
+        """The origin of the execution that it starts, under a number of the trigger's history."""
+        left = None if self.share is None else self.share - 1
+        return Origin(aggregate_id, TRIGGER, path, number, depth=self.depth, root=self.root, left=left)
+
+
 class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How far a stream is read.
 
@@ -158,14 +197,14 @@ class TriggerKind(StarterKind[TriggerState]):
                 return _from_stream(state, given, fact)
             case EventReceived(event=event, resent=resent, request_id=request_id):
                 execution_id = state.execution_of(given, given.at_ms, request_id)
-                return _arrived(state, given, event, execution_id, {"resent": resent} if resent else {})
-            case ExecutionEnded(ended=ended, ended_ms=ended_ms, depth=depth):
+                return _arrived(state, given, Arrival(event, execution_id, resent=resent))
+            case ExecutionEnded(ended=ended, ended_ms=ended_ms) as fact:
                 if given.found[_watching(ended.path, state.by)].forbidden:
                     return Folded(state)  # those who may not see it do not learn of its end
                 state = _forgetting(state, given.at_ms)
                 execution_id = state.execution_of(given, ended_ms, "ended", ended.execution_id)
                 execution_id = state.known.get(_event_in(execution_id), execution_id)
-                return _arrived(state, given, msgspec.to_builtins(ended), execution_id, {"depth": depth}, depth)
+                return _arrived(state, given, Arrival.of_end(fact, execution_id))
             case StartedBefore(execution_id=execution_id) if state.terms.execution is not None:
                 last = list(_forgetting(state, given.at_ms).known.items())[-(MAX_KNOWN - 1) :]
                 known = {**dict(last), _event_in(execution_id): execution_id}
@@ -209,7 +248,7 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
     at_ms = max(fact.at_ms, reading.since_ms)
     execution_id = state.execution_of(given, at_ms, fact.place.stream, fact.place.made, fact.place.sequence)
     state = replace(state, reading=reading)
-    folded = _arrived(state, given, fact.event, execution_id, {}, unfoldable=fact.unfoldable)
+    folded = _arrived(state, given, Arrival(fact.event, execution_id, unfoldable=fact.unfoldable))
     after, [entry] = folded.state, folded.history
     if after is None or entry.status != "started":
         return folded
@@ -228,59 +267,62 @@ def _forgetting(state: TriggerState, at_ms: int) -> TriggerState:
     return replace(state, known={}, recalled_ms=0) if is_past else state
 
 
-def _arrived(
-    state: TriggerState,
-    given: Given,
-    event: Mapping[str, Any],
-    execution_id: str,
-    more: Mapping[str, Any],
-    depth: int = 0,
-    *,
-    unfoldable: str = "",
-) -> Folded[TriggerState]:
+def _arrived(state: TriggerState, given: Given, arrival: Arrival) -> Folded[TriggerState]:
     """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
     number = state.number + 1
     state = replace(state, number=number)
     found = given.found[state.lookup]
-    made = Fault(unfoldable) if unfoldable else _made_of(state, event, depth)
+    made = _made_of(state, arrival)
     if isinstance(made, Starts):
         if found.forbidden:
             state = paused(state, found.forbidden, given.at_ms)
         if reason := found.forbidden or found.missing:
             made = Fault(reason)
-    body: dict[str, Any] = {"event": event, **more}
     if isinstance(made, Ignored):
-        body["reason"] = made.reason
-        if isinstance(made, Fault):
-            body["fault"] = True
-            faults = TriggerFaults(state.faults.count + 1, number, given.at_ms, made.reason)
-            state = replace(state, faults=faults)
-        entry = HistoryEntry(number, given.at_ms, "ignored", body=body)
-        return Folded(state, history=(entry,), answer=told(state, entry))
+        return _ignored(state, given, arrival, made)
+    body = arrival.body | ({"key": made.key} if made.key else {})
     digest = derive("key", made.key) if made.key else ""
-    body |= {"key": made.key} if made.key else {}
     if digest in state.keys:
         body["reason"] = "its key has started this execution before"
         entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
         return Folded(state, history=(entry,), answer=told(state, entry))
     if digest:
         kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
-        state = replace(state, keys={**dict(kept), digest: execution_id})
-    entry = HistoryEntry(number, given.at_ms, "started", execution_id, body)
-    origin = Origin(given.aggregate_id, TRIGGER, state.path, number, depth)
-    lost = digits_lost_in(state.terms, event)
-    message = start(state, execution_id, origin, cause="event", found=found, workload=made.workload, digits_lost=lost)
+        state = replace(state, keys={**dict(kept), digest: arrival.execution_id})
+    entry = HistoryEntry(number, given.at_ms, "started", arrival.execution_id, body)
+    origin = arrival.origin(given.aggregate_id, state.path, number)
+    lost = digits_lost_in(state.terms, arrival.event)
+    message = start(
+        state, arrival.execution_id, origin, cause="event", found=found, workload=made.workload, digits_lost=lost
+    )
     return Folded(state, (message,), (entry,), told(state, entry))
 
 
-def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Starts | Ignored:
+def _ignored(state: TriggerState, given: Given, arrival: Arrival, made: Ignored) -> Folded[TriggerState]:
+    """Notes that the last event starts nothing, and counts a fault."""
+    number, body = state.number, {**arrival.body, "reason": made.reason}
+    if isinstance(made, Fault):
+        body["fault"] = True
+        state = replace(state, faults=TriggerFaults(state.faults.count + 1, number, given.at_ms, made.reason))
+    entry = HistoryEntry(number, given.at_ms, "ignored", body=body)
+    return Folded(state, history=(entry,), answer=told(state, entry))
+
+
+def _made_of(state: TriggerState, arrival: Arrival) -> Starts | Ignored:
+    if arrival.unfoldable:
+        return Fault(arrival.unfoldable)
     if state.paused:
         return Ignored(f"the trigger is paused: {state.paused}")
-    if depth > MAX_DEPTH:
+    if arrival.depth > MAX_DEPTH:
         return Fault(f"{MAX_DEPTH} triggers have led to it, one after another: no more may")
+    if arrival.share == 0:
+        return Fault(
+            f"no more executions may follow from execution {arrival.root} through triggers: its share is used up "
+            "(limits.max_descendants)"
+        )
     terms = state.terms
     try:
-        read = read_event(terms.source, event, terms.nats.format if terms.nats is not None else "json")
+        read = read_event(terms.source, arrival.event, terms.nats.format if terms.nats is not None else "json")
     except UsageError as error:
         return Fault.for_reason(error.message)
     return match(Rules.from_terms(terms), read)

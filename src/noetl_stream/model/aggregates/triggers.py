@@ -147,8 +147,14 @@ class TriggerDeleted(StarterDeleted, frozen=True, tag="trigger.deleted"):
 
 
 class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
-    """An execution that the trigger waits for has ended. ``depth``: how many triggers led to it, one after another;
-    ``ended_ms``: when it ended, by its journal.
+    """An execution that the trigger waits for has ended.
+
+    Attributes:
+        depth: How many triggers would have led to what it starts, one after another.
+        ended_ms: When it ended, by its journal.
+        root: The execution with whose end the chain of triggers began; empty from an older server.
+        share: How many executions the trigger may add to those that follow from ``root``, over all that follow from
+            this end; ``None`` from an older server.
     """
 
     of: ClassVar = TRIGGER
@@ -156,6 +162,8 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
     ended: EndedExecution
     depth: int = 0
     ended_ms: int = 0
+    root: str = ""
+    share: int | None = None
 
 
 class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -194,7 +194,8 @@ class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The aggregate that has started the execution, its kind and path, and the number of the start in its history.
 
-    ``depth``: how many triggers on ends of executions led to it, one after another.
+    ``depth``: how many triggers on ends of executions led to it, one after another; ``root``: the execution with whose
+    end that began, and ``left``: how many more may follow from it this way. ``left`` is ``None`` without such a root.
     """
 
     aggregate_id: str
@@ -202,3 +203,5 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     path: str
     number: int
     depth: int = 0
+    root: str = ""
+    left: int | None = None

@@ -77,18 +77,46 @@ class EndTriggers:
             again_since_ms: Set if the end precedes a restoration of Postgres: the time, by EVENTS, it was restored to.
                 Triggers newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
         """
+        concerned = list(self._concerned(after, labels))
+        if not concerned:
+            return
+        ended = _ended_execution(after, labels)
+        depth = 1 if after.origin is None else after.origin.depth + 1
+        root, shares = _root_of(after), shares_of(left_to(after), len(concerned))
+        for one, share in zip(concerned, shares, strict=True):
+            if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
+                fact = ExecutionEnded(ended, depth, at_ms, root, share)
+                yield AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT)
+
+    def _concerned(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[EndTrigger]:
+        """Yields the triggers that wait for this end."""
         if not self._known or after.parent is not None:
             return
         status = next(one for one in ENDED if one == after.status)
-        ended: EndedExecution | None = None
-        for aggregate_id, wanted, created_ms in self._known:
-            is_own = after.origin is not None and after.origin.aggregate_id == aggregate_id
-            if again_since_ms is not None and created_ms > max(at_ms, again_since_ms):
-                continue
-            if not is_own and concerns(wanted, after.path, labels, status):
-                ended = ended or _ended_execution(after, labels)
-                depth = 1 if after.origin is None else after.origin.depth + 1
-                yield AggregateMessage(aggregate_id, ExecutionEnded(ended, depth, at_ms), AGGREGATES_FORMAT)
+        own_id = None if after.origin is None else after.origin.aggregate_id
+        for one in self._known:
+            if one.aggregate_id != own_id and concerns(one.wanted, after.path, labels, status):
+                yield one
+
+
+def left_to(after: Execution) -> int:
+    """How many executions may follow from the end of this one through triggers: what its root left to it, at most what
+    its own limit allows.
+    """
+    most = after.limits.max_descendants
+    left = None if after.origin is None else after.origin.left
+    return most if left is None else min(left, most)
+
+
+def shares_of(left: int, count: int) -> list[int]:
+    """Splits what is left among so many triggers: no counter is shared, so no order of their folds can exceed it."""
+    share, more = divmod(left, count)
+    return [share + (place < more) for place in range(count)]
+
+
+def _root_of(after: Execution) -> str:
+    """The execution with whose end a chain of triggers began, which is this one if none led to it."""
+    return (after.origin.root if after.origin is not None else "") or after.execution_id
 
 
 def _ended_execution(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
