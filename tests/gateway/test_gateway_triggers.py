@@ -13,7 +13,7 @@ from gateway_stage import TOKEN, GatewayStage
 from openapi_checks import Described
 from yarl import URL
 
-from noetl_stream.errors import NotFound
+from noetl_stream.errors import NotFound, PlaybookRefused
 from noetl_stream.ports.operations.access import NewToken
 from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 
@@ -243,6 +243,40 @@ async def test_a_check_finds_circles_over_the_whole_catalog(stage: GatewayStage)
     )
     [circle] = [one for one in found.diagnostics if one.code == "trigger_circle"]
     assert "through shop/pushes" in circle.message
+    assert circle.severity == "warning"
+
+
+CIRCLE = (
+    "apiVersion: noetl.io/v2\nkind: Trigger\nmetadata: { name: %s, path: %s }\n"
+    "spec:\n  on: { execution: { path: %s } }\n  playbook: %s\n"
+)
+
+
+async def test_a_trigger_that_closes_a_circle_is_not_registered_unless_it_says_so(stage: GatewayStage) -> None:
+    playbooks = stage.operations.playbooks
+    await playbooks.register(BUILD.encode(), "build.yaml", "ann")
+    await playbooks.register(BUILD.replace("shop/build", "shop/other").encode(), "other.yaml", "ann")
+    await playbooks.register((CIRCLE % ("one", "shop/one", "shop/other", "shop/build")).encode(), "one.yaml", "ann")
+    closing = CIRCLE % ("two", "shop/two", "shop/build", "shop/other")
+    with pytest.raises(PlaybookRefused, match=r"two\.yaml:6: the end of `shop/other` may start it again") as refused:
+        await playbooks.register(closing.encode(), "two.yaml", "ann")
+    assert refused.value.hint is not None and "allow_circle: true" in refused.value.hint
+    assert [one.path for one in (await stage.operations.triggers.page("", 10, None)).items] == ["shop/one"]
+    meant = (closing + "  allow_circle: true\n").encode()
+    await playbooks.register(meant, "two.yaml", "ann")
+    assert (await playbooks.check(meant, "two.yaml")).diagnostics == []
+
+
+async def test_a_circle_names_no_triggers_that_whoever_closes_it_may_not_see(stage: GatewayStage) -> None:
+    playbooks = stage.operations.playbooks
+    await playbooks.register(BUILD.encode(), "build.yaml", "ann")
+    await playbooks.register(BUILD.replace("shop/build", "shop/other").encode(), "other.yaml", "ann")
+    await playbooks.register((CIRCLE % ("one", "bank/one", "shop/other", "shop/build")).encode(), "one.yaml", "ann")
+    closing = (CIRCLE % ("two", "shop/two", "shop/build", "shop/other")).encode()
+    [found] = (await playbooks.check(closing, "two.yaml", ["shop"])).diagnostics
+    assert "through another trigger, without end" in found.message
+    with pytest.raises(PlaybookRefused, match="through another trigger"):
+        await playbooks.register(closing, "two.yaml", "ann")
 
 
 async def test_a_check_warns_of_ends_of_a_playbook_that_is_not_registered(stage: GatewayStage) -> None:

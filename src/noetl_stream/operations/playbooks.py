@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.json import codec
@@ -95,7 +97,7 @@ class DirectPlaybooks:
             checked = await self._checking.check_document(source, name, schemas, proves=True)
         document = checked.document
         unknown = await self._unregistered(checked.calls, name)
-        unknown += await self._circle(checked.trigger, name)
+        unknown += await self._circle(checked.trigger, name, paths)
         return CheckedDocument(
             ok=checked.ok,
             path=document.path if document else None,
@@ -121,8 +123,9 @@ class DirectPlaybooks:
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         checked = await self._checking.check_document(source, name)
-        if checked.document is None:
-            raise refusal_of(checked, name)
+        circle = [replace(one, severity="error") for one in await self._circle(checked.trigger, name)]
+        if checked.document is None or circle:
+            raise refusal_of(replace(checked, diagnostics=(*circle, *checked.diagnostics)), name)
         text = source.decode()
         wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
         try:
@@ -236,9 +239,15 @@ class DirectPlaybooks:
                 found.append(call.missing_warning(file))
         return found
 
-    async def _circle(self, trigger: TriggerDocument | None, file: str) -> list[Diagnostic]:
-        """A warning if the trigger may start itself again, with those that are registered."""
-        if trigger is None or trigger.terms.execution is None:
+    async def _circle(
+        self, trigger: TriggerDocument | None, file: str, paths: Sequence[str] | None = None
+    ) -> list[Diagnostic]:
+        """A warning if the trigger may start itself again, with those that are registered, and does not allow it.
+
+        Args:
+            paths: Those that the caller may see, all if empty; ``None``: not known, so other triggers are not named.
+        """
+        if trigger is None or trigger.terms.execution is None or trigger.allows_circle:
             return []
         from noetl_stream.engine.aggregates.triggers import TriggerState  # most checks are of playbooks
         from noetl_stream.playbook.trigger.matching import circle_of, warning_of
@@ -246,7 +255,10 @@ class DirectPlaybooks:
         rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
         states = [codec.decode_as(TriggerState, row.state) for row in rows]
         circle = circle_of(trigger.path, {one.path: one.terms for one in states} | {trigger.path: trigger.terms})
-        return [warning_of(circle, trigger.call, file)] if circle and trigger.call is not None else []
+        if not circle or trigger.call is None:
+            return []
+        seen = [trigger.path] if paths is None else paths
+        return [warning_of(circle, trigger.call, file, seen)]
 
     async def _is_registered(self, path: str, version: str | None) -> bool:
         try:

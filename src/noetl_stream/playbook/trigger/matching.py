@@ -27,6 +27,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.json.codec import check_text, decode_value, encode
 from noetl_stream.model.json.texts import charset_of, decode_body, digits_lost, media_type
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -363,10 +364,21 @@ def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
     return []
 
 
-def warning_of(circle: Sequence[str], call: PlaybookCall, file: str) -> Diagnostic:
-    """The warning about a circle, at the playbook that the first trigger starts."""
-    message = f"the end of `{call.path}` may start it again through {', '.join(circle[1:])}, without end"
-    hint = "let `labels`, `status` or `when` break the circle; ten triggers in a row are the most"
+def warning_of(circle: Sequence[str], call: PlaybookCall, file: str, paths: Sequence[str] = ()) -> Diagnostic:
+    """The warning about a circle, at the playbook that the first trigger starts.
+
+    Args:
+        paths: The paths that the caller may see, all if empty: other triggers are counted, not named.
+    """
+    shown = [path for path in circle[1:] if covers(paths, path)]
+    hidden = len(circle) - 1 - len(shown)
+    more = [f"{hidden} other triggers" if hidden > 1 else "another trigger"] if hidden else []
+    message = f"the end of `{call.path}` may start it again through {', '.join([*shown, *more])}, without end"
+    hint = (
+        "let it wait for other ends or start another playbook (`playbook check` names the triggers that you may see); "
+        "where `labels`, `status` or `when` break the circle, or it is meant, write allow_circle: true under `spec`, "
+        "without which it is not registered"
+    )
     return Diagnostic.warning(CIRCLE, message, hint, file, call.at)
 
 

@@ -203,6 +203,9 @@ class TriggerSpec(Section):
     )
     workload: Part = described("What executions are started with, or what is sent: templates over event.", MAPPING)
     key: Part = described("Events with the same key start one execution: a template over event.", or_null(TEXT))
+    allow_circle: bool | None = described(
+        "Whether the end of what it starts may start it again, through other triggers. Default: false."
+    )
 
 
 class TriggerRoot(CatalogRoot):
@@ -223,7 +226,7 @@ def trigger_schema() -> Schema:
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is the playbook that ``terms``
     start; ``None`` for the playbook of ``notification``. ``watched`` is the playbook whose ends it waits for, if it is
-    only one.
+    only one. ``allows_circle``: it may be registered though others lead from what it starts back to it.
     """
 
     digest: str
@@ -235,6 +238,7 @@ class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
     watched: PlaybookCall | None
     terms: TriggerTerms
     notification: Notification | None = None
+    allows_circle: bool = False
 
 
 def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
@@ -267,6 +271,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
         call=call,
         watched=_watched_call(execution, part),
         notification=notification,
+        allows_circle=bool(spec.allow_circle),
         terms=TriggerTerms(
             playbook=playbook if notification is None else notify_path(path, node, problems),
             version=spec.version,
