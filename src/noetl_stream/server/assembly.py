@@ -36,6 +36,7 @@ from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.namespace_turns import NamespaceTurns
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
@@ -203,6 +204,7 @@ class ServerParts:
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
         )
+        self.turns = NamespaceTurns(self.executions.state)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, self._owns, self.reader.nudge)

@@ -92,6 +92,7 @@ class PartitionAssignment:
     async def forget(self, partitions: Collection[int]) -> None:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
+        self._parts.turns.forget(partitions)
         self._parts.catching_up.forget(partitions)
         if self._parts.streams is not None:
             self._parts.streams.forget(partitions)
@@ -185,6 +186,7 @@ class PartitionAssignment:
     async def _reload(self) -> None:
         # At each attempt: what an earlier one loaded may belong to another server by now.
         self._parts.executions.forget_all()
+        self._parts.turns.forget_all()
         self._parts.waits.forget()
         self._parts.timers.forget()
         leases = await self._parts.ownership.reload()
@@ -197,6 +199,7 @@ class PartitionAssignment:
         """Repairs what the partitions of these leases have lost; returns the leases that are left."""
         behind = await self._recovery.make_good(leases)
         self._parts.executions.forget_partitions(behind)
+        self._parts.turns.forget(behind)
         return [lease for lease in leases if lease.id not in behind]
 
 

@@ -12,8 +12,10 @@ from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
+from noetl_stream.model.rights import namespace_of
 from noetl_stream.ports.stores.dead_letters import storable
 from noetl_stream.ports.stores.store import PartitionAdvance, Tick, TimerKey
+from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.protocol import subjects
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.ticks.tick import PendingTick
@@ -31,6 +33,7 @@ class Committer:
         self._executions = parts.executions
         self._ownership = parts.ownership
         self._publications = parts.publications
+        self._turns = parts.turns
         self._clock = parts.ports.clock
         self._counts = parts.counts
         self._traces = parts.traces
@@ -52,13 +55,21 @@ class Committer:
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:
-            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
+            self._publications.publish(ticks, decided, self._in_turns(tick), self._ownership.fences)
             self._counts.issued += len(tick.commands)
             self._counts.reissued += sum(command.issue > 1 for command in tick.commands)
         self._notify(tick)
         if self._traces is not None:
             self._traces.add_segments(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
+
+    def _in_turns(self, tick: PendingTick) -> Sequence[QueuedCommand]:
+        """Returns the commands of a tick as the turns of namespaces place them."""
+        self._turns.settle([touched.state for touched in tick.touched.values()])
+        if not tick.commands:
+            return ()
+        grants = self._parts.ports.grants
+        return self._turns.place(tick.commands, namespace_of if grants is None else grants.current().namespace_of)
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
         """Commits a tick without publishing anything. As for :meth:`commit`."""

@@ -1,0 +1,128 @@
+"""Turns of namespaces in the pools: who has few commands there passes a namespace that has many.
+
+A queue delivers one priority in the order of issue, so a namespace that issues thousands of commands would hold up
+every other until all of them are done. While it does, commands of the others wait at another priority, where it has no
+line: one higher, or lower if all higher ones are as crowded (LANGUAGE §15 *Flow control*). A pool that one namespace
+uses alone stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from noetl_stream.engine.state import Execution
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from noetl_stream.ports.streams.command_queue import QueuedCommand
+
+K = TypeVar("K")
+
+CROWD: Final = 32
+"""From how many commands on a namespace holds others up: of those of one priority that a server is owed in a pool."""
+
+LESS: Final = 8
+"""How many times less than that another namespace must have in the pool to pass it."""
+
+
+class _Line(NamedTuple):
+    """Commands that wait for the same workers, in the order of issue."""
+
+    pool: str
+    priority: int
+
+
+class NamespaceTurns:
+    """Counts the commands that a server has issued and is owed, by pool, priority and namespace.
+
+    After a takeover it counts from zero: what the former owner has issued stays where that placed it.
+
+    Args:
+        state_of: The execution with an id, if it is in memory.
+    """
+
+    def __init__(self, state_of: Callable[[str], Execution | None]) -> None:
+        self._state_of = state_of
+        self._owed: dict[str, dict[str, tuple[_Line, str]]] = {}
+        self._counts: dict[_Line, Counter[str]] = {}
+        self._totals: dict[str, Counter[str]] = {}
+
+    @property
+    def owed(self) -> int:
+        """How many commands are counted."""
+        return sum(counts.total() for counts in self._totals.values())
+
+    def place(self, commands: Sequence[QueuedCommand], namespace_of: Callable[[str], str]) -> Sequence[QueuedCommand]:
+        """Returns the commands of a tick, each with the priority at which it waits.
+
+        Args:
+            namespace_of: The namespace of a playbook's path.
+        """
+        return [self._placed(command, namespace_of) for command in commands]
+
+    def settle(self, states: Collection[Execution]) -> None:
+        """Counts out what these executions, as they are after a tick, are owed no more."""
+        for state in states:
+            owed = self._owed.get(state.execution_id)
+            if owed is not None:
+                living = () if state.ended else state.assignments
+                self._count_out(state.execution_id, owed.keys() - living)
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """Forgets the commands of partitions that are lost, or read again."""
+        for execution_id in [id for id in self._owed if partition_of(id) in partitions]:
+            self._count_out(execution_id, list(self._owed[execution_id]))
+
+    def forget_all(self) -> None:
+        self._owed.clear()
+        self._counts.clear()
+        self._totals.clear()
+
+    def _placed(self, command: QueuedCommand, namespace_of: Callable[[str], str]) -> QueuedCommand:
+        state = self._state_of(command.execution_id)
+        if state is None:
+            return command
+        namespace = namespace_of(state.path)
+        priority = self._priority(command, namespace)
+        owed = self._owed.setdefault(command.execution_id, {})
+        if command.command_id not in owed:
+            line = _Line(command.pool, priority)
+            owed[command.command_id] = (line, namespace)
+            self._counts.setdefault(line, Counter())[namespace] += 1
+            self._totals.setdefault(command.pool, Counter())[namespace] += 1
+        return command if priority == command.priority else replace(command, priority=priority)
+
+    def _priority(self, command: QueuedCommand, namespace: str) -> int:
+        """The priority nearest to the command's own at which nobody holds its namespace up, a higher one first."""
+        own = command.priority
+        others = (*range(own + 1, HIGHEST_PRIORITY + 1), *range(own - 1, LOWEST_PRIORITY - 1, -1))
+        free = (one for one in (own, *others) if not self._is_crowded(_Line(command.pool, one), namespace))
+        return next(free, own)
+
+    def _is_crowded(self, line: _Line, namespace: str) -> bool:
+        counts = self._counts.get(line)
+        if counts is None or counts.total() < CROWD:
+            return False
+        most = max((count for other, count in counts.items() if other != namespace), default=0)
+        return most >= CROWD and self._totals[line.pool][namespace] * LESS < most
+
+    def _count_out(self, execution_id: str, command_ids: Collection[str]) -> None:
+        owed = self._owed[execution_id]
+        for command_id in command_ids:
+            line, namespace = owed.pop(command_id)
+            _count_down(self._counts, line, namespace)
+            _count_down(self._totals, line.pool, namespace)
+        if not owed:
+            del self._owed[execution_id]
+
+
+def _count_down(counts: dict[K, Counter[str]], key: K, namespace: str) -> None:
+    of_key = counts[key]
+    of_key[namespace] -= 1
+    if not of_key[namespace]:
+        del of_key[namespace]
+    if not of_key:
+        del counts[key]
