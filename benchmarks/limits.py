@@ -25,12 +25,15 @@ from noetl_stream.adapters.postgres.statements import compile_statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.aggregates import LIMIT, AggregateFact, LimitSlot, LimitState, SlotReturned, aggregate_id
 from noetl_stream.model.json import codec
+from noetl_stream.model.rights import namespace_of
 from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
 from noetl_stream.ports.stores.store import EntryRow, PartitionAdvance, Tick
 from noetl_stream.server.aggregates.aggregate_fold import AggregateInput, Aggregates
 from noetl_stream.server.aggregates.lookups import Lookups
+from noetl_stream.server.aggregates.namespace_rates import NamespaceRates
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.ticks.tick import PendingTick
+from noetl_stream.trigger.rates import DEFAULT_RATES
 
 OWNER: Final = "benchmark"
 QUEUES: Final = (1, 100, 10_000)
@@ -44,7 +47,9 @@ class _Measured:
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
         self._tick = 0
-        self._aggregates = Aggregates(store, Lookups(store.catalog, None, SystemClock()), Formats(), lambda _: False)
+        lookups = Lookups(store.catalog, None, SystemClock())
+        rates = NamespaceRates(DEFAULT_RATES, lambda: 1.0, namespace_of)
+        self._aggregates = Aggregates(store, lookups, Formats(), lambda _: False, rates)
 
     async def commit(self, **rows: object) -> None:
         number = self._tick

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from noetl_stream.model.aggregates import (
     ExecutionEnded,
     RequestedFact,
     StartedBefore,
+    StartRate,
     TriggerDeleted,
     TriggerRegistered,
     TriggerTerms,
@@ -297,3 +299,31 @@ async def test_triggers_on_each_others_playbooks_breed_no_more_than_their_root_m
     reasons = {reason for _, status, reason in entries if status == "ignored"}
     [used_up] = [reason for reason in reasons if "limits.max_descendants" in reason]
     assert f"execution {first} through triggers" in used_up
+
+
+async def test_events_beyond_the_rate_start_one_after_the_other(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage, rate=StartRate(per_minute=6, burst=1))
+    answers = [await sent(stage, number) for number in range(3)]
+    assert [one["status"] for one in answers if isinstance(one, dict)] == ["started", "waiting", "waiting"]
+    assert len(await started(stage)) == 1
+    ids = [one["execution_id"] for one in answers if isinstance(one, dict)]
+    began = [(await stage.ended(one)).started_ms for one in ids]
+    assert [later - earlier >= 9_000 for earlier, later in pairwise(began)] == [True, True]
+    assert [status for _, status, _ in await history(stage)] == ["started"] * 3
+
+
+async def test_what_waits_for_its_turn_starts_once_though_its_server_dies(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
+    stage.start_worker()
+    await registered(stage, rate=StartRate(per_minute=2, burst=1))
+    for number in range(2):
+        await sent(stage, number)
+    host.kill()
+    await stage.pass_time(10)
+    await stage.server()
+    await stage.pass_time(60)
+    assert [status for _, status, _ in await history(stage)] == ["started"] * 2
+    assert len(await started(stage)) == 2

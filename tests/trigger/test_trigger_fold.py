@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,8 +10,16 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Found, Given, Lookup
 from noetl_stream.engine.aggregates.starters import MAX_KNOWN, REMEMBERED_MS
-from noetl_stream.engine.aggregates.triggers import MAX_DEPTH, MAX_KEYS, TriggerKind, TriggerState
+from noetl_stream.engine.aggregates.triggers import (
+    MAX_DEPTH,
+    MAX_KEYS,
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
+    TriggerKind,
+    TriggerState,
+)
 from noetl_stream.model.aggregates import (
+    DEFAULT_RATE,
     AggregateFact,
     EndedExecution,
     EndedExecutions,
@@ -18,6 +27,8 @@ from noetl_stream.model.aggregates import (
     ExecutionEnded,
     StartedBefore,
     StartedEnded,
+    StartRate,
+    TimerDue,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
@@ -282,3 +293,123 @@ def test_an_end_that_an_older_server_told_of_has_no_share_and_starts() -> None:
     origin = requested(fold(registered(ENDS), ended())).origin
     assert origin is not None
     assert (origin.root, origin.left) == ("", None)
+
+
+RATED = replace(TERMS, rate=StartRate(per_minute=60, burst=2), key="{{ event.json.n }}")
+
+
+def sent(state: TriggerState, count: int, **more: Any) -> tuple[TriggerState, list[str]]:
+    """The trigger after so many events at once, and what became of each."""
+    statuses = []
+    for number in range(count):
+        folded = fold(state, event(number), **more)
+        assert folded.state is not None
+        state = folded.state
+        statuses += [entry.status for entry in folded.history]
+    return state, statuses
+
+
+def test_events_beyond_the_rate_wait_and_start_at_its_pace_in_order() -> None:
+    state, statuses = sent(registered(RATED), 5)
+    assert statuses == ["started", "started", "waiting", "waiting", "waiting"]
+    assert [one.due_ms - NOW_MS for one in state.waiting] == [1_000, 2_000, 3_000]
+    assert KIND.timers(state) == {"start": NOW_MS + 1_000}
+    folded = fold(state, TimerDue("start", NOW_MS + 1_000), at_ms=NOW_MS + 2_500)
+    assert [(one.number, one.status, one.body["event"]) for one in folded.history] == [
+        (3, "started", {"json": {"n": 2}}),
+        (4, "started", {"json": {"n": 3}}),
+    ]
+    assert folded.state is not None
+    assert KIND.timers(folded.state) == {"start": NOW_MS + 3_000}
+    assert codec.decode_as(TriggerState, codec.encode(folded.state)) == folded.state
+
+
+def test_an_event_that_waits_has_its_execution_and_its_key_already() -> None:
+    state, _ = sent(registered(RATED), 3)
+    folded = fold(state, event(2))
+    [entry] = folded.history
+    assert (entry.status, entry.execution_id) == ("repeated", state.waiting[0].arrival.execution_id)
+    started = requested(fold(state, TimerDue("start", 0), at_ms=NOW_MS + 1_000))
+    assert started.origin is not None and started.origin.number == 3
+
+
+def test_what_exceeds_the_rate_is_dropped_where_the_trigger_says_so() -> None:
+    terms = replace(RATED, rate=StartRate(per_minute=60, burst=1, exceeding="drop"))
+    state, statuses = sent(registered(terms), 2)
+    assert (statuses, state.faults.count) == (["started", "ignored"], 1)
+    assert state.faults.reason == "the trigger starts no more executions now (`rate`), and drops what exceeds that"
+    assert fold(state, event(1), at_ms=NOW_MS + 1_000).history[0].status == "started", "no key is used up"
+
+
+def test_no_more_than_a_bounded_queue_of_events_waits() -> None:
+    terms = replace(RATED, rate=StartRate(per_minute=600, burst=1))
+    state, statuses = sent(registered(terms), MAX_WAITING + 3)
+    assert Counter(statuses) == {"started": 1, "waiting": MAX_WAITING, "ignored": 2}
+    assert f"and {MAX_WAITING} events wait already" in state.faults.reason
+    large = EventReceived("e", PATH, "webhook", event={"json": {"n": "x" * MAX_WAITING_BYTES}})
+    full = fold(sent(registered(replace(terms, key=None)), 1)[0], large).state
+    assert full is not None and "and 0 events wait already" in full.faults.reason
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [(Found(forbidden=REVOKED), REVOKED), (Found(missing="playbook shop/build is not registered"), "not registered")],
+)
+def test_an_event_that_waited_for_a_playbook_that_may_not_start_any_more_is_ignored(found: Found, reason: str) -> None:
+    state, _ = sent(registered(RATED), 3)
+    folded = fold(state, TimerDue("start", 0), found, at_ms=NOW_MS + 1_000)
+    [entry] = folded.history
+    assert (entry.number, entry.status, folded.messages) == (3, "ignored", ())
+    assert reason in entry.body["reason"]
+
+
+def test_what_waits_while_a_trigger_is_paused_is_not_made_up_for() -> None:
+    state, _ = sent(registered(RATED), 3)
+    paused = fold(state, TriggerPaused("p", PATH, BY)).state
+    folded = fold(paused, TimerDue("start", 0), at_ms=NOW_MS + 1_000)
+    assert [one.status for one in folded.history] == ["ignored"]
+    assert folded.state is not None and not folded.state.waiting
+
+
+def test_a_trigger_without_a_rate_has_that_of_the_address_of_a_webhook() -> None:
+    state, statuses = sent(registered(), DEFAULT_RATE.burst + 1)
+    assert statuses[-2:] == ["started", "waiting"]
+    assert state.waiting[0].due_ms - NOW_MS == 10
+
+
+def test_the_operator_bounds_the_rate_of_every_trigger() -> None:
+    fact = TriggerRegistered("r", PATH, BY, terms=RATED, revision=1, digest="d")
+    given = {one: Found("d" * 64) for one in KIND.lookups(None, fact)}
+    answer = KIND.fold(None, Given(ID, PATH, fact, NOW_MS, given, most_per_minute=30)).answer
+    assert isinstance(answer, Rejection)
+    assert answer.text == (
+        "a trigger may start at most 30 executions a minute, not 60: lower `rate.per_minute`, or let whoever runs the "
+        "servers raise NOETL_TRIGGER_RATE"
+    )
+
+
+def test_an_event_waits_for_the_turn_of_its_namespace() -> None:
+    state = registered()
+    given = {one: Found("d" * 64) for one in KIND.lookups(state, event())}
+    folded = KIND.fold(state, Given(ID, PATH, event(), NOW_MS, given, free_ms=NOW_MS + 700))
+    assert folded.state is not None
+    assert [one.due_ms for one in folded.state.waiting] == [NOW_MS + 700]
+
+
+def test_no_event_waits_longer_than_ten_minutes() -> None:
+    state, statuses = sent(registered(replace(RATED, rate=StartRate(per_minute=1, burst=1))), 12)
+    assert Counter(statuses) == {"started": 1, "waiting": 10, "ignored": 1}
+    assert "its turn would come in more than 10 minutes" in state.faults.reason
+
+
+@pytest.mark.parametrize("ahead_ms", [60_000, 3_600_000])
+def test_a_clock_that_was_ahead_holds_nothing_back(ahead_ms: int) -> None:
+    state, _ = sent(registered(RATED), 4, at_ms=NOW_MS + ahead_ms)
+    folded = fold(state, event(9))
+    assert folded.state is not None
+    assert [one.due_ms - NOW_MS for one in folded.state.waiting] == [1_000, 2_000, 3_000]
+
+
+def test_events_that_are_folded_late_have_no_rate_of_their_own() -> None:
+    state, _ = sent(registered(RATED), 2)
+    assert [one.status for one in fold(state, event(9), at_ms=NOW_MS - 20_000).history] == ["waiting"]

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import GrantsUse, MemoryUse
+from noetl_stream.model.rights import namespace_of
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
@@ -23,6 +25,7 @@ from noetl_stream.ports.traces import Tracing
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.server.aggregates.aggregate_fold import Aggregates, AggregateTimers
 from noetl_stream.server.aggregates.lookups import Lookups
+from noetl_stream.server.aggregates.namespace_rates import NamespaceRates
 from noetl_stream.server.aggregates.stream_readers import StreamReaders
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.answers.credential_values import SecretsResponder
@@ -43,6 +46,7 @@ from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.telemetry.measures import Durations
+from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
 
 
 def _zero(*labels: str) -> Counter[str]:
@@ -116,7 +120,7 @@ class ServerCounts:
 class ServerPorts:
     """The ports of a server. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
     everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``, every
-    schedule may start every playbook. Triggers may read ``open_streams``.
+    schedule may start every playbook. Triggers may read ``open_streams`` and start what ``trigger_rates`` allow.
     """
 
     log: EventLog
@@ -137,6 +141,7 @@ class ServerPorts:
     upkeep: Upkeep | None = None
     trigger_streams: TriggerStreams | None = None
     open_streams: Collection[str] = ()
+    trigger_rates: TriggerRates = DEFAULT_RATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,10 @@ class ServerParts:
         self.ends = EndTriggers(ports.store)
         lookups = Lookups(ports.catalog, ports.rights, ports.clock)
         self.catching_up = CatchingUp(ports.store, ports.log, ports.clock)
-        self.aggregates = Aggregates(ports.store, lookups, formats, self.catching_up.holds_back, ports.open_streams)
+        rates = NamespaceRates(ports.trigger_rates, self._share, self.namespace_of)
+        self.aggregates = Aggregates(
+            ports.store, lookups, formats, self.catching_up.holds_back, rates, ports.open_streams
+        )
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
@@ -242,6 +250,15 @@ class ServerParts:
         if grants is not None and not grants.is_chosen:
             return "unset"
         return "everything" if grants is None or grants.current() is None else "restricted"
+
+    def namespace_of(self, path: str) -> str:
+        """Returns the namespace of a playbook's path, by the operator's grants if there are some."""
+        grants = self.ports.grants.current() if self.ports.grants is not None else None
+        return namespace_of(path) if grants is None else grants.namespace_of(path)
+
+    def _share(self) -> float:
+        """Returns the part of all partitions that this server owns."""
+        return len(self.ownership.ids) / partition_count()
 
     def _owns(self, partition: int) -> bool:
         return self.ownership.get(partition) is not None

@@ -21,6 +21,7 @@ from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.settings.servers import Spread
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.trigger.rates import TriggerRates
 
 
 class Endpoint(Unprinted, frozen=True):
@@ -41,6 +42,7 @@ class Endpoint(Unprinted, frozen=True):
         grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with a file.
         retention: How long a server here keeps finished executions, EVENTS, and lines in LOGS.
         trigger_streams: The names of the streams that triggers of a server here may read.
+        trigger_rates: How many executions triggers of a server here may start a minute.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a server or worker here go; ``None`` for nowhere.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
@@ -64,6 +66,7 @@ class Endpoint(Unprinted, frozen=True):
     spread: Spread = Spread()
     postgres_read_dsn: str | None = None
     trigger_streams: tuple[str, ...] = ()
+    trigger_rates: TriggerRates = TriggerRates()
 
     def only_for(self, identity: str) -> Self:
         """Returns the part of this endpoint that a process with the identity may hold."""

@@ -79,6 +79,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         ),
         trigger_streams=connected.trigger_streams,
         open_streams=endpoint.trigger_streams,
+        trigger_rates=endpoint.trigger_rates,
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)
     return Server(name, ports, kinds_without(), limits=endpoint.limits, states=states)

@@ -124,6 +124,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         grants_file=settings.grants_file,
         grants_default=settings.grants_default,
         trigger_streams=settings.trigger_streams,
+        trigger_rates=settings.trigger_rates,
         retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
@@ -169,6 +170,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         grants_default=embedded_grants_default(settings),
         trigger_streams=settings.trigger_streams,
         retention=replace(settings.retention, archive_keys=with_own_key(settings.archive_keys, address.keys.archive)),
+        trigger_rates=settings.trigger_rates,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
     )

@@ -360,7 +360,7 @@ export interface DeadLetterWithBody {
 
 export interface Delivered {
   number?: number | null
-  status?: "ignored" | "repeated" | "started" | null
+  status?: "ignored" | "repeated" | "started" | "waiting" | null
   execution_id?: string | null
   execution_status?: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
   challenge?: string | null
@@ -1264,7 +1264,7 @@ export interface TokenRequest {
 export interface TriggerEvent {
   number: number
   at: string
-  status: "ignored" | "repeated" | "started"
+  status: "ignored" | "repeated" | "started" | "waiting"
   execution_id: string | null
   reason: string | null
   key: string | null
@@ -1307,6 +1307,8 @@ export interface TriggerState {
   registered_by: string
   paused: string | null
   events: number
+  waiting?: number
+  rate?: Record<string, unknown> | null
   faults?: TriggerFaults | null
   stream?: TriggerStream | null
 }

@@ -80,7 +80,8 @@ class Given(msgspec.Struct, frozen=True, gc=False):
 
     ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit;
     ``streams`` are those that triggers may read. ``is_catching_up``: not all holders of slots are known, since Postgres
-    was restored.
+    was restored. ``most_per_minute`` is how many executions a trigger may start in a minute, 0 without a bound, and
+    ``free_ms`` when those of its namespace may start the next one.
     """
 
     aggregate_id: str
@@ -91,6 +92,8 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     slots: LimitSlots = NO_SLOTS
     streams: Collection[str] = ()
     is_catching_up: bool = False
+    most_per_minute: int = 0
+    free_ms: int = 0
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False):

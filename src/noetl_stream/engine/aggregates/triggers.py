@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.contract import Folded, Given, HistoryEntry, Lookup
+from noetl_stream.engine.aggregates.pacing import MAX_WAIT_MS, Bucket, Pace
 from noetl_stream.engine.aggregates.starters import (
     MAX_KNOWN,
     REMEMBERED_MS,
@@ -24,6 +25,7 @@ from noetl_stream.engine.aggregates.starters import (
 )
 from noetl_stream.errors import UsageError
 from noetl_stream.model.aggregates import (
+    DEFAULT_RATE,
     TRIGGER,
     AggregateFact,
     EndedExecutions,
@@ -35,6 +37,7 @@ from noetl_stream.model.aggregates import (
     StreamEventRead,
     StreamPlace,
     StreamSeen,
+    TimerDue,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
@@ -43,11 +46,21 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.events import Origin
 from noetl_stream.model.ids import derive
+from noetl_stream.model.json.codec import encode
+from noetl_stream.model.messages import AggregateMessage, InboxMessage
 from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, Starts, digits_lost_in, match, read_event
+from noetl_stream.trigger.rates import TRIGGER_RATE_VARIABLE
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
 MAX_DEPTH: Final = 10
 """How many triggers may lead to an execution one after another, by the ends of executions."""
+
+MAX_WAITING: Final = 500
+MAX_WAITING_BYTES: Final = 262_144
+"""How many events, and bytes of their JSON, a rate holds back; what comes after them is dropped."""
+
+DUE: Final = "start"
+"""The timer that is due when the first of them has its turn."""
 
 MAX_KEYS: Final = 500
 """How many keys, the latest, are remembered."""
@@ -95,6 +108,17 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return Origin(aggregate_id, TRIGGER, path, number, depth=self.depth, root=self.root, left=left)
 
 
+class WaitingEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An event that the rate of its trigger holds back until ``due_ms``, under its number of the history. ``size`` is
+    that of its JSON.
+    """
+
+    number: int
+    due_ms: int
+    size: int
+    arrival: Arrival
+
+
 class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How far a stream is read.
 
@@ -130,6 +154,7 @@ class TriggerState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
         reading: How far its stream is read, with ``nats``.
         known: Executions that ends had started before Postgres was restored to an earlier state, by the part of their
             id that is not a time; ``recalled_ms``: when one was added.
+        bucket: What its rate has given out; ``waiting``: the events that it holds back, in order.
     """
 
     terms: TriggerTerms
@@ -140,6 +165,8 @@ class TriggerState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
     known: dict[str, str] = {}
     recalled_ms: int = 0
     faults: TriggerFaults = TriggerFaults()
+    bucket: Bucket = Bucket()
+    waiting: tuple[WaitingEvent, ...] = ()
 
     @property
     def consumer(self) -> str:
@@ -149,7 +176,8 @@ class TriggerState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def is_read(self) -> bool:
         """Whether its stream is read now."""
-        return self.terms.nats is not None and not self.paused and len(self.reading.running) < MAX_RUNNING
+        is_full = len(self.reading.running) >= MAX_RUNNING or bool(self.waiting)
+        return self.terms.nats is not None and not self.paused and not is_full
 
     def has_folded(self, place: StreamPlace) -> bool:
         """Whether the message there is folded."""
@@ -166,7 +194,7 @@ class TriggerKind(StarterKind[TriggerState]):
     free = (TriggerDeleted, TriggerPaused, StreamSeen, StartedBefore, StartedEnded)
 
     def timers(self, state: TriggerState) -> Mapping[str, int]:
-        return {}
+        return {DUE: state.waiting[0].due_ms} if state.waiting else {}
 
     def watched(self, state: TriggerState | None, fact: AggregateFact) -> Collection[Lookup]:
         match fact:
@@ -181,6 +209,12 @@ class TriggerKind(StarterKind[TriggerState]):
         for watched in self.watched(None, fact):
             if hidden := given.found[watched].forbidden:
                 return f"{hidden}, and cannot be told of its executions"
+        rate = fact.terms.rate
+        if rate is not None and 0 < given.most_per_minute < rate.per_minute:
+            return (
+                f"a trigger may start at most {given.most_per_minute:,} executions a minute, not {rate.per_minute:,}: "
+                f"lower `rate.per_minute`, or let whoever runs the servers raise {TRIGGER_RATE_VARIABLE}"
+            )
         stream = fact.terms.nats.stream if fact.terms.nats is not None else ""
         return _closed(stream) if stream and stream not in given.streams else ""
 
@@ -205,6 +239,8 @@ class TriggerKind(StarterKind[TriggerState]):
                 execution_id = state.execution_of(given, ended_ms, "ended", ended.execution_id)
                 execution_id = state.known.get(_event_in(execution_id), execution_id)
                 return _arrived(state, given, Arrival.of_end(fact, execution_id))
+            case TimerDue():
+                return _due(state, given)
             case StartedBefore(execution_id=execution_id) if state.terms.execution is not None:
                 last = list(_forgetting(state, given.at_ms).known.items())[-(MAX_KNOWN - 1) :]
                 known = {**dict(last), _event_in(execution_id): execution_id}
@@ -250,7 +286,7 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
     state = replace(state, reading=reading)
     folded = _arrived(state, given, Arrival(fact.event, execution_id, unfoldable=fact.unfoldable))
     after, [entry] = folded.state, folded.history
-    if after is None or entry.status != "started":
+    if after is None or entry.status not in ("started", "waiting"):
         return folded
     running = (*reading.running, execution_id)
     return replace(folded, state=replace(after, reading=replace(reading, running=running)))
@@ -270,40 +306,123 @@ def _forgetting(state: TriggerState, at_ms: int) -> TriggerState:
 def _arrived(state: TriggerState, given: Given, arrival: Arrival) -> Folded[TriggerState]:
     """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
     number = state.number + 1
-    state = replace(state, number=number)
-    found = given.found[state.lookup]
-    made = _made_of(state, arrival)
-    if isinstance(made, Starts):
-        if found.forbidden:
-            state = paused(state, found.forbidden, given.at_ms)
-        if reason := found.forbidden or found.missing:
-            made = Fault(reason)
+    state = replace(_timed(state, given.at_ms), number=number)
+    made = _permitted(state, given, _made_of(state, arrival))
     if isinstance(made, Ignored):
         return _ignored(state, given, arrival, made)
-    body = arrival.body | ({"key": made.key} if made.key else {})
     digest = derive("key", made.key) if made.key else ""
     if digest in state.keys:
-        body["reason"] = "its key has started this execution before"
+        body = {**arrival.body, "key": made.key, "reason": "its key has started this execution before"}
         entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
         return Folded(state, history=(entry,), answer=told(state, entry))
+    late = _lateness(state, given, arrival)
+    if isinstance(late, Fault):
+        return _ignored(state, given, arrival, late)
     if digest:
         kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
         state = replace(state, keys={**dict(kept), digest: arrival.execution_id})
+    state = replace(state, bucket=_pace(state, given).after_start(state.bucket))
+    return _started(state, given, arrival, made, number) if late is None else _waits(state, given, late, made)
+
+
+def _started(state: TriggerState, given: Given, arrival: Arrival, made: Starts, number: int) -> Folded[TriggerState]:
+    """Starts the execution of an event."""
+    body = arrival.body | ({"key": made.key} if made.key else {})
     entry = HistoryEntry(number, given.at_ms, "started", arrival.execution_id, body)
     origin = arrival.origin(given.aggregate_id, state.path, number)
-    lost = digits_lost_in(state.terms, arrival.event)
+    found, lost = given.found[state.lookup], digits_lost_in(state.terms, arrival.event)
     message = start(
         state, arrival.execution_id, origin, cause="event", found=found, workload=made.workload, digits_lost=lost
     )
     return Folded(state, (message,), (entry,), told(state, entry))
 
 
-def _ignored(state: TriggerState, given: Given, arrival: Arrival, made: Ignored) -> Folded[TriggerState]:
-    """Notes that the last event starts nothing, and counts a fault."""
-    number, body = state.number, {**arrival.body, "reason": made.reason}
+def _pace(state: TriggerState, given: Given) -> Pace:
+    """The rate of a trigger, its own or the default one, within the operator's bound."""
+    rate, most = state.terms.rate or DEFAULT_RATE, given.most_per_minute
+    return Pace(min(rate.per_minute, most) if most else rate.per_minute, rate.burst)
+
+
+def _lateness(state: TriggerState, given: Given, arrival: Arrival) -> WaitingEvent | Fault | None:
+    """What holds the last event back: ``None`` if it starts now; a fault if it never does."""
+    last_ms = state.waiting[-1].due_ms if state.waiting else 0
+    own_ms = max(last_ms, _pace(state, given).due_ms(state.bucket))
+    due_ms = max(own_ms, given.free_ms)
+    if due_ms <= given.at_ms:
+        return None
+    whose = "the trigger starts" if own_ms > given.at_ms else "the triggers of its namespace start"
+    no_more = f"{whose} no more executions now (`rate`)"
+    if state.terms.rate is not None and state.terms.rate.exceeding == "drop":
+        return Fault(f"{no_more}, and drops what exceeds that")
+    waits = WaitingEvent(state.number, due_ms, len(encode(arrival.event)), arrival)
+    if len(state.waiting) >= MAX_WAITING or sum(one.size for one in (*state.waiting, waits)) > MAX_WAITING_BYTES:
+        return Fault(f"{no_more}, and {len(state.waiting)} events wait already")
+    if due_ms > given.at_ms + MAX_WAIT_MS:
+        return Fault(f"{no_more}, and its turn would come in more than {MAX_WAIT_MS // 60_000} minutes")
+    return waits
+
+
+def _timed(state: TriggerState, at_ms: int) -> TriggerState:
+    """The trigger at a time: where the clock was ahead, the turns that it gave are moved back with it."""
+    back_ms = state.bucket.set_back_ms(at_ms)
+    waiting = tuple(replace(one, due_ms=one.due_ms - back_ms) for one in state.waiting) if back_ms else state.waiting
+    return replace(state, bucket=state.bucket.at(at_ms), waiting=waiting)
+
+
+def _waits(state: TriggerState, given: Given, late: WaitingEvent, made: Starts) -> Folded[TriggerState]:
+    """Keeps the last event until its rate lets it start."""
+    body = {**late.arrival.body, "due_ms": late.due_ms, "reason": "it waits for its turn (`rate`)"}
+    body |= {"key": made.key} if made.key else {}
+    entry = HistoryEntry(late.number, given.at_ms, "waiting", late.arrival.execution_id, body)
+    return Folded(replace(state, waiting=(*state.waiting, late)), history=(entry,), answer=told(state, entry))
+
+
+def _due(state: TriggerState, given: Given) -> Folded[TriggerState]:
+    """Starts the executions of waiting events whose turn has come, by what the trigger says now."""
+    due = [one for one in state.waiting if one.due_ms <= given.at_ms]
+    state = replace(state, waiting=state.waiting[len(due) :])
+    messages: list[InboxMessage | AggregateMessage] = []
+    history: list[HistoryEntry] = []
+    for one in due:
+        made = _permitted(state, given, _made_of(state, one.arrival))
+        if isinstance(made, Starts):
+            known = state.known.get(_event_in(one.arrival.execution_id), one.arrival.execution_id)
+            folded = _started(state, given, replace(one.arrival, execution_id=known), made, one.number)
+        else:
+            folded = _ignored(_not_running(state, one.arrival.execution_id), given, one.arrival, made, one.number)
+        assert folded.state is not None
+        state = folded.state
+        messages += folded.messages
+        history += folded.history
+    return Folded(state, tuple(messages), tuple(history))
+
+
+def _not_running(state: TriggerState, execution_id: str) -> TriggerState:
+    """A trigger on a stream without this execution among those that run."""
+    running = tuple(one for one in state.reading.running if one != execution_id)
+    return replace(state, reading=replace(state.reading, running=running))
+
+
+def _permitted(state: TriggerState, given: Given, made: Starts | Ignored) -> Starts | Ignored:
+    """What is made of an event if its playbook can be started."""
+    found = given.found[state.lookup]
+    reason = found.forbidden or found.missing
+    return Fault(reason) if isinstance(made, Starts) and reason else made
+
+
+def _ignored(
+    state: TriggerState, given: Given, arrival: Arrival, made: Ignored, number: int = 0
+) -> Folded[TriggerState]:
+    """Notes that an event, the last one without a number, starts nothing; counts a fault. A trigger that may not start
+    its playbook is paused.
+    """
+    number = number or state.number
+    body: dict[str, Any] = {**arrival.body, "reason": made.reason}
     if isinstance(made, Fault):
         body["fault"] = True
         state = replace(state, faults=TriggerFaults(state.faults.count + 1, number, given.at_ms, made.reason))
+        if (forbidden := given.found[state.lookup].forbidden) and made.reason == forbidden:
+            state = paused(state, forbidden, given.at_ms)
     entry = HistoryEntry(number, given.at_ms, "ignored", body=body)
     return Folded(state, history=(entry,), answer=told(state, entry))
 

@@ -74,6 +74,22 @@ class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     format: StreamFormat = "json"
 
 
+Exceeding = Literal["wait", "drop"]
+"""What becomes of an event beyond the rate of its trigger."""
+
+
+class StartRate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How often a trigger starts executions: so many a minute on average, ``burst`` at once after a rest."""
+
+    per_minute: int
+    burst: int
+    exceeding: Exceeding = "wait"
+
+
+DEFAULT_RATE: Final = StartRate(per_minute=6_000, burst=1_000)
+"""The rate of a trigger whose document gives none: that of the address of a webhook."""
+
+
 class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     """What a trigger starts, and on which events.
 
@@ -87,6 +103,7 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     webhook: Verification | None = None
     execution: EndedExecutions | None = None
     nats: StreamFilter | None = None
+    rate: StartRate | None = None
 
     @property
     def source(self) -> EventSource:

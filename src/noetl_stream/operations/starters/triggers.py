@@ -105,6 +105,8 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
             registered_by=state.by,
             paused=state.paused or None,
             events=state.number,
+            waiting=len(state.waiting),
+            rate=None if terms.rate is None else msgspec.structs.asdict(terms.rate),
             faults=document_from(TriggerFaultsDocument, state.faults) if state.faults.count else None,
             stream=_stream(state) if terms.nats is not None else None,
         )

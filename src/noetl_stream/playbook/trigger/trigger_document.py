@@ -15,9 +15,11 @@ from noetl_stream.model.aggregates import (
     DEFAULT_TOLERANCE_S,
     EndedExecutions,
     EventSource,
+    Exceeding,
     SignatureAlgorithm,
     SignatureEncoding,
     SignatureForm,
+    StartRate,
     StreamFilter,
     StreamFormat,
     TriggerTerms,
@@ -64,6 +66,7 @@ from noetl_stream.playbook.trigger.notification import Notification, NotifySecti
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.trigger.events import EVENTS, EventShape
+from noetl_stream.trigger.rates import MOST_PER_MINUTE
 from noetl_stream.trigger.stream_messages import is_subject_pattern, stream_fault
 
 _STREAM_HINT: Final = "write nats: { stream: ORDERS, subject: orders.> }"
@@ -187,6 +190,44 @@ class TriggerSources(Section):
     execution: Annotated[Part, Shaped(lambda: schema_of(EndSource))] = described("Ends of executions.")
 
 
+_RATE_HINT: Final = "write rate: { per_minute: 60, burst: 20, exceeding: wait }"
+
+
+class RateSection(Section):
+    title = "`rate`"
+    example = _RATE_HINT
+
+    per_minute: Annotated[int | None, Required("per_minute: 60")] = described(
+        "How many executions start in a minute, on average.",
+        {"type": "integer", "minimum": 1, "maximum": MOST_PER_MINUTE},
+    )
+    burst: int | None = described(
+        "How many start at once after a rest. Default: per_minute.",
+        or_null({"type": "integer", "minimum": 1, "maximum": MOST_PER_MINUTE}),
+    )
+    exceeding: Exceeding | None = described(
+        "What becomes of an event beyond that: it waits, or is dropped. Default: wait.",
+        {"enum": [*get_args(Exceeding), None]},
+    )
+
+
+def read_rate(node: Node | None, problems: Problems) -> StartRate | None:
+    """Reads how often a trigger starts executions; ``None`` without a rate, or after reporting."""
+    if is_null(node):
+        return None
+    node = recover_keys(node, RateSection, problems)
+    read = read_section(node, RateSection, problems)
+    if not isinstance(node, Mapping) or read.per_minute is None:
+        return None
+    for name, value in (("per_minute", read.per_minute), ("burst", read.burst)):
+        if value is not None and not 1 <= value <= MOST_PER_MINUTE:
+            message = f"`{name}` must be from 1 to {MOST_PER_MINUTE:,}, not {value}"
+            problems.error("invalid_value", message, node.values[name], _RATE_HINT)
+    return StartRate(
+        per_minute=read.per_minute, burst=read.burst or read.per_minute, exceeding=read.exceeding or "wait"
+    )
+
+
 class TriggerSpec(Section):
     title = "`spec`"
     example = "write spec: { on: { … }, playbook: … }"
@@ -203,6 +244,7 @@ class TriggerSpec(Section):
     )
     workload: Part = described("What executions are started with, or what is sent: templates over event.", MAPPING)
     key: Part = described("Events with the same key start one execution: a template over event.", or_null(TEXT))
+    rate: Annotated[Part, Shaped(lambda: schema_of(RateSection))] = described("How often executions start.")
     allow_circle: bool | None = described(
         "Whether the end of what it starts may start it again, through other triggers. Default: false."
     )
@@ -254,6 +296,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     webhook = _webhook(part, problems) if kind == "webhook" else None
     execution = _execution(part, problems) if kind == "execution" else None
     nats = read_stream(part, problems) if kind == "nats" else None
+    rate = read_rate(spec.rate, problems)
     workload = read_workload(spec.workload, limits, problems)
     if kind is not None:
         shape = EventShape.from_source(kind, webhook or execution or nats)
@@ -281,6 +324,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
             webhook=webhook,
             execution=execution,
             nats=nats,
+            rate=rate,
         ),
     )
 

@@ -23,7 +23,7 @@ from noetl_stream.engine.aggregates.contract import (
 )
 from noetl_stream.engine.aggregates.key_limits import LimitKind
 from noetl_stream.engine.aggregates.schedules import ScheduleKind
-from noetl_stream.engine.aggregates.triggers import TriggerKind
+from noetl_stream.engine.aggregates.triggers import TriggerKind, TriggerState
 from noetl_stream.engine.effects import SendMessage
 from noetl_stream.errors import NewerFormat, PayloadRefused, TickRefused
 from noetl_stream.model.aggregates import (
@@ -54,6 +54,7 @@ from noetl_stream.ports.stores.aggregates import (
 )
 from noetl_stream.ports.stores.store import InboxItem, Store, TimerRow
 from noetl_stream.server.aggregates.lookups import LoadedSlots, Lookups, load_slots
+from noetl_stream.server.aggregates.namespace_rates import NamespaceRates
 from noetl_stream.server.aggregates.stream_readers import StreamInput
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.ticks.tick import PendingTick, inbox_letter, refused_answer
@@ -153,6 +154,7 @@ class Aggregates:
 
     Args:
         is_catching_up: Whether this may be a limit that does not know all its holders.
+        rates: The bounds on starts by triggers.
         streams: Those that triggers may read.
     """
 
@@ -162,12 +164,14 @@ class Aggregates:
         lookups: Lookups,
         formats: Formats,
         is_catching_up: Callable[[str], bool],
+        rates: NamespaceRates,
         streams: Collection[str] = (),
     ) -> None:
         self._store = store
         self._lookups = lookups
         self._formats = formats
         self._is_catching_up = is_catching_up
+        self._rates = rates
         self._streams = streams
 
     async def requests(self, bodies: Sequence[tuple[int, AggregateRequest]], tick: PendingTick) -> None:
@@ -261,8 +265,12 @@ class Aggregates:
             slots,
             streams=self._streams,
             is_catching_up=self._is_catching_up(one.aggregate_id),
+            most_per_minute=self._rates.rates.of_trigger,
+            free_ms=self._rates.free_ms(state.terms.playbook, one.at_ms) if isinstance(state, TriggerState) else 0,
         )
         folded = kind.fold(state, given)
+        if isinstance(state, TriggerState):
+            self._rates.count(state.terms.playbook, _begun(folded, state.number), one.at_ms)
         if folded.state is state:
             _answer(one, folded.answer, tick)
             return
@@ -350,6 +358,11 @@ def _wanted(fact: AggregateFact, loaded: _Loaded | None) -> Iterable[Lookup]:
     """What folding it may have to look up."""
     kind = _kind_of(fact, loaded)
     return () if kind is None else kind.lookups(loaded.state if loaded is not None else None, fact)
+
+
+def _begun(folded: Folded[Any], number: int) -> int:
+    """How many events after the one of this number start an execution, now or in their turn."""
+    return sum(entry.number > number and entry.status in ("started", "waiting") for entry in folded.history)
 
 
 def _answer(one: AggregateInput, answer: Any, tick: PendingTick, position: int = 0) -> None:

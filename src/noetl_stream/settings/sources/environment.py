@@ -128,6 +128,12 @@ from noetl_stream.settings.tools import (
     read_proxy,
     read_size,
 )
+from noetl_stream.trigger.rates import (
+    MOST_PER_MINUTE,
+    NAMESPACE_RATE_VARIABLE,
+    TRIGGER_RATE_VARIABLE,
+    TriggerRates,
+)
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
 LogFormat = Literal["text", "json"]
@@ -338,6 +344,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
         retention_rules, archive, archive_keys, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
+        trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
         egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
@@ -406,6 +413,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", stream_size(None))
     logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", stream_age(None))
     trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
+    trigger_rate: int = setting(TRIGGER_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE))
+    namespace_trigger_rate: int = setting(
+        NAMESPACE_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE)
+    )
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
     egress_allow: Allowed | None = setting(
@@ -511,6 +522,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def _named_in(self, group: type[msgspec.Struct], *but: str) -> dict[str, Any]:
         """The settings that a group of them has by the same name."""
         return {name: getattr(self, name) for name in group.__struct_fields__ if name not in but}
+
+    @property
+    def trigger_rates(self) -> TriggerRates:
+        """The bounds on starts by triggers, a minute."""
+        return TriggerRates(self.trigger_rate, self.namespace_trigger_rate)
 
     @property
     def spread(self) -> Spread:

@@ -14,7 +14,7 @@ from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.verbs import MAX_POSITION, Cursor, ItemsBelow, Limit, PlaybookPath, Prefix, verb
 from noetl_stream.trigger.signatures import WebhookDelivery
 
-EventStatus = Literal["started", "repeated", "ignored"]
+EventStatus = Literal["started", "waiting", "repeated", "ignored"]
 EVENT_STATUSES: tuple[EventStatus, ...] = get_args(EventStatus)
 
 
@@ -49,7 +49,8 @@ class TriggerStateDocument(Document, frozen=True, kw_only=True):
     """A trigger as it is now.
 
     `on`: what it is on, as registered. `address`: where a webhook's events are sent. `paused`: why it starts nothing;
-    null if it does. `events`: how many there were. `faults`: those that it could not handle; null if there were none.
+    null if it does. `events`: how many there were. `waiting`: how
+    many of them wait for their turn (`rate`). `faults`: those that it could not handle; null if there were none.
     `stream`: on NATS, how far it is read. It acts with the rights of `registered_by`.
     """
 
@@ -68,6 +69,8 @@ class TriggerStateDocument(Document, frozen=True, kw_only=True):
     registered_by: str
     paused: str | None
     events: int
+    waiting: int = 0
+    rate: dict[str, Any] | None = None
     faults: TriggerFaultsDocument | None = None
     stream: TriggerStreamDocument | None = None
 
@@ -77,9 +80,9 @@ class TriggerPage(DocumentPage[TriggerStateDocument], frozen=True):
 
 
 class TriggerEventDocument(Document, frozen=True, kw_only=True):
-    """An event and what became of it: it started an execution; its key had started one before; or it was ignored, for
-    a reason. `fault`: the trigger could not do with it what it says. `event` is what it was, in full; null in lists.
-    `resent` is the number of the one that it repeats.
+    """An event and what became of it: it started an execution; it waits to start one, since the trigger may not start
+    more now; its key had started one before; or it was ignored, for a reason. `fault`: the trigger could not do with it
+    what it says. `event` is what it was, in full; null in lists. `resent` is the number of the one that it repeats.
     """
 
     number: int
