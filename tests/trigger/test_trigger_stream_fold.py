@@ -13,10 +13,12 @@ from noetl_stream.model.aggregates import (
     AggregateFact,
     EventReceived,
     StartedEnded,
+    StartRate,
     StreamEventRead,
     StreamFilter,
     StreamPlace,
     StreamSeen,
+    TimerDue,
     TriggerDeleted,
     TriggerPaused,
     TriggerRegistered,
@@ -172,3 +174,28 @@ def test_a_stream_that_the_operator_has_not_named_is_refused_in_words_that_say_w
     folded = fold(None, registered(replace(TERMS, nats=StreamFilter(stream="PAYMENTS"))))
     assert isinstance(folded.answer, Rejection) and folded.state is None
     assert folded.answer.code == "forbidden" and "NOETL_TRIGGER_STREAMS=PAYMENTS" in folded.answer.text
+
+
+def test_a_stream_is_not_read_while_its_messages_wait_for_their_turn() -> None:
+    slow = fold(None, registered(replace(TERMS, rate=StartRate(per_minute=60, burst=1)))).state
+    assert slow is not None and slow.is_read
+    waiting = after(slow, read(slow, 1), read(slow, 2))
+    assert (waiting.is_read, len(waiting.waiting), len(waiting.reading.running)) == (False, 1, 2)
+    started = fold(waiting, TimerDue("start", 0), at_ms=NOW_MS + 2_000)
+    assert started.state is not None and started.state.is_read
+    assert [one.status for one in started.history] == ["started"]
+
+
+def test_a_message_that_waited_and_starts_nothing_does_not_count_as_running() -> None:
+    slow = fold(None, registered(replace(TERMS, rate=StartRate(per_minute=60, burst=1)))).state
+    assert slow is not None
+    waiting = after(slow, read(slow, 1), read(slow, 2), TriggerPaused("p", PATH, BY))
+    over = fold(waiting, TimerDue("start", 0), at_ms=NOW_MS + 2_000)
+    assert over.state is not None and len(over.state.reading.running) == 1
+    assert [one.status for one in over.history] == ["ignored"]
+
+
+def test_a_stream_that_gives_no_rate_is_bounded_by_what_runs(state: TriggerState) -> None:
+    for number in range(1, MAX_RUNNING + 1):
+        state = after(state, read(state, number))
+    assert (state.is_read, state.waiting) == (False, ())

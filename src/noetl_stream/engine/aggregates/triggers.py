@@ -25,7 +25,6 @@ from noetl_stream.engine.aggregates.starters import (
 )
 from noetl_stream.errors import UsageError
 from noetl_stream.model.aggregates import (
-    DEFAULT_RATE,
     TRIGGER,
     AggregateFact,
     EndedExecutions,
@@ -339,7 +338,7 @@ def _started(state: TriggerState, given: Given, arrival: Arrival, made: Starts, 
 
 def _pace(state: TriggerState, given: Given) -> Pace:
     """The rate of a trigger, its own or the default one, within the operator's bound."""
-    rate, most = state.terms.rate or DEFAULT_RATE, given.most_per_minute
+    rate, most = state.terms.pace, given.most_per_minute
     return Pace(min(rate.per_minute, most) if most else rate.per_minute, rate.burst)
 
 
@@ -352,7 +351,7 @@ def _lateness(state: TriggerState, given: Given, arrival: Arrival) -> WaitingEve
         return None
     whose = "the trigger starts" if own_ms > given.at_ms else "the triggers of its namespace start"
     no_more = f"{whose} no more executions now (`rate`)"
-    if state.terms.rate is not None and state.terms.rate.exceeding == "drop":
+    if state.terms.pace.exceeding == "drop":
         return Fault(f"{no_more}, and drops what exceeds that")
     waits = WaitingEvent(state.number, due_ms, len(encode(arrival.event)), arrival)
     if len(state.waiting) >= MAX_WAITING or sum(one.size for one in (*state.waiting, waits)) > MAX_WAITING_BYTES:

@@ -89,6 +89,9 @@ class StartRate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 DEFAULT_RATE: Final = StartRate(per_minute=6_000, burst=1_000)
 """The rate of a trigger whose document gives none: that of the address of a webhook."""
 
+STREAM_RATE: Final = StartRate(per_minute=60_000, burst=1_000)
+"""The same of a trigger on a stream, which what runs bounds: messages wait in the stream, and none is lost."""
+
 
 class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     """What a trigger starts, and on which events.
@@ -104,6 +107,11 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     execution: EndedExecutions | None = None
     nats: StreamFilter | None = None
     rate: StartRate | None = None
+
+    @property
+    def pace(self) -> StartRate:
+        """How often it starts executions: as its document says, or by default."""
+        return self.rate or (DEFAULT_RATE if self.nats is None else STREAM_RATE)
 
     @property
     def source(self) -> EventSource:
