@@ -335,9 +335,15 @@ def test_an_event_that_waits_has_its_execution_and_its_key_already() -> None:
 
 def test_what_exceeds_the_rate_is_dropped_where_the_trigger_says_so() -> None:
     terms = replace(RATED, rate=StartRate(per_minute=60, burst=1, exceeding="drop"))
-    state, statuses = sent(registered(terms), 2)
-    assert (statuses, state.faults.count) == (["started", "ignored"], 1)
-    assert state.faults.reason == "the trigger starts no more executions now (`rate`), and drops what exceeds that"
+    state, statuses = sent(registered(terms), 1)
+    folded = fold(state, event(1))
+    [entry] = folded.history
+    assert (statuses, entry.status, "fault" in entry.body) == (["started"], "ignored", False)
+    assert entry.body["reason"] == (
+        "the trigger starts no more executions now (`rate`), and it drops what exceeds that"
+    )
+    assert folded.state is not None
+    state = folded.state
     assert fold(state, event(1), at_ms=NOW_MS + 1_000).history[0].status == "started", "no key is used up"
 
 
@@ -413,3 +419,11 @@ def test_a_clock_that_was_ahead_holds_nothing_back(ahead_ms: int) -> None:
 def test_events_that_are_folded_late_have_no_rate_of_their_own() -> None:
     state, _ = sent(registered(RATED), 2)
     assert [one.status for one in fold(state, event(9), at_ms=NOW_MS - 20_000).history] == ["waiting"]
+
+
+def test_a_trigger_that_drops_what_exceeds_its_rate_has_a_fault_where_its_namespace_may_start_no_more() -> None:
+    state = registered(replace(TERMS, rate=StartRate(per_minute=60, burst=9, exceeding="drop")))
+    given = {one: Found("d" * 64) for one in KIND.lookups(state, event())}
+    [entry] = KIND.fold(state, Given(ID, PATH, event(), NOW_MS, given, free_ms=NOW_MS + 700)).history
+    assert (entry.status, entry.body["fault"]) == ("ignored", True)
+    assert "triggers of its namespace start no more executions now" in entry.body["reason"]

@@ -315,7 +315,7 @@ def _arrived(state: TriggerState, given: Given, arrival: Arrival) -> Folded[Trig
         entry = HistoryEntry(number, given.at_ms, "repeated", state.keys[digest], body)
         return Folded(state, history=(entry,), answer=told(state, entry))
     late = _lateness(state, given, arrival)
-    if isinstance(late, Fault):
+    if isinstance(late, Ignored):
         return _ignored(state, given, arrival, late)
     if digest:
         kept = list(state.keys.items())[-(MAX_KEYS - 1) :]
@@ -342,17 +342,17 @@ def _pace(state: TriggerState, given: Given) -> Pace:
     return Pace(min(rate.per_minute, most) if most else rate.per_minute, rate.burst)
 
 
-def _lateness(state: TriggerState, given: Given, arrival: Arrival) -> WaitingEvent | Fault | None:
-    """What holds the last event back: ``None`` if it starts now; a fault if it never does."""
+def _lateness(state: TriggerState, given: Given, arrival: Arrival) -> WaitingEvent | Ignored | None:
+    """What holds the last event back: ``None`` if it starts now; why, if it never does."""
     last_ms = state.waiting[-1].due_ms if state.waiting else 0
     own_ms = max(last_ms, _pace(state, given).due_ms(state.bucket))
     due_ms = max(own_ms, given.free_ms)
     if due_ms <= given.at_ms:
         return None
-    whose = "the trigger starts" if own_ms > given.at_ms else "the triggers of its namespace start"
-    no_more = f"{whose} no more executions now (`rate`)"
+    is_own = own_ms > given.at_ms
+    no_more = f"{'the trigger starts' if is_own else 'triggers of its namespace start'} no more executions now (`rate`)"
     if state.terms.pace.exceeding == "drop":
-        return Fault(f"{no_more}, and drops what exceeds that")
+        return (Ignored if is_own else Fault)(f"{no_more}, and it drops what exceeds that")
     waits = WaitingEvent(state.number, due_ms, len(encode(arrival.event)), arrival)
     if len(state.waiting) >= MAX_WAITING or sum(one.size for one in (*state.waiting, waits)) > MAX_WAITING_BYTES:
         return Fault(f"{no_more}, and {len(state.waiting)} events wait already")
