@@ -12,7 +12,7 @@ import pytest
 from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import Conflict, NotFound
-from noetl_stream.gateway.access.scoped import PASSES, Scopes
+from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.ports.operations import PORTS, Operations
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.limits import LimitDocument
@@ -93,12 +93,18 @@ async def test_limits_of_other_namespaces_are_not_listed_and_not_found(granted: 
 
 
 async def test_a_cursor_does_not_name_the_limit_of_another_namespace(granted: OperationsStage) -> None:
-    for number in range(PASSES + 1):
+    for number in range(5):
         await begun(granted, "team/b/x", f"customer-{number:02}")
+    nothing = await scoped(granted, "other").cluster.limits(1, None)
+    assert (nothing.items, nothing.next) == ([], None), "nothing of its own follows"
+    for key in ("all-ours", "zero-ours"):
+        await begun(granted, "other/x", key)
     page = await scoped(granted, "other").cluster.limits(1, None)
-    assert (page.items, page.next is not None) == ([], True)
-    raw = base64.urlsafe_b64decode((page.next or "").lstrip("~") + "==")
+    assert [one.key for one in page.items] == ["all-ours"]
+    raw = base64.urlsafe_b64decode((page.next or "") + "==")
     assert b"customer" not in raw and b"team" not in raw
+    last = await scoped(granted, "other").cluster.limits(1, page.next)
+    assert ([one.key for one in last.items], last.next) == (["zero-ours"], None)
 
 
 async def test_a_token_for_part_of_a_namespace_sees_the_limits_that_its_playbooks_use(granted: OperationsStage) -> None:

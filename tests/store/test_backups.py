@@ -290,7 +290,6 @@ async def test_a_backup_of_an_older_schema_is_restored_and_migrated(other: RealS
     )
     counts = {name: count for name, count in backup.manifest.rows.items() if name not in CHANGED_SINCE}
     backup.manifest = replace(backup.manifest, database=shape, rows=counts)
-    backup.lines = OlderLines(backup).lines  # type: ignore[method-assign]
     ports = await connect_to_nats(other.endpoint, name="test")
     try:
         await restore_backup(unchecked(backup), PostgresBackup(str(other.endpoint.postgres_dsn)), ports.blobs)

@@ -1425,6 +1425,7 @@ export interface Worker {
   version: string
   running: RunningCommand[]
   children?: Record<string, ChildUse>
+  confinement?: string
 }
 
 export interface Workers {

@@ -12,7 +12,6 @@ from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
-from noetl_stream.model.rights import namespace_of
 from noetl_stream.ports.stores.dead_letters import storable
 from noetl_stream.ports.stores.store import PartitionAdvance, Tick, TimerKey
 from noetl_stream.ports.streams.command_queue import QueuedCommand
@@ -68,8 +67,7 @@ class Committer:
         self._turns.settle([touched.state for touched in tick.touched.values()])
         if not tick.commands:
             return ()
-        grants = self._parts.ports.grants
-        return self._turns.place(tick.commands, namespace_of if grants is None else grants.current().namespace_of)
+        return self._turns.place(tick.commands, self._parts.namespace_of)
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
         """Commits a tick without publishing anything. As for :meth:`commit`."""
