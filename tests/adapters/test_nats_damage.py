@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from test_nats_priorities import next_of, serve_queues
+from command_sources import next_of, serve_queues
 
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from command_sources import next_of, serve_queues
 from nats_proxy import LossyProxy
 
 from nats_process import NatsServer
-from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.commands import priority_requests
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.commands.pool_consumer import consumer_of
 from noetl_stream.adapters.nats.commands.priority_requests import PriorityRequests
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import Status
-from noetl_stream.ports.streams.command_queue import CommandSource, Delivery
-from noetl_stream.protocol.subjects import ASK_QUEUE, COMMANDS
+from noetl_stream.ports.streams.command_queue import CommandSource
+from noetl_stream.protocol.subjects import COMMANDS
 from noetl_testkit.conformance.command_queue import (
     command,
     expect_present,
@@ -42,22 +42,6 @@ async def filters_of(connection: NatsConnection, pool: str) -> list[str]:
     answer = msgspec.json.decode(await connection.api(f"CONSUMER.INFO.{COMMANDS}.{consumer_of(pool)}"))
     config = answer["config"]
     return config.get("filter_subjects") or [config["filter_subject"]]
-
-
-async def next_of(source: CommandSource, count: int = 1) -> list[Delivery]:
-    async with asyncio.timeout(TIMEOUT_S):
-        return [await source.next() for _ in range(count)]
-
-
-async def serve_queues(queue: NatsCommandQueue, connection: NatsConnection) -> None:
-    """Makes queues for workers that ask, as servers do."""
-    bus = NatsBus(connection)
-
-    async def make(subject: str, _body: bytes, reply: str) -> None:
-        await queue.add_pool(subject.rpartition(".")[2])
-        bus.send(reply, b"")
-
-    await bus.listen(f"{ASK_QUEUE}.*", make)
 
 
 @pytest.fixture

@@ -23,8 +23,14 @@ UNINTERRUPTIBLE = "select " + ", ".join(f"lpad('a', 500000000, '{n}') as c{n}" f
 ENDLESS = "select count(*) as n from range(1000000000000) t(a) where a % 7 = 3"
 
 
+OTHERS: set[int] = set()
+"""The processes that tests before have left running, such as those of a shared stack."""
+
+
 @pytest.fixture
 async def tool(tmp_path: Path) -> AsyncIterator[DuckdbTool]:
+    OTHERS.clear()
+    OTHERS.update(process.pid for process in duckdb_processes())
     tool = DuckdbTool(ToolSettings(duckdb_folders=(tmp_path,)))
     yield tool
     await tool.close()
@@ -37,7 +43,8 @@ async def run(tool: DuckdbTool, make_call: Any, command: str, knobs: Any = None,
 
 
 def duckdb_processes() -> list[psutil.Process]:
-    return [child for zygote in psutil.Process().children() for child in zygote.children()]
+    children = (child for zygote in psutil.Process().children() for child in zygote.children())
+    return [child for child in children if child.pid not in OTHERS]
 
 
 async def when_begun(tool: DuckdbTool, make_call: Any, tmp_path: Path, sql: str, **inputs: Any) -> asyncio.Task[Any]:

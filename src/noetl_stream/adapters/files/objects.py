@@ -24,7 +24,7 @@ from obstore.store import from_url
 
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.settings.places import ObjectAddress
-from noetl_stream.settings.sources.environment import object_endpoints
+from noetl_stream.settings.sources.process_environment import object_endpoints
 
 if TYPE_CHECKING:
     from obstore import WritableFile

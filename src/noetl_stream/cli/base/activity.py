@@ -35,9 +35,7 @@ class Activity:
         """Shows what is being done from now on."""
         if not sys.stderr.isatty():
             return
-        from noetl_stream.settings.sources.environment import (
-            environment_variable,  # the list of commands starts without
-        )
+        from noetl_stream.settings.sources.process_environment import environment_variable
 
         if environment_variable("TERM") in (None, "", "dumb"):
             return

@@ -17,7 +17,8 @@ from noetl_stream.cli.base.files import INSTALL, file_text, is_whole
 from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_url
-from noetl_stream.settings.sources.environment import GATEWAY_SCHEMES, Settings, environment_variable
+from noetl_stream.settings.sources.environment import GATEWAY_SCHEMES, Settings
+from noetl_stream.settings.sources.process_environment import environment_variable
 
 DIRECT: Final = "direct"
 """The context without a gateway."""

@@ -42,7 +42,7 @@ from noetl_stream.model.traces import read_traceparent
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
-from noetl_stream.settings.sources.environment import callers_traceparent
+from noetl_stream.settings.sources.process_environment import callers_traceparent
 
 KEYS: Final = (
     *("execution_id", "path", "status", "result", "ctx", "duration_s"),

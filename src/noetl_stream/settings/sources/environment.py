@@ -65,7 +65,7 @@ from noetl_stream.settings.monitoring import (
     read_status_address,
     read_traces,
 )
-from noetl_stream.settings.places import Place, read_endpoints
+from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import (
     ARCHIVE_VARIABLE,
     DEFAULT_EVENTS_MAX_AGE,
@@ -583,18 +583,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def children(self) -> ChildSettings:
         """The settings of the child processes of tools."""
-        return ChildSettings(
-            isolation=self.isolation,
-            user=self.child_user,
-            paths=tuple(map(str, self.child_paths)),
-            confinement=self.child_confinement,
-            network=self.child_network,
-            memory_bytes=self.child_memory_bytes,
-            cpu_s=self.child_cpu_s,
-            processes=self.child_processes,
-            files=self.child_files,
-            python_children=self.python_children,
-        )
+        names = [name for name in ChildSettings.__struct_fields__ if hasattr(self, f"child_{name}")]
+        given = {name: getattr(self, f"child_{name}") for name in names} | {"paths": tuple(map(str, self.child_paths))}
+        return ChildSettings(isolation=self.isolation, python_children=self.python_children, **given)
 
 
 def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -606,18 +597,3 @@ def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def kinds_off() -> frozenset[str]:
     """The kinds of :attr:`Settings.kinds_off` without the other settings."""
     return read_kinds(KINDS_OFF_VARIABLE, os.environ)
-
-
-def callers_traceparent() -> str:
-    """The W3C trace that this command is called in, as a CI job or a playbook's task sets it."""
-    return os.environ.get("TRACEPARENT", "")
-
-
-def environment_variable(name: str) -> str | None:
-    """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
-    return os.environ.get(name)
-
-
-def object_endpoints() -> list[str]:
-    """The addresses of object storage: see :func:`~noetl_stream.settings.places.read_endpoints`."""
-    return read_endpoints(os.environ)

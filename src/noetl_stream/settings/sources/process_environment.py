@@ -10,6 +10,7 @@ from typing import Final
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.file_keys import ARCHIVE_SIGNING_VARIABLE, SECRET_VARIABLES
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES
+from noetl_stream.settings.places import read_endpoints
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
     POSTGRES_VARIABLE,
@@ -225,3 +226,18 @@ def identity_environment(
     }
     found = {name: value for name, value in held.items() if value}
     return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}
+
+
+def callers_traceparent() -> str:
+    """The W3C trace that this command is called in, as a CI job or a playbook's task sets it."""
+    return os.environ.get("TRACEPARENT", "")
+
+
+def environment_variable(name: str) -> str | None:
+    """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
+    return os.environ.get(name)
+
+
+def object_endpoints() -> list[str]:
+    """The addresses of object storage: see :func:`~noetl_stream.settings.places.read_endpoints`."""
+    return read_endpoints(os.environ)

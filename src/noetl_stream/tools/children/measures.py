@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, page
 from noetl_stream.settings.children import ChildSettings, Confinement
 from noetl_stream.tools.children.confinement import CHILD_USERS, CHILD_USERS_FROM, closed_to, user_of
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
@@ -67,7 +67,7 @@ def require_confinement(settings: ChildSettings) -> None:
         if settings.network == "host":
             ordered = f"NOETL_CHILD_CONFINEMENT={settings.confinement}"
         message = f"{ordered} needs level {least_level(settings)}, but tasks can be confined to level {level} here"
-        raise UsageError(f"{message}: {missing}", hint="see docs/explanation/worker.md, Isolation")
+        raise UsageError(f"{message}: {missing}", hint=page("explanation/worker"))
     log.log(
         logging.INFO if level == "full" else logging.WARNING,
         "python and shell tasks are confined to level %s%s",

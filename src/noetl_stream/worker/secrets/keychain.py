@@ -29,7 +29,7 @@ from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.handover import HandoverKey, Sealed
-from noetl_stream.settings.sources.environment import environment_variable
+from noetl_stream.settings.sources.process_environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker import worker_limits as limits
