@@ -10,11 +10,13 @@ import psutil
 
 
 def task_process(number: int) -> psutil.Process:
-    """Returns the only process started from here that knows itself by ``number``."""
+    """Returns the process started from here that knows itself by ``number``: of several the youngest, since tests
+    before may have left others running.
+    """
     if sys.platform != "linux":
         return psutil.Process(number)
-    (process,) = [process for process in psutil.Process().children(recursive=True) if own_number(process.pid) == number]
-    return process
+    processes = [one for one in psutil.Process().children(recursive=True) if own_number(one.pid) == number]
+    return max(processes, key=lambda one: one.create_time())
 
 
 WHO: str = """
