@@ -110,6 +110,6 @@ def test_there_is_no_compiler_and_nothing_to_write_but_tmp(confined: Confined) -
 def test_a_role_that_waits_for_its_servers_ends_on_sigterm(confined: Confined) -> None:
     with confined(init=True).with_command("worker").with_env("NOETL_NATS_URL", "nats://127.0.0.1:4222") as started:
         container = started.get_wrapped_container()
-        until(lambda: b"not isolated here" in container.logs(), "running")
+        until(lambda: b"tasks are confined to level" in container.logs(), "running")
         container.stop(timeout=60)
         assert container.wait()["StatusCode"] != KILLED
