@@ -20,13 +20,8 @@ from manifests import (
 
 from noetl_stream.cli.main import COMMANDS
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
-from noetl_stream.settings.sources.environment import (
-    CREDENTIAL_PREFIX,
-    ENGINE_VARIABLES,
-    LIMIT_PREFIX,
-    WORKER_VARIABLES,
-    Settings,
-)
+from noetl_stream.settings.key_variables import CREDENTIAL_PREFIX
+from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, LIMIT_PREFIX, WORKER_VARIABLES, Settings
 from noetl_stream.worker.worker_limits import LAST_REPORTS_S
 
 pytestmark = pytest.mark.xdist_group("helm")

@@ -28,8 +28,9 @@ from noetl_stream.local.binaries import find_nats_server, find_postgres_programs
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.settings.file_keys import ARCHIVE_KEYS_VARIABLE, BACKUP_KEYS_VARIABLE, FILE_KEY_NAMES
 from noetl_stream.settings.gateway_settings import OIDC_PREFIX, OIDC_VARIABLES
+from noetl_stream.settings.key_variables import CREDENTIAL_PREFIX
 from noetl_stream.settings.monitoring import PREFIX as TRACES_PREFIX
-from noetl_stream.settings.sources.environment import CREDENTIAL_PREFIX, Settings
+from noetl_stream.settings.sources.environment import Settings
 from noetl_testkit.waiting import until_it_is
 from postgres_pair import Postgres, postgres_pair
 

@@ -33,7 +33,7 @@ from noetl_stream.protocol.nats_permissions import ADMIN, SERVER, worker_identit
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS, RESULTS
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE
+from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE
 from noetl_stream.wiring.stores import connect_to_nats, ensure_all_streams
 from slow_line import SlowLine
 

@@ -26,7 +26,8 @@ from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.protocol.nats_permissions import SERVER
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
-from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, Settings
+from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.stack import embedded_endpoint
 from noetl_stream.wiring.stores import Connected, connect

@@ -22,7 +22,8 @@ from noetl_stream.local.secrets import load_or_create_secrets
 from noetl_stream.local.server_process import guard_path, guarded_data
 from noetl_stream.local.stack import is_running
 from noetl_stream.local.startup_errors import system_errors_explained
-from noetl_stream.settings.sources.environment import SERVER_KEY_VARIABLE, Settings
+from noetl_stream.settings.key_variables import SERVER_KEY_VARIABLE
+from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.sources.process_environment import show_arguments
 
 log = logging.getLogger(__name__)

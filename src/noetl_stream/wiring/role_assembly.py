@@ -15,13 +15,9 @@ from noetl_stream import __version__
 from noetl_stream.protocol.nats_permissions import SERVER, WORKER
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import key_ring
+from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
 from noetl_stream.settings.places import Place
-from noetl_stream.settings.sources.environment import (
-    ACCESS_KEY_VARIABLE,
-    DEFAULT_WORKER_DRAIN_S,
-    SERVER_KEY_VARIABLE,
-    Settings,
-)
+from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S, Settings
 from noetl_stream.wiring.endpoint import Endpoint, process_name
 from noetl_stream.wiring.file_keys import maker
 from noetl_stream.wiring.operations import DirectOperations, credential_keys, installed_kinds, kinds_without

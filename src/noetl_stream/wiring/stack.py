@@ -21,8 +21,9 @@ from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
+from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
 from noetl_stream.settings.servers import POSTGRES_VARIABLE
-from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE, SEEDS_VARIABLE, SERVER_KEY_VARIABLE, Settings
+from noetl_stream.settings.sources.environment import SEEDS_VARIABLE, Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.file_keys import with_own_key
 from noetl_stream.wiring.stores import (

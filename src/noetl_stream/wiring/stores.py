@@ -18,9 +18,9 @@ from noetl_stream.protocol.nats_permissions import GATEWAY
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.servers import POSTGRES_VARIABLE
-from noetl_stream.settings.sources.environment import ACCESS_KEY_VARIABLE
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
 

@@ -16,7 +16,6 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.model.rights import GRANTS_DEFAULTS, GrantsDefault
 from noetl_stream.sealing.file_keys import FileKeys
-from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.children import (
     CHILD_NETWORKS,
     CHILD_USERS,
@@ -56,6 +55,19 @@ from noetl_stream.settings.gateway_settings import (
     read_hosts,
     read_networks,
     read_oidc,
+)
+from noetl_stream.settings.key_variables import (
+    ACCESS_KEY_VARIABLE,
+    CREDENTIAL_VARIABLE,
+    KEY_VARIABLE,
+    KEY_VARIABLES,
+    OLD_KEYS_VARIABLE,
+    SERVER_KEY_VARIABLE,
+    read_credentials,
+    read_keys,
+    read_old_keys,
+    read_secret_key,
+    read_seed,
 )
 from noetl_stream.settings.monitoring import (
     STATUS_VARIABLE,
@@ -106,7 +118,6 @@ from noetl_stream.settings.sources.variables import (
     number,
     parse_with,
     setting,
-    words_of,
 )
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -163,20 +174,9 @@ MOST_RESULT_BYTES = 1024**3
 POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 """The pattern of a pool's name, which is a token of a NATS subject and part of a consumer's name."""
 
-CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
-CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
-KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
-OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
-KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
-"""The variables of the credential keys, which look like credentials called `key` and `old_keys`, which therefore cannot
-be set by variables.
-"""
-
 NATS_URL_VARIABLE = "NOETL_NATS_URL"
 NKEY_VARIABLE = "NOETL_NATS_NKEY"
 SEEDS_VARIABLE = "NOETL_NATS_SEEDS"
-SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
-ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
 ENGINE_VARIABLES = frozenset(
     {
         NATS_URL_VARIABLE,
@@ -197,8 +197,6 @@ Each may be in a file instead, which the variable of this name with ``_FILE`` na
 """
 
 WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
-
-USER_SEED = r"SU[A-Z2-7]{56}"
 
 PROCESSES = Path("/proc")
 """The folder that holds the environment of every process, on Linux."""
@@ -237,13 +235,6 @@ def _check_renamed(given: Given) -> None:
         raise UsageError(f"NOETL_SHELL has become {KINDS_OFF_VARIABLE}, a list of kinds", hint=hint)
 
 
-def _read_seed(variable: str, given: Given) -> str | None:
-    value = given.get(variable)
-    if value is not None and re.fullmatch(USER_SEED, value) is None:
-        raise UsageError(f"{variable} is not the seed of a NATS user", hint="it is 58 characters and begins with SU")
-    return value
-
-
 def read_home(variable: str, given: Given) -> Path | None:
     """Reads the home folder, absolute; ``None`` if there is no ``HOME`` for the default."""
     value = given.get(variable) or DEFAULT_HOME
@@ -276,41 +267,6 @@ def _read_pool(variable: str, given: Given) -> str:
     if re.fullmatch(POOL_NAME, value) is None:
         raise UsageError(f"invalid {variable} {value!r}", hint="use 1 to 64 letters, digits, _ and -")
     return value
-
-
-def _read_credentials(_variable: str, given: Given) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for variable, value in given.items():
-        name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
-        if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
-            continue
-        if found.get(name, value) != value:
-            raise UsageError(
-                f"{variable} sets credential {name!r} again", hint="remove one: names are not case-sensitive"
-            )
-        found[name] = value
-    return MappingProxyType(found)
-
-
-def _read_key(variable: str, given: Given) -> str | None:
-    value = given.get(variable)
-    if value is not None:
-        read_key(value, variable)
-    return value
-
-
-def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
-    values = words_of(variable, given)
-    if values and KEY_VARIABLE not in given:
-        raise UsageError(f"{variable} is set, but {KEY_VARIABLE} is not", hint="set the current key as well")
-    return _read_keys(variable, given)
-
-
-def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
-    values = words_of(variable, given)
-    for value in values:
-        read_key(value, variable)
-    return values
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,7 +327,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str | None = setting(
         NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
     )
-    nats_nkey: str | None = setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
+    nats_nkey: str | None = setting(NKEY_VARIABLE, "none", read_seed, is_secret=True)
     nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parse_with(Path))
     postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
     postgres_server_dsn: str | None = setting(SERVER_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True)
@@ -391,11 +347,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: LogFormat = setting("NOETL_LOG_FORMAT", "text", choice(LOG_FORMATS, "text"))
     status_address: StatusAddress | None = setting(STATUS_VARIABLE, "none", read_status_address)
     traces: TraceSettings | None = setting(TRACES_VARIABLE, "none", read_traces, is_secret=True)
-    credentials: Mapping[str, str] = setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
-    credential_key: str | None = setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
-    credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
-    server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
-    access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    credentials: Mapping[str, str] = setting(CREDENTIAL_VARIABLE, "none", read_credentials, is_secret=True)
+    credential_key: str | None = setting(KEY_VARIABLE, "the embedded stack's own", read_secret_key, is_secret=True)
+    credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", read_old_keys, is_secret=True)
+    server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", read_keys, is_secret=True)
+    access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", read_keys, is_secret=True)
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
     grants_default: GrantsDefault | None = setting(
         "NOETL_GRANTS_DEFAULT", "everything, or nothing with a file", choice(GRANTS_DEFAULTS, None)

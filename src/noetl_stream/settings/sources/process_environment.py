@@ -9,6 +9,14 @@ from typing import Final
 
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.file_keys import ARCHIVE_SIGNING_VARIABLE, SECRET_VARIABLES
+from noetl_stream.settings.key_variables import (
+    ACCESS_KEY_VARIABLE,
+    CREDENTIAL_PREFIX,
+    KEY_VARIABLE,
+    KEY_VARIABLES,
+    OLD_KEYS_VARIABLE,
+    SERVER_KEY_VARIABLE,
+)
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES
 from noetl_stream.settings.places import read_endpoints
 from noetl_stream.settings.servers import (
@@ -18,18 +26,12 @@ from noetl_stream.settings.servers import (
     SERVER_POSTGRES_VARIABLE,
 )
 from noetl_stream.settings.sources.environment import (
-    ACCESS_KEY_VARIABLE,
-    CREDENTIAL_PREFIX,
     ENGINE_VARIABLES,
     HOME_VARIABLE,
-    KEY_VARIABLE,
-    KEY_VARIABLES,
     NATS_URL_VARIABLE,
     NKEY_VARIABLE,
-    OLD_KEYS_VARIABLE,
     PARTITIONS_VARIABLE,
     SEEDS_VARIABLE,
-    SERVER_KEY_VARIABLE,
     WORKER_VARIABLES,
     read_home,
 )
