@@ -12,20 +12,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from effort import first_in_gate
-from nats_process import NatsCluster, NatsServer
+from nats_process import NatsCluster, NatsServer, free_port
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.cluster_report import NatsOwnDiagnosis
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.protocol.subjects import EVENTS, LOGS
+from noetl_stream.settings.servers import NatsSync
 from noetl_testkit.waiting import until_it_is
 
 DAY_MS = 24 * 3_600_000
 
 
 async def test_streams_are_missing_differ_or_are_well(own_nats_connection: NatsConnection) -> None:
-    says, clock = NatsOwnDiagnosis(own_nats_connection), SystemClock()
+    says, clock = NatsOwnDiagnosis(own_nats_connection, NatsSync()), SystemClock()
     assert not (await says.stream(EVENTS)).exists
     await ensure_streams(own_nats_connection)
 
@@ -40,6 +41,34 @@ async def test_streams_are_missing_differ_or_are_well(own_nats_connection: NatsC
     assert (about.user, about.cluster, about.certificate_ends_ms) == ("", "", None) and about.version.startswith("2.")
 
 
+async def test_a_monitoring_address_tells_how_soon_messages_are_on_the_disk(tmp_path: Path) -> None:
+    server, port = NatsServer(tmp_path), free_port()
+    server.start("-m", str(port))
+    try:
+        connection = await NatsConnection.open(server.url, name="tests")
+        monitored = NatsOwnDiagnosis(connection, NatsSync(monitors=(f"http://127.0.0.1:{port}",)))
+        facts = await monitored.facts()
+        assert (facts.sync_s, facts.keeps_copies_apart) == (10.0, False)
+        assert (await NatsOwnDiagnosis(connection, NatsSync(0.0)).facts()).sync_s == 0.0
+
+        with pytest.raises(Unreachable, match=r"/varz does not tell how NATS writes to its disk"):
+            await NatsOwnDiagnosis(connection, NatsSync(monitors=(f"http://127.0.0.1:{free_port()}",))).facts()
+        await connection.close()
+    finally:
+        server.end()
+
+
+async def test_messages_are_counted_from_a_time_on(own_nats_connection: NatsConnection) -> None:
+    says, now_ms = NatsOwnDiagnosis(own_nats_connection, NatsSync()), SystemClock().now_ms()
+    await ensure_streams(own_nats_connection)
+    assert await says.stored_since(EVENTS, now_ms - DAY_MS) == 0
+    for _ in range(3):
+        await own_nats_connection.client.jetstream().publish("noetl.events.0.x", b"")
+
+    assert await says.stored_since(EVENTS, now_ms - DAY_MS) == 3
+    assert await says.stored_since(EVENTS, now_ms + DAY_MS) == 0
+
+
 async def leader_of(connection: NatsConnection, stream: str) -> str:
     found = (await stream_info(connection, stream)).cluster
     assert found is not None
@@ -52,7 +81,7 @@ async def config(connection: NatsConnection) -> dict[str, object]:
 
 @pytest.mark.parametrize("is_leader", first_in_gate([True, False]), ids=["the leader", "another"])
 async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, clustered: NatsConnection, is_leader: bool) -> None:
-    says = NatsOwnDiagnosis(clustered)
+    says = NatsOwnDiagnosis(clustered, NatsSync())
 
     async def away() -> list[str]:
         try:
@@ -115,7 +144,7 @@ async def test_the_end_of_the_certificate_is_seen_and_moves_with_a_new_one(
 async def days_left(server: NatsServer) -> int:
     connection = await NatsConnection.open(server.url.replace("nats:", "tls:"), name="tests")
     try:
-        ends_ms = (await NatsOwnDiagnosis(connection).facts()).certificate_ends_ms
+        ends_ms = (await NatsOwnDiagnosis(connection, NatsSync()).facts()).certificate_ends_ms
     finally:
         await connection.close()
     assert ends_ms is not None

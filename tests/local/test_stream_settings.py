@@ -1,11 +1,11 @@
-"""NOETL_STREAM_REPLICAS and NOETL_STREAM_PLACEMENT_TAGS."""
+"""NOETL_STREAM_REPLICAS, NOETL_STREAM_PLACEMENT_TAGS, NOETL_NATS_SYNC_INTERVAL and NOETL_NATS_MONITOR."""
 
 from __future__ import annotations
 
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.servers import Spread
+from noetl_stream.settings.servers import NatsSync, Spread
 from noetl_stream.settings.sources.environment import Settings
 
 
@@ -22,3 +22,23 @@ def test_streams_have_one_copy_anywhere_unless_settings_say_more() -> None:
 def test_what_cannot_be_read_is_refused_and_names_the_variable(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"NOETL_STREAM_{name}"):
         spread(**{name: value})
+
+
+def sync(**variables: str) -> NatsSync:
+    return Settings.from_environment({f"NOETL_NATS_{name}": value for name, value in variables.items()}).nats_sync
+
+
+def test_how_nats_writes_to_its_disks_is_told_or_read_from_its_monitors() -> None:
+    monitors = sync(MONITOR="http://n1:8222/, https://n2:8222").monitors
+
+    assert sync() == NatsSync(None, ())
+    assert [sync(SYNC_INTERVAL=one).interval_s for one in ("always", "10s", "2m")] == [0.0, 10.0, 120.0]
+    assert monitors == ("http://n1:8222", "https://n2:8222")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SYNC_INTERVAL", "0s"), ("SYNC_INTERVAL", "often"), ("MONITOR", "n1:8222")]
+)
+def test_what_is_no_interval_or_monitor_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"NOETL_NATS_{name}"):
+        sync(**{name: value})

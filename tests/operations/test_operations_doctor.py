@@ -57,13 +57,20 @@ def database(stage: OperationsStage, **facts: Any) -> Any:
     return Said(DatabaseFacts(**usual | facts))
 
 
+def told(**facts: Any) -> NatsFacts:
+    """A NATS that syncs every message, and what is said otherwise of it."""
+    usual: dict[str, Any] = {"version": "2.15.1", "user": "gateway", "cluster": "", "sync_s": 0.0}
+    return NatsFacts(**usual | facts)
+
+
 class Said(NamedTuple):
     """A store as it was found: a damaged one cannot be had in memory."""
 
-    about: DatabaseFacts | NatsFacts = NatsFacts("2.15.1", "gateway", "")
+    about: DatabaseFacts | NatsFacts = told()
     used: NatsStorage = NatsStorage(0, None)
     one: StreamFacts = StreamFacts("", exists=True)
     rights: tuple[str, ...] = ()
+    unsynced: int = 0
 
     async def facts(self) -> Any:
         return self.about
@@ -79,6 +86,9 @@ class Said(NamedTuple):
 
     async def storage(self) -> NatsStorage:
         return self.used
+
+    async def stored_since(self, stream: str, from_ms: int) -> int:
+        return self.unsynced
 
 
 async def test_a_system_that_works_has_nothing_to_mend(stage: OperationsStage) -> None:
@@ -295,6 +305,18 @@ async def test_postgres_is_judged_by_what_it_says(
         (Said(one=StreamFacts("", exists=True, differs=["discard"])), "streams", "wrong", "EVENTS (discard)"),
         (Said(one=StreamFacts("", exists=True, away=["n2"])), "replicas", "wrong", "EVENTS on n2"),
         (Said(NatsFacts("2", "gateway", "main")), "replicas", "warning", "one copy only"),
+        (Said(told(sync_s=None)), "power-loss", "warning", "nobody has told how much NATS would lose"),
+        (Said(told(sync_s=10.0), unsynced=7), "power-loss", "ok", "its last 10 s, with 7 messages of EVENTS"),
+        (Said(told(sync_s=120.0)), "power-loss", "warning", "that is long"),
+        (Said(one=StreamFacts("", True, acknowledges_early=True)), "power-loss", "warning", "EVENTS acknowledges"),
+        (
+            Said(told(keeps_copies_apart=False), one=StreamFacts("", True, replicas=3)),
+            "power-loss",
+            "warning",
+            "all copies may be in one zone",
+        ),
+        (Said(told(version="2.12.2", cluster="main")), "power-loss", "warning", "removing a peer may lose"),
+        (Said(told(version="2.12.3", cluster="main")), "power-loss", "ok", "NATS would lose nothing"),
         (Said(used=NatsStorage(85, 100)), "storage", "warning", "all streams 85%"),
         (Said(one=StreamFacts("", True, (), 99, 100)), "storage", "wrong", "EVENTS 99%"),
     ],

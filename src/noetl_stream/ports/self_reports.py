@@ -65,12 +65,18 @@ class NatsFacts(msgspec.Struct, frozen=True, gc=False):
         user: The identity of this connection; ``""`` if its url says who it is.
         cluster: The name of its cluster; ``""`` if it has none.
         certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
+        sync_s: How long after it has acknowledged a message the message is on its disk at the latest, in seconds: its
+            ``sync_interval``, 0 for ``always``; ``None``: nobody has told.
+        keeps_copies_apart: Whether copies of a stream are on servers with different tags (``unique_tag``); ``None``:
+            nobody has told.
     """
 
     version: str
     user: str
     cluster: str
     certificate_ends_ms: int | None = None
+    sync_s: float | None = None
+    keeps_copies_apart: bool | None = None
 
 
 class StreamFacts(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +89,7 @@ class StreamFacts(msgspec.Struct, frozen=True, gc=False):
         now_ms: The clock of its leader, ms since the epoch; ``None`` if it did not say.
         replicas: How many copies it has by its settings.
         away: Servers whose copy is away or behind its leader's.
+        acknowledges_early: Whether NATS acknowledges a message before it has written it (``persist_mode: async``).
     """
 
     name: str
@@ -94,6 +101,7 @@ class StreamFacts(msgspec.Struct, frozen=True, gc=False):
     now_ms: int | None = None
     replicas: int = 1
     away: Sequence[str] = ()
+    acknowledges_early: bool = False
 
 
 class NatsStorage(msgspec.Struct, frozen=True, gc=False):
@@ -111,3 +119,6 @@ class NatsDiagnosis(Protocol):
     async def stream(self, name: str) -> StreamFacts: ...
 
     async def storage(self) -> NatsStorage: ...
+
+    async def stored_since(self, stream: str, from_ms: int) -> int:
+        """Counts the messages that a stream has stored since a time, in ms since the epoch."""

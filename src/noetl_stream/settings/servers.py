@@ -1,4 +1,6 @@
-"""The servers of the user's own: the addresses of Postgres, and the spread of the streams over a NATS cluster."""
+"""The servers of the user's own: the addresses of Postgres, the spread of the streams over a NATS cluster, and how
+NATS writes to its disks.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,19 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.secrets.urls import split_url
+from noetl_stream.model.secrets.urls import split_address, split_url
 from noetl_stream.settings.sources.variables import words_of
 from noetl_stream.trigger.stream_messages import stream_fault
 
 REPLICAS_VARIABLE: Final = "NOETL_STREAM_REPLICAS"
 PLACEMENT_VARIABLE: Final = "NOETL_STREAM_PLACEMENT_TAGS"
 
+SYNC_VARIABLE: Final = "NOETL_NATS_SYNC_INTERVAL"
+MONITOR_VARIABLE: Final = "NOETL_NATS_MONITOR"
+
 MAX_REPLICAS: Final = 5
+MAX_MONITORS: Final = 20
+MAX_SYNC_S: Final = 24 * 3600
 
 MAX_TRIGGER_STREAMS: Final = 100
 
@@ -34,6 +41,48 @@ class Spread(msgspec.Struct, frozen=True):
 
     replicas: int = 1
     tags: tuple[str, ...] = ()
+
+
+class NatsSync(msgspec.Struct, frozen=True):
+    """What is known of the ``sync_interval`` of NATS, which it does not tell its clients.
+
+    Attributes:
+        interval_s: The interval that the operator has named, in seconds, 0 for ``always``; ``None``: not named.
+        monitors: The monitoring addresses of all nats-servers, such as ``http://nats:8222``, which tell it.
+    """
+
+    interval_s: float | None = None
+    monitors: tuple[str, ...] = ()
+
+
+def read_sync_interval(variable: str, given: Mapping[str, str]) -> float | None:
+    """Reads a ``sync_interval`` as nats-server writes it: ``always``, ``10s``, ``2m``; 0.0 for ``always``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    value = given.get(variable)
+    if value is None or value == "always":
+        return None if value is None else 0.0
+    found = re.fullmatch(r"([0-9]{1,6})(s|m|h)", value)
+    seconds = 0 if found is None else int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    if not 0 < seconds <= MAX_SYNC_S:
+        raise UsageError(f"invalid {variable} {value!r}", hint="write what nats-server's file says: always, 10s, 2m")
+    return float(seconds)
+
+
+def read_monitors(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Reads monitoring addresses of nats-servers, separated by commas.
+
+    Raises:
+        UsageError: there are too many, or one is not an ``http`` address.
+    """
+    found = words_of(variable, given)
+    parts = [split_address(one) for one in found]
+    if len(found) > MAX_MONITORS or any(one is None or one.scheme not in ("http", "https") for one in parts):
+        hint = f"write http://HOST:8222, at most {MAX_MONITORS} of them, with commas between"
+        raise UsageError(f"invalid address in {variable}", hint=hint)
+    return tuple(one.rstrip("/") for one in found)
 
 
 def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.settings.retention_periods import RetentionSettings
-from noetl_stream.settings.servers import Spread
+from noetl_stream.settings.servers import NatsSync, Spread
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.trigger.rates import TriggerRates
@@ -46,6 +46,7 @@ class Endpoint(Unprinted, frozen=True):
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a server or worker here go; ``None`` for nowhere.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
+        nats_sync: What is known of how NATS writes to its disks.
     """
 
     nats_url: str
@@ -64,6 +65,7 @@ class Endpoint(Unprinted, frozen=True):
     max_state_bytes: int = DEFAULT_STATE_BYTES
     traces: TraceSettings | None = None
     spread: Spread = Spread()
+    nats_sync: NatsSync = NatsSync()
     postgres_read_dsn: str | None = None
     trigger_streams: tuple[str, ...] = ()
     trigger_rates: TriggerRates = TriggerRates()

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.concurrency import closing
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.local.home import read_private
+from noetl_stream.local.nats_server import SYNC_S
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
@@ -22,7 +23,7 @@ from noetl_stream.model.limits import operator_limits
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
-from noetl_stream.settings.servers import POSTGRES_VARIABLE
+from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync
 from noetl_stream.settings.sources.environment import SEEDS_VARIABLE, Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.file_keys import with_own_key
@@ -130,6 +131,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
         spread=settings.spread,
+        nats_sync=settings.nats_sync,
         postgres_read_dsn=settings.postgres_read_dsn,
     )
     missing = [one for one in _NEEDED if role_of(identity) in one.roles and not getattr(everything, one.field)]
@@ -174,6 +176,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         trigger_rates=settings.trigger_rates,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
+        nats_sync=NatsSync(SYNC_S),
     )
     return everything.only_for(identity)
 

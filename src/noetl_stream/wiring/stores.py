@@ -20,7 +20,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE
 from noetl_stream.settings.places import Place
-from noetl_stream.settings.servers import POSTGRES_VARIABLE
+from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
 
@@ -75,13 +75,14 @@ class NatsPorts(msgspec.Struct, frozen=True):
     blobs: NatsBlobs
     task_logs: NatsTaskLogs
     clock: SystemClock
+    sync: NatsSync
 
     @property
     def diagnosis(self) -> NatsOwnDiagnosis:
         """NATS's report on itself, for `doctor` alone."""
         from noetl_stream.adapters.nats.cluster_report import NatsOwnDiagnosis
 
-        return NatsOwnDiagnosis(self.nats)
+        return NatsOwnDiagnosis(self.nats, self.sync)
 
     def readings(self) -> Sequence[Reading]:
         """Returns the metrics of the connection to NATS."""
@@ -185,7 +186,16 @@ async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float =
     except BaseException:
         await nats.close()
         raise
-    return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, task_logs=logs, clock=clock)
+    return NatsPorts(
+        nats=nats,
+        log=log,
+        queue=queue,
+        bus=NatsBus(nats),
+        blobs=blobs,
+        task_logs=logs,
+        clock=clock,
+        sync=endpoint.nats_sync,
+    )
 
 
 async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WAIT_S) -> Connected:

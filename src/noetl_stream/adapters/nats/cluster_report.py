@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,7 +16,11 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import differing_settings, stream_info
 from noetl_stream.errors import StoreMissing
 from noetl_stream.ports.self_reports import NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.settings.servers import NatsSync
 from noetl_stream.telemetry.measures import Metric, Reading
+
+if TYPE_CHECKING:
+    from noetl_stream.adapters.nats.monitor import NatsDisks
 
 CONNECTED: Final = Metric("gauge", "noetl_nats_connected", "1 while the process is connected to NATS, else 0.")
 RECONNECTS: Final = Metric("counter", "noetl_nats_reconnects", "How often the connection to NATS was restored.")
@@ -41,11 +46,12 @@ class _Account(msgspec.Struct):
 class NatsOwnDiagnosis:
     """:class:`~noetl_stream.ports.self_reports.NatsDiagnosis`."""
 
-    def __init__(self, connection: NatsConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: NatsConnection, sync: NatsSync) -> None:
+        self._connection, self._sync = connection, sync
 
     async def facts(self) -> NatsFacts:
         await self._connection.flush()
+        told = await self._disks()
         client = self._connection.client
         info = client._server_info  # noqa: SLF001  nats-py shows neither the cluster nor the transport
         return NatsFacts(
@@ -53,7 +59,16 @@ class NatsOwnDiagnosis:
             user=self._connection.identity,
             cluster=str(info.get("cluster", "")),
             certificate_ends_ms=certificate_ends_ms(client._transport._io_writer.transport),  # type: ignore[union-attr]  # noqa: SLF001
+            sync_s=self._sync.interval_s if told is None else told.sync_s,
+            keeps_copies_apart=None if told is None else told.keeps_copies_apart,
         )
+
+    async def _disks(self) -> NatsDisks | None:
+        if not self._sync.monitors:
+            return None
+        from noetl_stream.adapters.nats.monitor import read_disks  # the roles, which use this module, start faster
+
+        return await read_disks(self._sync.monitors)
 
     async def stream(self, name: str) -> StreamFacts:
         try:
@@ -71,12 +86,19 @@ class NatsOwnDiagnosis:
             now_ms=None if found.ts is None else int(found.ts.timestamp() * 1000),
             replicas=found.config.get("num_replicas", 1),
             away=[copy.name for copy in found.cluster.replicas if copy.is_away],
+            acknowledges_early=found.config.get("persist_mode") == "async",
         )
 
     async def storage(self) -> NatsStorage:
         account = msgspec.json.decode(await self._connection.api("INFO"), type=_Account)
         bound = account.limits.max_storage
         return NatsStorage(account.storage, bound if bound >= 0 else None)
+
+    async def stored_since(self, stream: str, from_ms: int) -> int:
+        last = (await stream_info(self._connection, stream)).state.last_seq
+        wanted = {"start_time": datetime.fromtimestamp(from_ms / 1000, UTC).isoformat(), "batch": 1}
+        fields = await self._connection.direct_get(stream, wanted)
+        return 0 if fields is None else max(0, last + 1 - int(fields["Nats-Sequence"]))
 
 
 def nats_readings(

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.checks import Finding
+from noetl_stream.operations.doctor.power_loss import power_loss
 from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
 from noetl_stream.protocol.subjects import RESULTS
@@ -60,6 +61,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "streams": checks.streams(read),
         "replicas": checks.replicas(read),
         "durability": checks.durability(read),
+        "power-loss": power_loss(read),
         "storage": checks.storage(read),
         "clocks": checks.clocks(read),
         "certificates": checks.certificates(read),

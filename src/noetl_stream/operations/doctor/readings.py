@@ -99,6 +99,7 @@ class Readings(NamedTuple):
     schema: asyncio.Future[None]
     streams: asyncio.Future[list[Timed[StreamFacts]]]
     storage: asyncio.Future[NatsStorage]
+    unsynced: asyncio.Future[int]
     warnings: asyncio.Future[list[str]]
     excess: asyncio.Future[list[str]]
     known: asyncio.Future[list[KnownServer]]
@@ -125,15 +126,16 @@ class Readings(NamedTuple):
 
 def begin(ports: DoctorPorts) -> Readings:
     """Begins all readings."""
-    pools = reading("the pools", ports.queue.pools())
+    pools, nats = reading("the pools", ports.queue.pools()), reading("NATS", ports.nats.facts())
     return Readings(
         database=reading("Postgres", _timed(ports.clock, ports.database.facts())),
-        nats=reading("NATS", ports.nats.facts()),
+        nats=nats,
         schema=reading("the schema", ports.store.verify()),
         streams=reading(
             "the streams", asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
         ),
         storage=reading("the storage of NATS", ports.nats.storage()),
+        unsynced=reading("EVENTS", _unsynced(ports, nats)),
         warnings=reading("the settings of Postgres", ports.store.durability_warnings()),
         excess=reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
         known=reading("the servers", ports.database.live_servers()),
@@ -171,6 +173,13 @@ async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
 
 async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> list[WorkerPresence]:
     return await workers_of(ports.bus, [pool.pool for pool in await pools])
+
+
+async def _unsynced(ports: DoctorPorts, nats: Awaitable[NatsFacts]) -> int:
+    sync_s = (await nats).sync_s
+    if not sync_s:
+        return 0
+    return await ports.nats.stored_since(EVENTS, int(ports.clock.now_ms() - sync_s * 1000))
 
 
 async def _triggers(store: Store) -> list[TriggerState]:

@@ -97,14 +97,19 @@ from noetl_stream.settings.retention_periods import (
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
     MAX_REPLICAS,
+    MONITOR_VARIABLE,
     PLACEMENT_VARIABLE,
     POSTGRES_VARIABLE,
     READ_VARIABLE,
     REPLICAS_VARIABLE,
     SERVER_POSTGRES_VARIABLE,
+    SYNC_VARIABLE,
+    NatsSync,
     Spread,
     read_address,
+    read_monitors,
     read_primary,
+    read_sync_interval,
     read_tags,
     read_trigger_streams,
 )
@@ -302,6 +307,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         trigger_streams: The names of the streams that triggers may read.
         trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
+        nats_sync_interval_s, nats_monitors: Use :attr:`nats_sync`.
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
         egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
         kinds_off: The kinds whose tasks must not run.
@@ -375,6 +381,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
+    nats_sync_interval_s: float | None = setting(SYNC_VARIABLE, "unknown", read_sync_interval)
+    nats_monitors: tuple[str, ...] = setting(MONITOR_VARIABLE, "none", read_monitors)
     egress_allow: Allowed | None = setting(
         ALLOW_VARIABLE, "loopback with the embedded stack, else none", parse_with(read_allowed)
     )
@@ -488,6 +496,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def spread(self) -> Spread:
         """The spread of streams over a NATS cluster of the user's own."""
         return Spread(self.stream_replicas, self.stream_placement_tags)
+
+    @property
+    def nats_sync(self) -> NatsSync:
+        """What is known of how NATS writes to its disks."""
+        return NatsSync(self.nats_sync_interval_s, self.nats_monitors)
 
     @property
     def gateway_limits(self) -> GatewayLimits:

@@ -78,10 +78,13 @@ class MemoryNatsDiagnosis:
         self._clock = clock
 
     async def facts(self) -> NatsFacts:
-        return NatsFacts(VERSION, "gateway", "")
+        return NatsFacts(VERSION, "gateway", "", sync_s=0.0)
 
     async def stream(self, name: str) -> StreamFacts:
         return StreamFacts(name, exists=True, now_ms=self._clock.now_ms())
 
     async def storage(self) -> NatsStorage:
         return NatsStorage(0, None)
+
+    async def stored_since(self, stream: str, from_ms: int) -> int:
+        return 0

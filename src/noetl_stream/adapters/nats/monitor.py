@@ -1,0 +1,86 @@
+"""What the monitoring addresses of nats-servers tell of their disks.
+
+https://docs.nats.io/running-a-nats-service/nats_admin/monitoring
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from noetl_stream.errors import Unreachable
+
+ANSWER_S: Final = 3.0
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+NANOSECONDS: Final = 1e9
+
+
+class NatsDisks(msgspec.Struct, frozen=True):
+    """How nats-servers write to their disks.
+
+    Attributes:
+        sync_s: The longest ``sync_interval`` of them, in seconds; 0 if all sync every message.
+        keeps_copies_apart: Whether all place copies of a stream on servers with different tags.
+    """
+
+    sync_s: float
+    keeps_copies_apart: bool
+
+
+class _JetStreamConfig(msgspec.Struct):
+    sync_interval: int = 0
+    sync_always: bool = False
+    unique_tag: str = ""
+
+
+class _JetStream(msgspec.Struct):
+    config: _JetStreamConfig | None = None
+
+
+class _Varz(msgspec.Struct):
+    jetstream: _JetStream = msgspec.field(default_factory=_JetStream)
+
+
+async def read_disks(monitors: Sequence[str]) -> NatsDisks:
+    """Asks every monitoring address.
+
+    Raises:
+        Unreachable: one does not answer in time, or tells nothing of JetStream.
+    """
+    timeout = aiohttp.ClientTimeout(ANSWER_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        found = await asyncio.gather(*(_read(session, monitor) for monitor in monitors))
+    return NatsDisks(
+        sync_s=max(0.0 if one.sync_always else one.sync_interval / NANOSECONDS for one in found),
+        keeps_copies_apart=all(one.unique_tag for one in found),
+    )
+
+
+async def _read(session: aiohttp.ClientSession, monitor: str) -> _JetStreamConfig:
+    try:
+        async with session.get(f"{monitor}/varz", allow_redirects=False) as answer:
+            config = msgspec.json.decode(await _bounded(answer), type=_Varz).jetstream.config
+    except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
+        raise _unreachable(monitor, str(error) or "no answer in time") from None
+    if config is None:
+        raise _unreachable(monitor, "it tells nothing of JetStream")
+    return config
+
+
+async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in answer.content.iter_any():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise aiohttp.ClientPayloadError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def _unreachable(monitor: str, why: str) -> Unreachable:
+    return Unreachable(
+        f"{monitor}/varz does not tell how NATS writes to its disk: {why}", hint="see NOETL_NATS_MONITOR"
+    )
