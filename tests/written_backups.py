@@ -21,6 +21,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "credential": ("name", "kind"),
     "aggregate": ("kind", "key", "state"),
     "catalog": ("path", "revision"),
+    "grant_revision": ("revision", "source", "registered_ms", "registered_by"),
 }
 SHAPES = [TableShape(name, columns) for name, columns in TABLES.items()]
 

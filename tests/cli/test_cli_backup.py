@@ -83,6 +83,10 @@ ROWS = {
     "credential": ["shop\thttp", "ho\\\\st\x1b[31m\tpostgres"],
     "aggregate": ['Schedule\tteam/nightly\t{"terms": {"playbook": "team/report"}, "by": "token:boss"}', "Limit\tx\t{}"],
     "catalog": ["team/report\t1", "team/report\t2"],
+    "grant_revision": [
+        "2\tgrants:\\n- {paths: [team\x1b], credentials: [shop]}\\n\t1796000000000\ttoken:boss",
+        "1\tgrants: []\t1795000000000\tann",
+    ],
 }
 
 
@@ -151,7 +155,9 @@ def test_a_backup_shows_where_it_is_from_and_what_it_brings(tmp_path: Path, nowh
         r"  credential ho\st\x1b[31m: postgres",
         "  schedule team/nightly: starts team/report for token:boss",
         "  1 registered playbooks",
-        "  no grants: what playbooks may use is in the file of NOETL_GRANTS",
+        "  revision 2 of the grants, registered by token:boss:",
+        "    grants:",
+        r"    - {paths: [team\x1b], credentials: [shop]}",
     ]
     document = only_json(noetl("backup", "show", folder, "-o", "json", **nowhere, **TRUSTING))
     assert document["brings"]["tokens"][1]["paths"] == ["team/report", "a, b"]

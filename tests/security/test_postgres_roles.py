@@ -158,6 +158,9 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "put_credential": (GATEWAY,),
     "reencrypt_credential": (GATEWAY,),
     "reencrypt_former_credential": (GATEWAY,),
+    # Grants: a gateway adds revisions.
+    "add_grants": (GATEWAY,),
+    "grants": EVERYONE,
     # Access.
     "add_audit": (SERVER, GATEWAY),
     "add_code": (GATEWAY,),

@@ -1,4 +1,4 @@
-"""API tokens, browser sessions and the audit, in memory and on Postgres."""
+"""API tokens, browser sessions, grants and the audit, in memory and on Postgres."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.identities import PostgresAudit, PostgresSessions, PostgresTokens
+from noetl_stream.adapters.postgres.identities import PostgresAudit, PostgresGrants, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_testkit.conformance.access import (
     AuditConformance,
+    GrantsConformance,
     SessionsConformance,
     TokensConformance,
     attempted,
     stored_token,
 )
-from noetl_testkit.memory.access import MemoryAudit, MemorySessions, MemoryTokens
+from noetl_testkit.memory.access import MemoryAudit, MemoryGrants, MemorySessions, MemoryTokens
 
 
 class TestMemoryTokens(TokensConformance):
@@ -52,6 +53,18 @@ class TestPostgresSessions(SessionsConformance):
         for token_id in "ab":
             await postgres_store.tokens.add(stored_token(token_id))
         return postgres_store.sessions
+
+
+class TestMemoryGrants(GrantsConformance):
+    @pytest.fixture
+    def grants(self) -> MemoryGrants:
+        return MemoryGrants()
+
+
+class TestPostgresGrants(GrantsConformance):
+    @pytest.fixture
+    def grants(self, postgres_store: PostgresStore) -> PostgresGrants:
+        return postgres_store.grants
 
 
 class TestMemoryAudit(AuditConformance):

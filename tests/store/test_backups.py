@@ -30,6 +30,7 @@ from noetl_stream.backup.reader import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.hosting import maintenance
+from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.retention import Month
 from noetl_stream.protocol.subjects import RESULTS
 from noetl_stream.sealing.age import new_identity, recipient_of
@@ -67,6 +68,7 @@ async def backed_up(stack: RealStack, place: Path) -> Path:
     await stack.admin(ensure_streams)
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
+        await connected.store.grants.add(GrantsRevision(1, "grants: []\n", 1, "token:boss"))
     await maintenance.create_backup(stack.endpoint, FolderFiles(place), "first", KEYS)
     return place / "first"
 
@@ -277,7 +279,7 @@ class BreakingBlobs:
 
 
 OLDER = "0035_partition_behind"
-CHANGED_SINCE = {"audit", "audit_answer", "audit_chain"}
+CHANGED_SINCE = {"audit", "audit_answer", "audit_chain", "grant_revision"}
 
 
 async def test_a_backup_of_an_older_schema_is_restored_and_migrated(other: RealStack, backup: BackupReader) -> None:

@@ -48,6 +48,14 @@ class BroughtStarter(msgspec.Struct, frozen=True):
     by: str
 
 
+class BroughtGrants(msgspec.Struct, frozen=True):
+    """The latest registered grants, as they are written: they hold where no file of an operator does."""
+
+    revision: int
+    source: str
+    registered_by: str
+
+
 class BroughtRights(msgspec.Struct, frozen=True):
     """What a backup brings: ``sessions`` are browsers that are signed in, ``playbooks`` the registered ones."""
 
@@ -56,6 +64,7 @@ class BroughtRights(msgspec.Struct, frozen=True):
     credentials: list[BroughtCredential]
     starters: list[BroughtStarter]
     playbooks: list[str]
+    grants: BroughtGrants | None
 
 
 class _Terms(msgspec.Struct):
@@ -81,6 +90,7 @@ def rights_of(backup: BackupReader) -> BroughtRights:
         credentials=[BroughtCredential(_text(row["name"]), _text(row["kind"])) for row in _rows(backup, "credential")],
         starters=sorted(starters, key=lambda one: (one.kind, one.path)),
         playbooks=sorted({_text(row["path"]) for row in _rows(backup, "catalog")}),
+        grants=max(map(_grants, _rows(backup, "grant_revision")), key=lambda one: one.revision, default=None),
     )
 
 
@@ -98,6 +108,10 @@ def _token(row: dict[str, str]) -> BroughtToken:
 def _starter(row: dict[str, str]) -> BroughtStarter:
     state = msgspec.json.decode(_text(row["state"]), type=_StarterState)
     return BroughtStarter(row["kind"].lower(), _text(row["key"]), state.terms.playbook, state.by)
+
+
+def _grants(row: dict[str, str]) -> BroughtGrants:
+    return BroughtGrants(int(row["revision"]), _text(row["source"]), _text(row["registered_by"]))
 
 
 def _rank(role: str) -> int:

@@ -160,7 +160,7 @@ def verify(ctx: click.Context, place: Place, unsigned: bool, home: Path | None) 
 @form_option("text")
 @home_option
 def show(place: Place, unsigned: bool, output: str, home: Path | None) -> None:
-    """Show where a backup is from, and which tokens, credentials, schedules and triggers it would bring."""
+    """Show where a backup is from, and which tokens, credentials, grants, schedules and triggers it would bring."""
     from noetl_stream.backup.contents import rights_of
     from noetl_stream.backup.restore import require_restorable
 
@@ -336,7 +336,11 @@ def _rights_lines(brings: BroughtRights) -> Iterator[str]:
     for starter in brings.starters:
         yield f"  {starter.kind} {starter.path}: starts {starter.playbook} for {starter.by}"
     yield f"  {len(brings.playbooks)} registered playbooks"
-    yield "  no grants: what playbooks may use is in the file of NOETL_GRANTS"
+    if brings.grants is None:
+        yield "  no registered grants"
+    else:
+        yield f"  revision {brings.grants.revision} of the grants, registered by {brings.grants.registered_by}:"
+        yield from (f"    {line}" for line in brings.grants.source.splitlines())
 
 
 def _token_words(token: BroughtToken) -> str:

@@ -1,4 +1,4 @@
-"""API tokens, browser sessions, the audit, credentials and idempotency keys in the schema ``noetl``."""
+"""API tokens, browser sessions, the audit, grants, credentials and idempotency keys in the schema ``noetl``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from noetl_stream.ports.stores.credentials import (
     SealedValue,
     StoredCredential,
 )
+from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     MAX_CODES,
@@ -126,6 +127,24 @@ def _entry(row: Any) -> AuditEntry:
     length = len(AuditedCall.__struct_fields__)
     attempt, answer = AuditedCall(*rest[:length]), rest[length:]
     return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer(*answer))
+
+
+class PostgresGrants(DatabasePort):
+    """:class:`~noetl_stream.ports.stores.grants.GrantsStore`; the port documents each method."""
+
+    async def latest(self, known: GrantsRevision | None = None) -> GrantsRevision | None:
+        return await self._read(None, known)
+
+    async def get(self, revision: int) -> GrantsRevision | None:
+        return await self._read(revision, None)
+
+    async def add(self, new: GrantsRevision) -> bool:
+        return bool(await self._database.fetch("add_grants", grants=new))
+
+    async def _read(self, revision: int | None, known: GrantsRevision | None) -> GrantsRevision | None:
+        place = (None, None) if known is None else (known.revision, known.registered_ms)
+        rows = await self._database.fetch("grants", revision=revision, known_revision=place[0], known_ms=place[1])
+        return GrantsRevision(*rows[0]) if rows else None
 
 
 class PostgresCredentials(DatabasePort):

@@ -32,6 +32,7 @@ from msgspec.structs import astuple
 
 from noetl_stream.ports.stores.catalog import CatalogEntry
 from noetl_stream.ports.stores.credentials import NewCredential
+from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
 from noetl_stream.ports.stores.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
 from noetl_stream.ports.stores.tallies import RecentExecution
@@ -42,6 +43,7 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "attempt": AuditedCall,
     "code": StoredCode,
     "entry": CatalogEntry,
+    "grants": GrantsRevision,
     "inbox_item": InboxItem,
     "lease": PartitionLease,
     "listed": ListedExecution,

@@ -16,6 +16,7 @@ from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TI
 from noetl_stream.adapters.postgres.identities import (
     PostgresAudit,
     PostgresCredentials,
+    PostgresGrants,
     PostgresIdempotency,
     PostgresRights,
     PostgresSessions,
@@ -71,6 +72,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         super().__init__(database, commit_timeout_s=commit_timeout_s)
         self.catalog = PostgresCatalog(database)
         self.credentials = PostgresCredentials(database)
+        self.grants = PostgresGrants(database)
         self.tokens = PostgresTokens(database)
         self.rights = PostgresRights(database)
         self.sessions = PostgresSessions(database)

@@ -1,11 +1,11 @@
 """Conformance of :class:`~noetl_stream.ports.stores.identities.Tokens`,
-:class:`~noetl_stream.ports.stores.identities.Sessions` and :class:`~noetl_stream.ports.stores.identities.Audit`, as
-tests to inherit.
+:class:`~noetl_stream.ports.stores.identities.Sessions`, :class:`~noetl_stream.ports.stores.identities.Audit` and
+:class:`~noetl_stream.ports.stores.grants.GrantsStore`, as tests to inherit.
 
-A test class inherits :class:`TokensConformance`, :class:`SessionsConformance` or :class:`AuditConformance`; the module
-or its ``conftest.py`` provides the fixtures:
+A test class inherits :class:`TokensConformance`, :class:`SessionsConformance`, :class:`AuditConformance` or
+:class:`GrantsConformance`; the module or its ``conftest.py`` provides the fixtures:
 
-``tokens``, ``sessions``, ``audit``
+``tokens``, ``sessions``, ``audit``, ``grants``
     Empty ones. The store of ``sessions`` has the tokens ``a`` and ``b``.
 """
 
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import noetl_stream.operations.audit_check as checking
 from noetl_stream.errors import UsageError
 from noetl_stream.operations.audit_check import check_audit
+from noetl_stream.ports.stores.grants import GrantsRevision, GrantsStore
 from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,
@@ -259,3 +260,33 @@ class AuditConformance:
 async def _targets(audit: Audit) -> list[int]:
     """Oldest first."""
     return [int(entry.attempt.target) for entry in reversed(await audit.page(100, None, None))]
+
+
+def grants_revision(revision: int, **changes: object) -> GrantsRevision:
+    """A revision of grants that nobody has."""
+    return replace(GrantsRevision(revision, "grants: []\n", 1_000 + revision, "token:boss"), **changes)
+
+
+class GrantsConformance:
+    async def test_before_any_revision_there_are_no_grants(self, grants: GrantsStore) -> None:
+        assert (await grants.latest(), await grants.get(1)) == (None, None)
+
+    async def test_the_latest_revision_is_read_unless_it_is_known(self, grants: GrantsStore) -> None:
+        first, second = grants_revision(1), grants_revision(2, source="grants:\n- {paths: [ü]}\n")
+        assert await grants.add(first) and await grants.latest() == first
+        assert await grants.add(second)
+        assert [await grants.latest(known) for known in (None, first, second)] == [second, second, None]
+        assert [await grants.get(number) for number in (1, 2, 3)] == [first, second, None]
+        lost = replace(second, registered_ms=7)
+        assert await grants.latest(lost) == second, "one that was lost with a database is not this one"
+
+    async def test_only_the_revision_after_the_latest_is_added(self, grants: GrantsStore) -> None:
+        assert not await grants.add(grants_revision(2))
+        assert await grants.add(grants_revision(1))
+        for number in (1, 3):
+            assert not await grants.add(grants_revision(number, registered_by="ann"))
+        assert await grants.latest() == grants_revision(1)
+
+    async def test_of_two_who_add_one_revision_at_once_one_does(self, grants: GrantsStore) -> None:
+        added = await asyncio.gather(*(grants.add(grants_revision(1, registered_by=by)) for by in ("ann", "bob")))
+        assert sorted(added) == [False, True]

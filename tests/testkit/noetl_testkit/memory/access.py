@@ -1,4 +1,4 @@
-"""API tokens, browser sessions, the audit and idempotency keys in memory."""
+"""API tokens, browser sessions, the audit, grants and idempotency keys in memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
@@ -179,6 +180,26 @@ class MemoryAudit:
         self._entries = {
             number: entry for number, entry in self._entries.items() if entry.attempt.at_ms >= kept_from_ms
         }
+
+
+class MemoryGrants:
+    """:class:`~noetl_stream.ports.stores.grants.GrantsStore` in memory; the port documents each method."""
+
+    def __init__(self) -> None:
+        self._revisions: list[GrantsRevision] = []
+
+    async def latest(self, known: GrantsRevision | None = None) -> GrantsRevision | None:
+        found = self._revisions[-1] if self._revisions else None
+        return None if found == known else found
+
+    async def get(self, revision: int) -> GrantsRevision | None:
+        return next((one for one in self._revisions if one.revision == revision), None)
+
+    async def add(self, new: GrantsRevision) -> bool:
+        follows = new.revision == len(self._revisions) + 1
+        if follows:
+            self._revisions.append(new)
+        return follows
 
 
 class MemoryIdempotency:

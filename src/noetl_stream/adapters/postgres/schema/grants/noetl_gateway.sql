@@ -25,6 +25,7 @@ grant select, insert, update (kind, description, tags, version, key_id, sealed, 
 grant select, update (key_id, sealed) on noetl.former_credential to noetl_gateway;
 grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api_token to noetl_gateway;
 grant select, insert, delete on noetl.sign_in_code, noetl.browser_session to noetl_gateway;
+grant select, insert on noetl.grant_revision to noetl_gateway;
 -- It cannot say where in a chain a row belongs: that is for the trigger.
 grant select on noetl.audit, noetl.audit_answer, noetl.audit_chain to noetl_gateway;
 grant insert (at_ms, principal, role, method, operation, target, correlation_id, remote, idempotency_key)

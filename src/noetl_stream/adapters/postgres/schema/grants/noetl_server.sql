@@ -1,5 +1,5 @@
 -- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It deletes ended executions, by
--- functions, and makes and drops months of the journal. It writes no token and no catalog entry.
+-- functions, and makes and drops months of the journal. It writes no token, no grants and no catalog entry.
 grant usage on schema noetl to noetl_server;
 grant execute on function
     noetl.fail_fence(),
@@ -13,7 +13,9 @@ grant execute on function
     noetl.trim_dead_letters(bigint, bigint, bigint, integer)
     to noetl_server;
 
-grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential, noetl.event_month to noetl_server;
+grant select on
+    noetl.migration, noetl.meta, noetl.catalog, noetl.credential, noetl.grant_revision, noetl.event_month
+    to noetl_server;
 -- What it archives shows no value that an execution was given.
 grant select on noetl.credential_use, noetl.former_credential to noetl_server;
 grant update (events_floor) on noetl.meta to noetl_server;
