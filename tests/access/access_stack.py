@@ -27,6 +27,7 @@ from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
+from noetl_stream.operations.grants import DirectGrants, GrantsPorts
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.starters.base import RegisteredStarters, StarterPorts
 from noetl_stream.operations.starters.schedules import DirectSchedules
@@ -36,10 +37,12 @@ from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.stores.identities import Authenticator
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_stream.settings.grants import GrantsSource
+from noetl_stream.storage.grants import RegisteredGrants
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 from noetl_testkit.keys import SIGNER
-from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemorySessions, MemoryTokens
+from noetl_testkit.memory.access import MemoryAudit, MemoryGrants, MemoryIdempotency, MemorySessions, MemoryTokens
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.memory.store import StagedStore
@@ -63,6 +66,8 @@ class Stack:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.tokens, self.sessions, self.audit = MemoryTokens(), MemorySessions(), MemoryAudit()
+        self.grants = MemoryGrants()
+        self.in_force: GrantsSource = RegisteredGrants(self.grants, "own")
         self.keeper = DirectAccess(self.tokens, self.audit, clock)
         self.store = StagedStore(clock)
         broker = StagedBroker(clock)
@@ -92,6 +97,7 @@ class Stack:
             DirectSelections(executions, self.store, clock, AuditRecord(self.audit, clock)),
             schedules,
             triggers,
+            DirectGrants(GrantsPorts(self.grants, self.in_force, broker.bus, clock)),
         )
 
     async def add_executions(self, **paths: str) -> None:
@@ -117,6 +123,7 @@ class Stack:
             sessions=self.sessions,
             audit=self.audit,
             clock=self.clock,
+            grants=self.in_force,
         )
         gateway = Gateway(ports, GatewayLimits())
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()

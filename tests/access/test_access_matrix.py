@@ -120,6 +120,7 @@ DELETE /api/v1/playbooks/{path}
 DELETE /api/v1/schedules/{path}
 GET /api/v1/credentials
 GET /api/v1/credentials/{name}
+GET /api/v1/playbooks/{path}/grants
 """
 
 ADMIN = """
@@ -128,6 +129,8 @@ POST /api/v1/bulk/delete
 POST /api/v1/credentials/rotate
 PUT /api/v1/credentials/{name}
 DELETE /api/v1/credentials/{name}
+GET /api/v1/grants
+PUT /api/v1/grants/{revision}
 GET /api/v1/doctor
 GET /api/v1/storage
 GET /api/v1/dead-letters

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused, UsageError
+from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
@@ -21,6 +22,7 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
 from noetl_stream.ports.operations.playbooks import Playbooks
@@ -31,7 +33,9 @@ from noetl_stream.ports.operations.reading.timelines import IterationRange, Time
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.settings.grants import grants_source
+from noetl_stream.settings.grants import DefaultGrants
+from noetl_stream.storage.grants import REFRESH_S, grants_in_force
+from noetl_testkit.waiting import until_it_is
 
 PATHS = ("team/a",)
 EVERYTHING = ExecutionFilter()
@@ -342,6 +346,7 @@ async def with_credentials(stack: Stack, *names: str) -> Operations:
     return replace(stack.operations, credentials=credentials)
 
 
+@pytest.mark.parametrize("where", ["file", "registered"])
 @pytest.mark.parametrize(
     ("written", "default", "names"),
     [
@@ -354,13 +359,17 @@ async def with_credentials(stack: Stack, *names: str) -> Operations:
     ],
 )
 async def test_an_author_sees_the_credentials_that_playbooks_of_the_paths_may_use(
-    stack: Stack, tmp_path: Path, written: str | None, default: GrantsDefault | None, names: list[str]
+    stack: Stack, tmp_path: Path, where: str, written: str | None, default: GrantsDefault | None, names: list[str]
 ) -> None:
-    file = None if written is None else tmp_path / "grants.yaml"
+    file = tmp_path / "grants.yaml" if where == "file" and written is not None else None
     if file is not None and written is not None:
         file.write_text(written)
+    elif written is not None:
+        await stack.operations.grants.put(1, written.encode(), "token:boss")
     operations = await with_credentials(stack, "plain", "team.a.db", "team.b.db")
-    scoped = Scopes(grants=grants_source(file, default))(operations, PATHS)
+    grants = grants_in_force(file, default, stack.grants)
+    await grants.refresh()
+    scoped = Scopes(grants)(operations, PATHS)
     assert [one.name for one in await scoped.credentials.list_all()] == names
     for name in ("plain", "team.a.db", "team.b.db"):
         if name in names:
@@ -374,7 +383,43 @@ async def test_an_author_sees_the_credentials_that_playbooks_of_the_paths_may_us
 
 async def test_a_credential_that_is_near_is_not_suggested_to_a_token_with_paths(stack: Stack) -> None:
     operations = await with_credentials(stack, "team.a.db")
-    scoped = Scopes(grants=grants_source(None, None))(operations, PATHS)
+    scoped = Scopes(DefaultGrants(None))(operations, PATHS)
     with pytest.raises(NotFound) as missing:
         await scoped.credentials.get("team.a.dbx")
     assert "did you mean" not in str(missing.value)
+
+
+# Grants
+
+
+async def test_of_grants_a_token_with_paths_sees_what_playbooks_at_its_paths_may_use(
+    stack: Stack, scoped: Operations
+) -> None:
+    written = b"grants: [{paths: [team/a/x], credentials: [mine]}, {paths: [other], credentials: [theirs]}]"
+    await stack.operations.grants.put(1, written, "token:boss")
+    assert (await scoped.grants.usable("team/a/x")).credentials == ["mine"]
+    for elsewhere in ("other", "team/ab", "team", "/other", "team/a/../../other"):
+        with pytest.raises((Forbidden, UsageError)):
+            await scoped.grants.usable(elsewhere)
+    for refused in (scoped.grants.get(), scoped.grants.get(1), scoped.grants.put(2, written, "token:ci")):
+        with pytest.raises(Forbidden, match="a token with paths may not see or change the grants of all playbooks"):
+            await refused
+
+
+async def test_a_gateway_lists_credentials_by_what_is_registered_while_it_runs(
+    stack: Stack, clock: ManualClock
+) -> None:
+    stack.operations = await with_credentials(stack, "team.a.db", "mailer")
+    made = await stack.keeper.create_token(NewToken("ci", "author", PATHS), "ann")
+    headers = {"Authorization": f"Bearer {made.secret}"}
+    async with stack.gateway(Authentication(stack.tokens, stack.sessions, clock)) as client:
+
+        async def names() -> list[str]:
+            clock.advance(REFRESH_S)
+            async with client.get("/api/v1/credentials", headers=headers) as answer:
+                return [one["name"] for one in (await answer.json())["items"]]
+
+        await until_it_is(["team.a.db"], names)
+        await stack.operations.grants.put(1, b"grants: [{paths: [team/a], credentials: [mailer]}]", "token:boss")
+        await until_it_is(["mailer"], names)
+        assert await names() == ["mailer"]

@@ -32,6 +32,7 @@ from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
+from noetl_stream.operations.grants import DirectGrants, GrantsPorts
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.presence import DirectLiving, DirectMemory
 from noetl_stream.operations.starters.base import RegisteredStarters, StarterPorts
@@ -48,6 +49,7 @@ from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.assembly import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
+from noetl_stream.storage.grants import RegisteredGrants
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
@@ -57,7 +59,14 @@ from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.entries import events_in
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
-from noetl_testkit.memory.access import MemoryAudit, MemoryIdempotency, MemoryRights, MemorySessions, MemoryTokens
+from noetl_testkit.memory.access import (
+    MemoryAudit,
+    MemoryGrants,
+    MemoryIdempotency,
+    MemoryRights,
+    MemorySessions,
+    MemoryTokens,
+)
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.memory.store import StagedStore
@@ -106,6 +115,7 @@ class GatewayStage:
         self.catalog = MemoryCatalog(self.store)
         self.tokens, self.sessions = MemoryTokens(), MemorySessions()
         self.audit = MemoryAudit()
+        self.grants = MemoryGrants()
         self.credentials, self._keys = MemoryCredentials(self.clock), key_ring((new_key(),), "a key")
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
@@ -143,6 +153,7 @@ class GatewayStage:
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),
             schedules,
             triggers,
+            DirectGrants(GrantsPorts(self.grants, RegisteredGrants(self.grants, None), bus, clock)),
         )
 
     def replace(self, **verbs: Any) -> None:

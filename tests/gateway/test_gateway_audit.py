@@ -25,7 +25,7 @@ ANN = "ann"
 WHY = "as Ünal said"
 EXPLAINED = (
     *("putCredential", "deleteCredential", "rotateCredentials"),
-    *("revokeToken", "requeueDeadLetter", "discardDeadLetter"),
+    *("revokeToken", "requeueDeadLetter", "discardDeadLetter", "putGrants"),
 )
 WITH_IDS = ("deleteExecution", "revokeToken", "requeueDeadLetter", "discardDeadLetter")
 """Their targets differ from one stage to another."""
@@ -71,6 +71,9 @@ async def change_everything(stage: GatewayStage, operations: Operations) -> None
         cluster.discard(first.id, ANN, WHY),
         cluster.discard(first.id, ANN, WHY),
         cluster.requeue(second.id, ANN, WHY),
+        operations.grants.put(1, b"grants: []", ANN, WHY),
+        operations.grants.put(3, b"grants: []", ANN, WHY),
+        operations.grants.put(2, b"grants: 5", ANN, WHY),
     ):
         with contextlib.suppress(NoetlError):
             await work
@@ -123,9 +126,12 @@ async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: Gate
         204,
         409,
         200,
+        200,
+        412,
+        422,
     ]
     done = [one for one in directly if one.attempt.operation in EXPLAINED and one.answer and one.answer.status < 300]
-    assert len(done) == 6 and {one.answer.reason for one in done if one.answer} == {WHY}
+    assert len(done) == 7 and {one.answer.reason for one in done if one.answer} == {WHY}
     assert {entry.attempt.principal for entry in directly} == {ANN}
     assert {(entry.attempt.method, entry.attempt.role, entry.attempt.remote) for entry in directly} == {("", "", "")}
     assert {entry.attempt.principal for entry in over_http} == {"token:local"}

@@ -257,6 +257,18 @@ async def test_credentials_are_kept_and_never_shown(api: Described) -> None:
     assert (await api.call("getCredential", name="shop")).status == 404
 
 
+async def test_grants_are_registered_and_shown(api: Described) -> None:
+    text = "grants: [{paths: [shop], credentials: [mailer]}]"
+    assert (await api.call("getGrants")).body["origin"] == "none"
+    put = [await api.call("putGrants", revision=number, body=text, media="application/yaml") for number in "113"]
+    assert [answer.status for answer in put] == [200, 200, 412]
+    assert (await api.call("putGrants", revision="2", body="grants: 5", media="application/yaml")).status == 422
+    assert (await api.call("getGrants")).body["source"] == text
+    assert (await api.call("getGrants", query={"revision": 2})).status == 404
+    assert (await api.call("getPlaybookGrants", path="shop/x")).body["credentials"] == ["mailer"]
+    assert (await api.call("getPlaybookGrants", path="shop/../x")).status == 422
+
+
 async def test_the_doctor_is_asked(api: Described) -> None:
     checks = (await api.call("examine")).body["items"]
     assert {"check": "servers", "verdict": "ok", "says": "1 server: server-1", "mend": ""} in checks

@@ -37,6 +37,7 @@ from noetl_stream.ports.operations.executions import (
     Start,
     StepRunRange,
 )
+from noetl_stream.ports.operations.grants import GrantsRegistry
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.ports.operations.reading.feed import Feed
@@ -66,6 +67,7 @@ PORTS = {
     "selections": Selections,
     "schedules": Schedules,
     "triggers": Triggers,
+    "grants": GrantsRegistry,
 }
 SCHEDULE = """\
 apiVersion: noetl.io/v2
@@ -298,6 +300,15 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(cluster.dead_letter("none"))
     await transcript(cluster.requeue("none", "token:local"))
     await transcript(cluster.discard("none", "token:local"))
+    grants, text = operations.grants, "grants: [{paths: [ü], credentials: [a]}]".encode()
+    for put in (
+        grants.put(1, text, "token:local", "because"),
+        grants.put(3, text, "token:local"),
+        grants.put(2, b"[", ""),
+    ):
+        await transcript(put)
+    for get in (grants.get(), grants.get(1), grants.get(2), grants.usable("ü/x"), grants.usable("a//b")):
+        await transcript(get)
 
 
 async def schedule_it(operations: Operations, transcript: Transcript) -> None:

@@ -103,25 +103,27 @@ async def test_a_system_that_works_has_nothing_to_mend(stage: OperationsStage) -
 
 
 class Answering(NamedTuple):
-    """A bus on which one server answers that its grants are these."""
+    """A bus on which a server for each of these answers that its grants are so."""
 
-    grants: GrantsUse
+    grants: tuple[GrantsUse, ...]
 
     async def ask_all(self, subject: str, data: bytes, wait_s: float) -> list[bytes]:
-        use = MemoryUse("server", "server-a", {}, grants=self.grants)
-        return [codec.encode(use)] if subject == subjects.ASK_MEMORY else []
+        uses = [MemoryUse("server", f"server-{one}", {}, grants=one) for one in self.grants]
+        return [codec.encode(use) for use in uses] if subject == subjects.ASK_MEMORY else []
 
 
 @pytest.mark.parametrize(
     ("grants", "verdict", "says"),
     [
-        ("unset", "warning", "nobody has said what playbooks may use"),
-        ("everything", "ok", "every playbook may use every credential"),
-        ("restricted", "ok", "playbooks may use what grants give them"),
+        (("unset",), "warning", "nobody has said what playbooks may use"),
+        (("everything",), "ok", "every playbook may use every credential"),
+        (("restricted",), "ok", "playbooks may use what grants give them"),
+        (("file", "file"), "ok", "playbooks may use what grants give them"),
+        (("file", "restricted"), "warning", "some servers have a file of grants, and others do not"),
     ],
 )
-async def test_an_installation_that_nobody_has_closed_is_warned_of(
-    stage: OperationsStage, grants: GrantsUse, verdict: str, says: str
+async def test_grants_that_nobody_has_chosen_or_some_servers_lack_are_warned_of(
+    stage: OperationsStage, grants: tuple[GrantsUse, ...], verdict: str, says: str
 ) -> None:
     found = (await examined(ports_of(stage)._replace(bus=cast(Any, Answering(grants)))))["grants"]
 

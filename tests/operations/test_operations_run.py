@@ -39,7 +39,7 @@ class RunSession:
     def __init__(self, stage: OperationsStage) -> None:
         nobody: Any = None
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock, NO_SECRETS)
-        operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, *[nobody] * 6)
+        operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, *[nobody] * 7)
         self.ensured = 0
         self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True, role=nobody)
 

@@ -17,6 +17,7 @@ from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
 from noetl_stream.ports.operations.credentials import CredentialStore
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, Executions
+from noetl_stream.ports.operations.grants import GrantsRegistry
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import Selections
@@ -25,7 +26,10 @@ from noetl_stream.ports.operations.starters.triggers import Triggers
 from noetl_stream.ports.operations.verbs import is_verb, verb, verb_of
 from noetl_stream.wiring.operations import DirectOperations
 
-PORTS = (*(Executions, Playbooks, CredentialStore, Cluster, Access, Diagnosis, Views, Selections, Schedules, Triggers),)
+PORTS = (
+    *(Executions, Playbooks, CredentialStore, Cluster, Access, Diagnosis),
+    *(Views, Selections, Schedules, Triggers, GrantsRegistry),
+)
 
 
 def methods_of(port: type) -> dict[str, Any]:

@@ -25,16 +25,18 @@ from noetl_stream.operations.paging import read_cursor
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.settings.grants import Grants, GrantsFile, GrantsSource, grants_source, read_grants
+from noetl_stream.settings.grants import DefaultGrants, Grants, GrantsFile, GrantsSource, read_grants
+from noetl_stream.storage.grants import REFRESH_S, RegisteredGrants
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.pipeline import NoopTool, SecretsTool
 from noetl_stream.worker.child_playbooks import pin_playbook
 from noetl_stream.worker.secrets.keychain import NotStored, find_stored
 from noetl_testkit.keys import CAPABILITIES
-from noetl_testkit.memory.access import MemoryAudit
+from noetl_testkit.memory.access import MemoryAudit, MemoryGrants
 from noetl_testkit.simulation.work import WorkTool, work
 
 GRANTS = """
@@ -306,9 +308,8 @@ def test_by_default_a_playbook_uses_its_own_namespace_in_any_pool() -> None:
 
 def test_the_default_is_for_what_no_grant_covers(tmp_path: Path) -> None:
     (tmp_path / "grants.yaml").write_text("grants: [{paths: [sales], credentials: [mailer]}]")
-    for default, may in (("own", [True, False]), ("everything", [True, True]), (None, [False, False])):
-        found = grants_source(tmp_path / "grants.yaml", default).current()
-        assert found is not None
+    for default, may in (("own", [True, False]), ("everything", [True, True]), ("nothing", [False, False])):
+        found = read_grants(tmp_path / "grants.yaml", default)
         assert [found.allows("ops/x", "credentials", name) for name in ("ops.db", "mailer")] == may
         assert [found.allows("sales/x", "credentials", name) for name in ("sales.db", "mailer")] == [False, True]
         assert not found.allows("sales/x", "calls", "sales/y")
@@ -317,10 +318,10 @@ def test_the_default_is_for_what_no_grant_covers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("in_force", "statuses"),
     [
-        (grants_source(None, "own"), ["completed", "failed"]),
-        (grants_source(None, "everything"), ["completed", "completed"]),
-        (grants_source(None, None), ["completed", "completed"]),
-        (grants_source(None, "nothing"), ["failed", "failed"]),
+        (DefaultGrants("own"), ["completed", "failed"]),
+        (DefaultGrants("everything"), ["completed", "completed"]),
+        (DefaultGrants(None), ["completed", "completed"]),
+        (DefaultGrants("nothing"), ["failed", "failed"]),
     ],
 )
 async def test_a_server_holds_the_default_of_the_installation(stage: Stage, statuses: list[str]) -> None:
@@ -328,6 +329,20 @@ async def test_a_server_holds_the_default_of_the_installation(stage: Stage, stat
     keychain = [{"name": "crm", "kind": "credential", "credential": "sales.crm"}]
     found = [(await end_of(stage, text(path, keychain=keychain)))[0] for path in ("sales/x", "team/a")]
     assert found == statuses
+
+
+async def test_a_server_holds_what_an_admin_registers_while_it_runs() -> None:
+    made, store = Stage(), MemoryGrants()
+    made.kinds = {"work": WorkTool.spec}
+    made.grants = RegisteredGrants(store, "own")
+    await made.server()
+    made.start_worker()
+    assert (await end_of(made, text("sales/x")))[0] == "completed"
+    await store.add(GrantsRevision(1, "grants: [{paths: [sales], pools: [default], kinds: [http]}]", 0, "token:boss"))
+    await made.pass_time(REFRESH_S + 1)
+    status, message = await end_of(made, text("sales/y"))
+    assert (status, "may not have tasks of the kind `work`" in message) == ("failed", True)
+    await cancel_all_tasks()
 
 
 # Lists of a caller with paths

@@ -12,16 +12,18 @@ from typing import Any, Final, Literal
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, limit_option, seconds
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
+from noetl_stream.cli.base.options import form_option, limit_option, reason_option, seconds
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_source, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.base.verbs import does, lists
+from noetl_stream.cli.base.verbs import does, lists, shows
+from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.rights import ROLES, Role
 from noetl_stream.ports.operations.access import AuditCheckDocument, AuditEntryDocument, NewApiTokenDocument, NewToken
+from noetl_stream.ports.operations.grants import GrantsDocument
 
 
 def seconds_or_never(context: click.Context, option: click.Parameter, given: str) -> float | Literal["never"] | None:
@@ -159,12 +161,22 @@ def _say_audit_check(found: AuditCheckDocument) -> None:
 GRANTS_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
+def _print_grants(found: GrantsDocument) -> None:
+    print_source(found.source)
+    says = {
+        "file": "a file of the operator says it: NOETL_GRANTS",
+        "none": "there are none: NOETL_GRANTS_DEFAULT says what playbooks may use",
+        "registered": f"revision {found.revision}, registered by {found.registered_by} at {found.registered}",
+    }
+    say(says[found.origin], err=True)
+
+
 @click.group()
 def grant() -> None:
-    """Check what the operator's grants let playbooks use.
+    """Say what playbooks may use, or show it.
 
-    Grants are a file of the servers, named by NOETL_GRANTS. NOETL_GRANTS_DEFAULT says what playbooks may use that no
-    grant covers.
+    Where NOETL_GRANTS names a file for the servers, that file says it. Otherwise it is what an admin registers.
+    NOETL_GRANTS_DEFAULT says what playbooks may use that no grant covers.
     """
 
 
@@ -178,17 +190,56 @@ def check(file: Path) -> None:
 
 
 @grant.command()
-@click.argument("path")
-@click.option("--file", type=GRANTS_FILE, default=None, help="The grants file. [default: NOETL_GRANTS]")
-@form_option()
-def show(path: str, file: Path | None, output: str) -> None:
-    """List what the playbook at PATH may use."""
-    from noetl_stream.settings.grants import SORTS, grants_source
+@click.option("--revision", type=click.IntRange(1), default=None, help="Of those registered. [default: those in force]")
+@shows("grants.get", "revision", _print_grants)
+def get() -> None:
+    """Print grants as they are written, and to stderr where they are from."""
 
-    settings = settings_for(None)
-    found = grants_source(file or settings.grants_file, settings.grants_default).current()
-    if found is None:
-        hint = "name a file with --file, or set NOETL_GRANTS_DEFAULT"
-        raise UsageError("NOETL_GRANTS is not set: every playbook may use everything", hint=hint)
-    rows = [{"sort": sort, "name": name} for sort in SORTS for name in found.names_for(path.strip("/"), sort)]
+
+@grant.command()
+@click.argument("file", type=GRANTS_FILE)
+@click.option(
+    "--replaces",
+    type=click.IntRange(0),
+    required=True,
+    metavar="REVISION",
+    help="What `grant get` says; 0 if there are none.",
+)
+@reason_option
+@target_options
+def apply(file: Path, replaces: int, reason: str, target: Target) -> None:
+    """Register the grants in FILE, in place of those you changed.
+
+    It is refused if somebody else has registered grants meanwhile, or if servers have a file of grants. Every server
+    has them within a few seconds.
+    """
+    from noetl_stream.settings.grants import parse_grants
+
+    source = read_playbook(file)
+    parse_grants(source, str(file))
+
+    async def register(session: Session) -> GrantsDocument:
+        return await session.operations.grants.put(replaces + 1, source, session.by, reason)
+
+    say(f"registered revision {with_session(target, register).revision} of the grants")
+
+
+@grant.command()
+@click.argument("path")
+@click.option("--file", type=GRANTS_FILE, default=None, help="A file of grants, instead of those in force.")
+@form_option()
+@target_options
+def show(path: str, file: Path | None, output: str, target: Target) -> None:
+    """List what the playbook at PATH may use."""
+    from noetl_stream.operations.grants import usable_in
+    from noetl_stream.settings.grants import SORTS, read_grants
+
+    settings = settings_for(target.home)
+    if file is None and gateway_of(target, settings) is None:
+        file = settings.grants_file
+    if file is not None:
+        found = usable_in(read_grants(file, settings.grants_default or "nothing"), path)
+    else:
+        found = with_session(target, lambda session: session.operations.grants.usable(path))
+    rows = [{"sort": sort, "name": name} for sort in SORTS for name in getattr(found, sort)]
     print_documents(rows, output, columns_of("sort", "name"), "name")

@@ -213,8 +213,8 @@ def rebuild(home: Path | None) -> None:
     """Fill an empty Postgres from EVENTS. Migrate it first, and stop the servers.
 
     Restores executions with their journals, rows, timers, messages to each other and accepted requests. Run it with the
-    settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters. So are
-    schedules and triggers: they are listed, to be registered again.
+    settings of a server. What EVENTS does not hold is lost: catalog, credentials, grants, tokens, audit, dead
+    letters. So are schedules and triggers: they are listed, to be registered again.
     """
     from noetl_stream.hosting.maintenance import rebuild_database
 

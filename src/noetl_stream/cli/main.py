@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "partition": ("cluster", "List partitions with their servers and backlog."),
     "dead-letter": ("cluster", "List, show, requeue and discard undeliverable messages."),
     "token": ("access", "Create, list and revoke API tokens of the gateway."),
-    "grant": ("access", "Check what the operator's grants let playbooks use."),
+    "grant": ("access", "Say what playbooks may use, or show it."),
     "sign-in": ("access", "Print a link that signs a browser in."),
     "audit": ("access", "List changes and refused calls."),
     "context": ("context", "Name gateways, and choose which one commands use."),

@@ -40,6 +40,7 @@ from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, Livi
 from noetl_stream.ports.stores.identities import Audit, Authenticator, Sessions
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 from noetl_stream.settings.grants import GrantsSource
+from noetl_stream.storage.grants import keep_fresh
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,9 @@ class Gateway:
             is_ending=self._ending.is_set,
         )
         self._application = make_application(serving, ports.readiness, self.status)
-        self._lasting = (pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim)
+        self._lasting = [pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim]
+        if ports.grants is not None:
+            self._lasting.append(partial(keep_fresh, ports.grants, ports.clock))
 
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
@@ -185,6 +188,7 @@ RESOURCES: Final[tuple[AnyRoute, ...]] = (
     *playbooks.routes,
     *routes_of("schedules"),
     *routes_of("credentials"),
+    *routes_of("grants"),
     *routes_of("cluster"),
     *routes_of("diagnosis"),
     *streams.routes,

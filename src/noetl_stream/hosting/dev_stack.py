@@ -22,7 +22,7 @@ from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, worker_ident
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import make_client
 from noetl_stream.wiring.role_assembly import check_way_in
-from noetl_stream.wiring.stack import StackAccess, connected_to, embedded_grants_default, open_stack, prepare_embedded
+from noetl_stream.wiring.stack import StackAccess, connected_to, open_stack, prepare_embedded
 
 log = logging.getLogger(__name__)
 
@@ -174,8 +174,10 @@ def _address(stack: StackAccess, settings: Settings) -> list[str]:
         lines.append(f"  home      {stack.home}")
     lines.append(f"  NATS      {strip_logins(stack.endpoint.nats_url)}")
     lines.append(f"  Postgres  {strip_logins(stack.endpoint.postgres_dsn or '')}")
-    if stack.embedded is not None and embedded_grants_default(settings) == "everything":
-        lines.append("  grants    every playbook may use every credential; NOETL_GRANTS_DEFAULT=own bounds that")
+    is_open = settings.grants_file is None and settings.grants_default in (None, "everything")
+    if stack.embedded is not None and is_open:
+        open_until = "every playbook may use every credential until some are registered"
+        lines.append(f"  grants    {open_until}; NOETL_GRANTS_DEFAULT=own bounds that")
     home = f" --home {stack.home}" if stack.home is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines

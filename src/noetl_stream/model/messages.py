@@ -410,7 +410,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     confinement: str = ""
 
 
-GrantsUse = Literal["", "unset", "everything", "restricted"]
+GrantsUse = Literal["", "unset", "everything", "restricted", "file"]
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -418,7 +418,8 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: how many so far.
     ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it. ``grants``: of a server,
-    whether playbooks may use everything, and whether somebody has chosen so; empty from one that does not say it.
+    whether playbooks may use everything, and whether somebody has chosen so, or a ``file`` says what they may use;
+    empty from one that does not say it.
     """
 
     role: str

@@ -43,7 +43,7 @@ from noetl_stream.server.ticks.namespace_turns import NamespaceTurns
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
-from noetl_stream.settings.grants import GrantsSource
+from noetl_stream.settings.grants import GrantsFile, GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.telemetry.measures import Durations
 from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
@@ -249,6 +249,8 @@ class ServerParts:
         grants = self.ports.grants
         if grants is not None and not grants.is_chosen:
             return "unset"
+        if isinstance(grants, GrantsFile):
+            return "file"
         return "everything" if grants is None or grants.current() is None else "restricted"
 
     def namespace_of(self, path: str) -> str:

@@ -42,6 +42,7 @@ from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.storage.availability import until_reached
+from noetl_stream.storage.grants import keep_fresh
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class Server(ServerParts):
 
         Raises:
             StreamLost, NotReady, LoginRefused: errors no waiting repairs; leases are released.
+            UsageError: the registered grants are invalid.
             JournalConflict: a tick cannot be committed, and no execution is to blame. Leases are then left to expire,
                 as after a defect, so that the next owner can tell a crash from a departure (PROTOCOL §5 *Poison*).
         """
@@ -126,6 +128,9 @@ class Server(ServerParts):
             self.lasting["audit of refusals"] = asyncio.ensure_future(refusals.record_left_out())
         if self.traces is not None:
             self.lasting["spans"] = asyncio.ensure_future(self.traces.run())
+        if self.ports.grants is not None:
+            fresh = keep_fresh(self.ports.grants, self.ports.clock)
+            self.lasting["grants"] = asyncio.ensure_future(fresh)
         self.lasting["leases"] = keeping = asyncio.ensure_future(self.leases.run())
         in_order = False
         try:
@@ -160,6 +165,8 @@ class Server(ServerParts):
         """Verifies the stores and that they can be written."""
         await self.ports.store.verify()
         await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
+        if self.ports.grants is not None:
+            await self.ports.grants.refresh()
         for warning in await self.ports.store.durability_warnings():
             log.warning("%s", warning)
         return True

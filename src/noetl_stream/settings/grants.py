@@ -1,4 +1,4 @@
-"""The grants file: what the playbooks at a path may use. Its operator writes it; no call of a gateway changes it.
+"""Grants: what the playbooks at a path may use, as the file of an operator says it, or a text that admins register.
 
 ::
 
@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 from noetl_stream.errors import UsageError
 from noetl_stream.model.rights import GrantsDefault, covers, has_valid_segments, namespace_of
 from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.nodes import Node, Sequence, child
 from noetl_stream.playbook.yaml.source import read_source
 
 log = logging.getLogger(__name__)
@@ -57,11 +58,13 @@ class Grants:
     Attributes:
         namespaces: The paths whose playbooks belong together, where that is not the first part of their path.
         default: What a playbook may use whose path no grant covers.
+        text: The grants and namespaces as they are written; empty where nobody has written any.
     """
 
     grants: tuple[PathGrant, ...]
     namespaces: tuple[str, ...] = ()
     default: GrantsDefault = "nothing"
+    text: str = field(default="", repr=False)
 
     def namespace_of(self, path: str) -> str:
         """Returns the namespace that the playbook at ``path`` belongs to."""
@@ -128,16 +131,31 @@ class GrantsSource(Protocol):
     def current(self) -> Grants | None:
         """The grants in force now; ``None``: every playbook may use everything."""
 
+    async def refresh(self) -> None:
+        """Reads the grants again, of a source that :meth:`current` does not look at.
+
+        Raises:
+            UsageError: they are invalid; those from before stay in force.
+            Unreachable: the database is away.
+        """
+
 
 class DefaultGrants:
-    """What playbooks may use where no grants are written down."""
+    """What playbooks may use where no grants are written down.
 
-    def __init__(self, default: GrantsDefault | None) -> None:
-        self.is_chosen = default is not None
+    Args:
+        is_open: Whether playbooks may use everything without anybody having said so.
+    """
+
+    def __init__(self, default: GrantsDefault | None, *, is_open: bool = False) -> None:
+        self.is_chosen = is_open or default is not None
         self._grants = None if default is None or default == "everything" else Grants((), default=default)
 
     def current(self) -> Grants | None:
         return self._grants
+
+    async def refresh(self) -> None:
+        """Does nothing: a default never changes."""
 
 
 class GrantsFile:
@@ -165,15 +183,8 @@ class GrantsFile:
             log.error("the grants stay as they were: %s", error)
         return self._grants
 
-
-def grants_source(file: Path | None, default: GrantsDefault | None) -> GrantsSource:
-    """Returns where a server has its grants from. Without a default, whoever has no grants may use everything if nobody
-    has any, else nothing.
-
-    Raises:
-        UsageError: the file cannot be read, or is invalid.
-    """
-    return GrantsFile(file, default or "nothing") if file is not None else DefaultGrants(default)
+    async def refresh(self) -> None:
+        """Does nothing: :meth:`current` looks at the file."""
 
 
 def read_grants(file: Path, default: GrantsDefault = "nothing") -> Grants:
@@ -188,12 +199,21 @@ def read_grants(file: Path, default: GrantsDefault = "nothing") -> Grants:
         text = file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
-    problems = Problems(str(file))
+    return parse_grants(text, str(file), default)
+
+
+def parse_grants(text: bytes, name: str, default: GrantsDefault = "nothing") -> Grants:
+    """Reads grants from their text, which messages call ``name``.
+
+    Raises:
+        UsageError: it is invalid; the message has the line.
+    """
+    problems = Problems(name)
     source = read_source(text, problems)
     if source is None:
         first = problems.sorted()[0]
-        raise UsageError(f"{file}:{first.line}: {first.message}")
-    return replace(_grants(source.root.plain(), file), default=default)
+        raise UsageError(f"{name}:{first.line}: {first.message}")
+    return replace(_grants(source.root, name), default=default, text=source.text)
 
 
 def _version(file: Path) -> tuple[int, int, int]:
@@ -204,16 +224,20 @@ def _version(file: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def _grants(found: Any, file: Path) -> Grants:
-    written = found.get("grants") if isinstance(found, dict) and set(found) - {"namespaces"} == {"grants"} else None
-    if not isinstance(written, list) or len(written) > MAX_GRANTS:
+def _grants(root: Node, name: str) -> Grants:
+    found, grants = root.plain(), child(root, "grants")
+    is_known = isinstance(found, dict) and set(found) - {"namespaces"} == {"grants"}
+    if not is_known or not isinstance(grants, Sequence) or len(grants.items) > MAX_GRANTS:
         raise UsageError(
-            f"{file}: must have `grants`, a list of at most {MAX_GRANTS}, perhaps `namespaces`, and nothing else"
+            f"{name}: must have `grants`, a list of at most {MAX_GRANTS}, perhaps `namespaces`, and nothing else"
         )
-    namespaces = _names(found.get("namespaces", []), f"{file}: namespaces")
+    place = f"{name}:{(child(root, 'namespaces') or root).mark.line}: namespaces"
     return Grants(
-        tuple(_grant(one, f"{file}: grant {number}") for number, one in enumerate(written, start=1)),
-        _paths(namespaces, f"{file}: namespaces"),
+        tuple(
+            _grant(one.plain(), f"{name}:{one.mark.line}: grant {number}")
+            for number, one in enumerate(grants.items, start=1)
+        ),
+        _paths(_names(found.get("namespaces", []), place), place),
     )
 
 

@@ -39,7 +39,8 @@ class Endpoint(Unprinted, frozen=True):
         server_keys: The keys of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: The keys that sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: The grants of the playbooks of a server here, by path; ``None``: there is no file.
-        grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with a file.
+        grants_default: What playbooks may use that no grant covers; ``None``: nothing, or everything without grants.
+        grants_open: Whether playbooks may use everything without anybody having said so.
         retention: How long a server here keeps finished executions, EVENTS, and lines in LOGS.
         trigger_streams: The names of the streams that triggers of a server here may read.
         trigger_rates: How many executions triggers of a server here may start a minute.
@@ -61,6 +62,7 @@ class Endpoint(Unprinted, frozen=True):
     access_keys: tuple[str, ...] = ()
     grants_file: Path | None = None
     grants_default: GrantsDefault | None = None
+    grants_open: bool = False
     retention: RetentionSettings = RetentionSettings()
     max_state_bytes: int = DEFAULT_STATE_BYTES
     traces: TraceSettings | None = None

@@ -28,10 +28,12 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
     from noetl_stream.ports.operations.credentials import CredentialStore
     from noetl_stream.ports.operations.executions import Executions
+    from noetl_stream.ports.operations.grants import GrantsRegistry
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.reading.feed import Feed
     from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
+    from noetl_stream.settings.grants import GrantsSource
     from noetl_stream.tools.registry import ToolClass
 
 
@@ -144,6 +146,14 @@ class DirectOperations:
         return DirectCredentials(self._connected.store.credentials, self._keys)
 
     @cached_property
+    def grants(self) -> GrantsRegistry:
+        from noetl_stream.operations.grants import DirectGrants, GrantsPorts
+
+        given, endpoint = self._connected, self._endpoint
+        in_force = grants_of(endpoint, given.store)
+        return DirectGrants(GrantsPorts(given.store.grants, in_force, given.bus, given.clock))
+
+    @cached_property
     def cluster(self) -> Cluster:
         from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 
@@ -249,6 +259,13 @@ def record_in(connected: OperatorPorts) -> OnRecord:
         return AuditRecord(connected.store.audit, connected.clock)(operation, target, by, reason)
 
     return record
+
+
+def grants_of(endpoint: Endpoint, store: PostgresStore) -> GrantsSource:
+    """Returns where the process of an endpoint has the grants from. Errors: as of :func:`grants_in_force`."""
+    from noetl_stream.storage.grants import grants_in_force
+
+    return grants_in_force(endpoint.grants_file, endpoint.grants_default, store.grants, is_open=endpoint.grants_open)
 
 
 def credential_keys(endpoint: Endpoint) -> KeyRing | None:

@@ -20,7 +20,13 @@ from noetl_stream.settings.places import Place
 from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S, Settings
 from noetl_stream.wiring.endpoint import Endpoint, process_name
 from noetl_stream.wiring.file_keys import maker
-from noetl_stream.wiring.operations import DirectOperations, credential_keys, installed_kinds, kinds_without
+from noetl_stream.wiring.operations import (
+    DirectOperations,
+    credential_keys,
+    grants_of,
+    installed_kinds,
+    kinds_without,
+)
 from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys, open_files, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
@@ -42,7 +48,6 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.assembly import ServerPorts, StateBounds
     from noetl_stream.server.server import Server
     from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
-    from noetl_stream.settings.grants import grants_source
 
     server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
     access_keys, store = needed_keys(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
@@ -64,7 +69,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, credential_keys(endpoint), endpoint.credentials
         ),
-        grants=grants_source(endpoint.grants_file, endpoint.grants_default),
+        grants=grants_of(endpoint, store),
         upkeep=Upkeep(
             connected.clock,
             feed=store.feed,
@@ -195,12 +200,12 @@ async def open_gateway(
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
     from noetl_stream.operations.cluster import DirectReadiness
     from noetl_stream.operations.presence import DirectLiving, DirectMemory
-    from noetl_stream.settings.grants import grants_source
     from noetl_stream.tools.egress import Egress
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     await check_way_in(connected, settings, host)
-    grants = grants_source(endpoint.grants_file, endpoint.grants_default)
+    grants = grants_of(endpoint, store)
+    await grants.refresh()
     egress = Egress(endpoint.tools.egress)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None

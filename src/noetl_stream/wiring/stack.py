@@ -20,7 +20,6 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
 from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync
@@ -170,7 +169,8 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
         grants_file=settings.grants_file,
-        grants_default=embedded_grants_default(settings),
+        grants_default=settings.grants_default,
+        grants_open=True,
         trigger_streams=settings.trigger_streams,
         retention=replace(settings.retention, archive_keys=with_own_key(settings.archive_keys, address.keys.archive)),
         trigger_rates=settings.trigger_rates,
@@ -179,11 +179,6 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         nats_sync=NatsSync(SYNC_S),
     )
     return everything.only_for(identity)
-
-
-def embedded_grants_default(settings: Settings) -> GrantsDefault | None:
-    """Returns what playbooks may use on the embedded stack: everything, unless somebody has chosen."""
-    return settings.grants_default or ("everything" if settings.grants_file is None else None)
 
 
 def _credential_keys(settings: Settings) -> tuple[str, ...]:

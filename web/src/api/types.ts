@@ -567,6 +567,14 @@ export interface Firing {
   repeats?: boolean
 }
 
+export interface Grants {
+  origin: "file" | "none" | "registered"
+  revision: number
+  source: string
+  registered?: string | null
+  registered_by?: string | null
+}
+
 export interface Graph {
   steps: string[]
   arcs: Arc[]
@@ -859,6 +867,16 @@ export interface PlaybookDiff {
   text: string
   steps: ChangedNames
   arcs: ChangedArc[]
+}
+
+export interface PlaybookGrants {
+  path: string
+  namespace: string
+  credentials: string[]
+  calls: string[]
+  pools: string[]
+  kinds: string[]
+  limits: string[]
 }
 
 export interface PlaybookPage {

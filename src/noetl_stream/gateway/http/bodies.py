@@ -90,8 +90,8 @@ def numbered_body(model: type[Model], *, required: bool = True) -> Body[Numbered
 
 
 def yaml_body() -> Body[bytes]:
-    """The text of a playbook, as bytes."""
-    schema = {"type": "string", "minLength": 1, "description": "A playbook."}
+    """The text of a playbook, or of what else is written in YAML, as bytes."""
+    schema = {"type": "string", "minLength": 1, "description": "A document in YAML."}
     return Body({YAML: schema}, lambda data, media: data, "playbook", YAML_MEDIA)
 
 

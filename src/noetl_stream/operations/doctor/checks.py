@@ -201,10 +201,15 @@ async def servers(read: Readings) -> Finding:
 async def grants(read: Readings) -> Finding:
     """Somebody has said what playbooks may use."""
     said = {use.grants for use in (await read.servers).value}
+    if "file" in said and said != {"file"}:
+        return warning(
+            "some servers have a file of grants, and others do not",
+            f"set NOETL_GRANTS for all servers and gateways, or for none: {page('access')}",
+        )
     if "unset" in said:
         return warning(
             "nobody has said what playbooks may use: each may use every credential and call everything",
-            f"set NOETL_GRANTS_DEFAULT=own, or everything, for the servers: {page('access')}",
+            f"`noetl-stream grant apply`, or NOETL_GRANTS_DEFAULT=own, or everything: {page('access')}",
         )
     if "everything" in said:
         return ok("every playbook may use every credential and call everything, as NOETL_GRANTS_DEFAULT says")

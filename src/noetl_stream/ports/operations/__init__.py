@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
     from noetl_stream.ports.operations.credentials import CredentialStore
     from noetl_stream.ports.operations.executions import Executions
+    from noetl_stream.ports.operations.grants import GrantsRegistry
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.reading.feed import Feed
     from noetl_stream.ports.operations.reading.views import Views
@@ -37,6 +38,7 @@ PORTS: Final = {
     "selections": "selections:Selections",
     "schedules": "starters.schedules:Schedules",
     "triggers": "starters.triggers:Triggers",
+    "grants": "grants:GrantsRegistry",
 }
 """The ports by noun: a module of this package, and its class."""
 
@@ -68,3 +70,4 @@ class Operations(msgspec.Struct, frozen=True):
     selections: Selections
     schedules: Schedules
     triggers: Triggers
+    grants: GrantsRegistry

@@ -301,7 +301,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
         grants_file: The file of what playbooks may use, by path; ``None``: there is no file.
-        grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with a file.
+        grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with grants.
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
         retention_rules, archive, archive_keys, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
@@ -360,7 +360,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", read_keys, is_secret=True)
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
     grants_default: GrantsDefault | None = setting(
-        "NOETL_GRANTS_DEFAULT", "everything, or nothing with a file", choice(GRANTS_DEFAULTS, None)
+        "NOETL_GRANTS_DEFAULT", "everything, or nothing with grants", choice(GRANTS_DEFAULTS, None)
     )
     backup_keys: FileKeys = setting(BACKUP_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
     archive_keys: FileKeys = setting(ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
