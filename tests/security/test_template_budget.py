@@ -93,10 +93,14 @@ def test_above_the_limit_of_a_rendering_its_guards_fail() -> None:
         "{{ ('%' ~ ctx.zeros) % 1 == '' }}",
         "{{ ctx.text | urlencode == '' }}",
         "{{ (ctx.rows * 9) | tojson(indent=2) == '' }}",
+        "{{ ctx.part in ctx.alike }}",
+        "{{ [] | sort(attribute='a,' * 10000) == [] }}",
+        "{{ ctx.alike.find(ctx.part) > 0 }}",
     ],
 )
 def test_what_such_guards_do_is_counted_before_they_do_it(guard: str) -> None:
     ctx: dict[str, Any] = {"rows": [{"a": 1}] * 500, "text": "x" * 1_000_000, "zeros": "0" * 4_000_000}
+    ctx |= {"alike": "a" * 60_000, "part": "a" * 58_000 + "ba"}  # found, at worst, by 120 million comparisons
     compiled = compile_guard(guard, namespaces=frozenset({"ctx"}), bindings={})
     budget = Budget(10_000)
     with pytest.raises(OverBudget):

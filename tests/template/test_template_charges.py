@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from noetl_stream.template import Budget, Scope, compile_guard
+from noetl_stream.template import Budget, Scope, compile_guard, holds
 from noetl_stream.template.compile.evaluators import ENVIRONMENT
 from noetl_stream.template.filters.values import FILTERS, TESTS
 from noetl_stream.template.runtime.environment import FUNCTIONS
@@ -171,6 +171,7 @@ OPERATOR_CASES: Final = [
     "'%s' % ctx.text",
     "ctx.huge % 7",
     "ctx.huge // 7",
+    "ctx.size // 7",
     "ctx.size / 7",
     "-ctx.huge",
     "ctx.text ~ ctx.text ~ ctx.list | length",
@@ -255,6 +256,52 @@ def test_whatever_reads_a_text_or_a_list_is_charged_for_its_length(name: str) ->
     _, small = instructions(expression, SMALL)
     _, large = instructions(expression, LARGE)
     assert large - small >= (LARGE - SMALL) // CHARS_PER_OPERATION
+
+
+JOURNALED: Final = {
+    "'b a' in ctx.text": 142,
+    "ctx.part not in ctx.text": 142,
+    "3 in ctx.list": 104,
+    "'k1' in ctx.m": 4,
+    "ctx.part is in ctx.text": 142,
+    "ctx.text.find(ctx.part)": 143,
+    "ctx.text.count('zz')": 142,
+    "ctx.text.replace('a', 'bb')": 159,
+    "ctx.text | replace('a', 'bb')": 182,
+    "ctx.text.split(' ')": 626,
+    "ctx.text.partition('zz')": 148,
+    "ctx.text | urlencode": 1263,
+    "ctx.rows | tojson": 137,
+    "ctx.rows | tojson(indent=1)": 607,
+    "ctx.rows | sort(attribute='a,t')": 484,
+    "ctx.rows | groupby('a')": 325,
+    "ctx.rows | map(attribute='t') | map('upper') | list": 247,
+    "ctx.n // 7": 3,
+    "ctx.n * 3 % 5": 4,
+    "'%s %5d' % ['a', 7]": 7,
+    "1.2345 | round(2)": 4,
+    "range(50) | sum": 105,
+    "ctx.list": 103,
+    "ctx.text ~ ctx.list": 130,
+}
+"""What a budget is charged for a list of each."""
+
+
+@pytest.mark.parametrize(("expression", "operations"), JOURNALED.items())
+def test_a_budget_is_charged_what_it_was_when_journals_were_written(expression: str, operations: int) -> None:
+    """Charged otherwise, an execution would be parked in a replay that was not, or the other way round."""
+    ctx = {
+        "text": "ab " * 400,
+        "part": "b ab",
+        "rows": [{"a": number % 7, "t": f"t{number}"} for number in range(40)],
+        "n": 2**300,
+        "list": list(range(100)),
+        "m": {f"k{number}": number for number in range(30)},
+    }
+    budget = Budget(sys.maxsize)
+    guard = compile_guard(f"{{{{ [{expression}] }}}}", namespaces=frozenset({"ctx"}), bindings={})
+    assert holds(guard, Scope({"ctx": ctx}, budget=budget))
+    assert budget.spent == operations
 
 
 def test_every_filter_test_method_operator_and_function_is_in_a_table() -> None:

@@ -138,6 +138,62 @@ def test_each_rendering_has_its_own_count_for_all_its_texts_together() -> None:
     assert "max_template_output_chars" in failure([text, text, text], Scope({"ctx": BIG})).message
 
 
+LONG_SEARCHES = {"text": "a" * 7_000, "part": "a" * 5_000 + "ba", "word": "error"}
+"""Python compares the part at each of 2,000 places, which is ten million characters."""
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "ctx.part in ctx.text",
+        "ctx.part not in ctx.text",
+        "ctx.part is in ctx.text",
+        "'x' == ctx.part in ctx.text",
+        "[ctx.part] | select('in', ctx.text) | list",
+        "ctx.text.find(ctx.part)",
+        "ctx.text.count(ctx.part)",
+        "ctx.text.split(maxsplit=1, sep=ctx.part)",
+        "ctx.text.partition(ctx.part)",
+        "ctx.text.replace(ctx.part, '')",
+        "ctx.text | replace(ctx.part, '')",
+    ],
+)
+def test_a_search_costs_all_the_characters_that_it_may_compare(search: str) -> None:
+    few = Limits(max_template_operations=2_000)
+    if "==" not in search:  # a chain stops at what is false
+        message = failure(f"{{{{ {search} }}}}", Scope({"ctx": LONG_SEARCHES}, limits=few)).message
+        assert "limits.max_template_operations (2,000)" in message
+    word = search.replace("ctx.part", "ctx.word")
+    assert rendered(f"{{{{ {word} }}}}", Scope({"ctx": LONG_SEARCHES}, limits=few)) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ (['a'] * 1000) | map('tojson', indent=1) | list }}",
+        "{{ ctx.list[:60000] }}",
+        "{{ ctx.text[:99000] | urlencode }}",
+        "{{ ctx.text * 5 }}",
+        "{% for a in range(900) %}{% set x = 2 ** 4000 // 3 %}{% endfor %}",
+        "{% macro m() %}{% endmacro %}{% for a in range(1800) %}{{ m() }}{% endfor %}",
+        "{% for a in range(1800) %}{% set x = [] | groupby('a') %}{% endfor %}",
+        "{% for a in range(900) %}{% set x = 1.5e300 | round(100) %}{% endfor %}",
+        "{% set p = 'a,' * 2000 %}{% for a in range(5) %}{% set x = [] | sort(attribute=p) %}{% endfor %}",
+    ],
+)
+def test_all_that_a_rendering_costs_counts_not_its_items_alone(text: str) -> None:
+    assert rendered(text, Scope({"ctx": BIG})) is not None
+    few = Limits(max_template_operations=9_000)
+    message = failure(text, Scope({"ctx": BIG}, limits=few)).message
+    assert "limits.max_template_operations (9,000)" in message
+
+
+def test_the_largest_values_and_texts_cost_less_than_a_rendering_may() -> None:
+    scope = Scope({"ctx": BIG})
+    assert len(rendered("{{ ctx.text * 8 }}", scope)) == 8_000_000
+    assert sum(map(len, rendered("{{ [ctx.list * 9] * 2 }}", scope))) == 1_800_000
+
+
 def test_a_meter_enforces_its_limits() -> None:
     meter = Meter(Limits(max_template_operations=2))
     meter.work(2)

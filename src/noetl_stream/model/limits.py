@@ -71,7 +71,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             its own.
         max_template_chars: Length of one text that holds a template.
         max_template_depth: Nesting of a template's expressions, its blocks, and the values that contain it.
-        max_template_operations: Work of one rendering: loop turns, calls, elements that filters and comparisons meet.
+        max_template_operations: Work of one rendering: loop turns, calls, what filters and comparisons meet, and texts
+            and results by their size.
         max_template_output_chars: Text that one rendering produces, intermediate texts included.
         max_template_result_items: Elements of the lists and mappings that one rendering returns.
         max_template_result_chars: Characters of the texts that one rendering returns.

@@ -137,6 +137,10 @@ def _filter(node: nodes.Filter, reads: Sequence[Read]) -> Evaluate:
         return lambda scope, meter: meter.weigh(value(scope, meter))
     if node.name == environment.SEARCH:
         return lambda scope, meter: meter.search(value(scope, meter))
+    if node.name == environment.CONTAINS:
+        container, wanted = [direct_expression(arg, reads) for arg in node.args]
+        parts = value, container, wanted
+        return lambda scope, meter: operators.contains(meter, *[part(scope, meter) for part in parts])
     if node.name in TOLERANT_FILTERS and len(node.args) <= 2:
         given = [direct_expression(arg, reads) for arg in node.args]
         return lambda scope, meter: or_default(value(scope, meter), *[arg(scope, meter) for arg in given])

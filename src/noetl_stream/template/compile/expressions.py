@@ -279,6 +279,7 @@ class ExpressionBinder:
         return node if tolerant else operation(environment.REQUIRE, node, node)
 
     def _compare(self, node: nodes.Compare) -> nodes.Expr:
+        """Binds a comparison; a single `in` becomes a filter, which knows what is searched for."""
         self._children(node)
         left: Any = node
         for right in node.ops:
@@ -290,6 +291,9 @@ class ExpressionBinder:
                 for element in right.expr.items:
                     self._note(left.expr, element)
             if searched and not _is_literal(right.expr):
+                if len(node.ops) == 1:
+                    wanted = constant(right.op == "in", node)
+                    return operation(environment.CONTAINS, node.expr, node, right.expr, wanted)
                 right.expr = operation(environment.SEARCH, right.expr, node)
             elif not (searched or _is_literal(left.expr) or _is_literal(right.expr)):
                 left.expr = operation(environment.WEIGH, left.expr, node)

@@ -10,7 +10,7 @@ from jinja2 import nodes
 
 from noetl_stream.template.compile.expressions import ExpressionBinder, constant, operation
 from noetl_stream.template.compile.parsing import Findings
-from noetl_stream.template.runtime.environment import CHARGE, ITERATE
+from noetl_stream.template.runtime.environment import CHARGE, CONTAINS, ITERATE
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
@@ -170,7 +170,8 @@ def static_cost(statements: Sequence[nodes.Node]) -> tuple[int, int]:
     pending, chars, count = list(statements), 0, 0
     while pending:
         node = pending.pop()
-        count += 1
+        # `in` costs what it did as a comparison, which had a node more: budgets decide what is parked.
+        count += 2 if isinstance(node, nodes.Filter) and node.name == CONTAINS else 1
         if isinstance(node, nodes.TemplateData):
             chars += len(node.data)
         pending.extend(node.iter_child_nodes())

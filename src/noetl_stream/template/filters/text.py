@@ -20,6 +20,9 @@ from noetl_stream.template.runtime.operators import PIECES_FACTOR, percent_forma
 
 MAX_INDENT: Final = 16
 
+_QUOTED_PER_OPERATION: Final = 8
+"""Characters of a URL that count as one operation where no budget pays for them."""
+
 _CHARS_PER_ESCAPE: Final = 3
 """The most characters of a byte in a URL: ``%FF``."""
 
@@ -98,7 +101,8 @@ def _urlencode(context: Context, value: Any) -> str:
     before = meter.kept_chars
     plain_value = plain_for_text(value, scope_of(context).references, meter)
     meter.write((meter.kept_chars - before) * (_CHARS_PER_ESCAPE - 1))
-    meter.spend(meter.kept_chars - before)  # quoted byte by byte
+    chars = meter.kept_chars - before
+    meter.spend_either(chars, chars // _QUOTED_PER_OPERATION)  # quoted byte by byte
     encoded: str = JINJA_FILTERS["urlencode"](plain_value)
     return encoded
 
@@ -106,6 +110,7 @@ def _urlencode(context: Context, value: Any) -> str:
 @pass_context
 def _tojson(context: Context, value: Any, indent: int | None = None) -> str:
     meter, references = meter_of(context), scope_of(context).references
+    meter.spend_either(0, 1)
     if indent is not None:
         return _indented_json(context, value, indent)
     before = meter.kept_chars
@@ -119,6 +124,7 @@ def _indented_json(context: Context, value: Any, indent: int) -> str:
         raise EvaluationFailure(f"`indent` of `tojson` must be 0 to {MAX_INDENT}")
     # Count piece by piece: deeply nested values have more white space than text.
     meter, text = meter_of(context), StringIO()
+    meter.spend_either(0, 4)  # an encoder of its own
     plain_value = plain(value, scope_of(context).references, meter)
     for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(plain_value):
         meter.write(len(piece))

@@ -20,6 +20,7 @@ from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.text import TEXT_FILTERS
 from noetl_stream.template.runtime.attribute_access import kind_of, text_of
+from noetl_stream.template.runtime.meter import chars_of
 from noetl_stream.template.runtime.operators import add
 from noetl_stream.template.runtime.scope import ABSENT
 
@@ -55,7 +56,7 @@ def _count_test(name: str, function: Any) -> Filter:
         if name in _COMPARING or (name in _READING_TEXT and isinstance(value, str)):
             meter.weigh(value)
         elif name == "in" and args:
-            meter.search(args[0])
+            meter.search(args[0], chars_of(value))
         return bool(function(*leading_args(pass_arg, context), value, *args))
 
     return tested
@@ -103,6 +104,7 @@ TESTS: Final[Mapping[str, Filter]] = {
 
 
 MAX_PRECISION: Final = 100
+_DIGITS_PER_OPERATION: Final = 8
 
 _JINJA_FILTERS: Final = (
     *("dictsort", "groupby", "list", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr"),
@@ -116,6 +118,9 @@ _ATTRIBUTE_AT: Final = (
     | {"sort": 2}
 )
 """The position of a filter's ``attribute`` argument, a path that it follows for each element."""
+
+_LONG_PATH: Final = 1_000
+"""From how many steps on a budget is charged for taking apart an ``attribute``."""
 
 _ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "unique"})
 """Filters that compare elements."""
@@ -162,11 +167,13 @@ def _count_elements(name: str, context: Context, value: Any, args: tuple[Any, ..
     given = args[place] if place is not None and len(args) > place else None
     attribute = kwargs.get("attribute", given)
     steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
+    meter_of(context).spend_either(steps if steps > _LONG_PATH else 0, steps)
     if isinstance(value, str | list | tuple | Mapping):
         meter_of(context).work(len(value) * steps)
         if name in _ORDERING:
             meter_of(context).spend(len(value) * steps)  # the keys are extracted twice
     if name in _ORDERING:
+        meter_of(context).spend_either(0, 2)
         _count_keys(context, value, attribute)
 
 
@@ -258,11 +265,13 @@ def _float(context: Context, value: Any, default: Any = 0.0) -> Any:
     return JINJA_FILTERS["float"](meter_of(context).weigh(value), default)
 
 
-def _round(value: Any, precision: int = 0, method: str = "common") -> Any:
+@pass_context
+def _round(context: Context, value: Any, precision: int = 0, method: str = "common") -> Any:
     if not isinstance(value, int | float):
         raise EvaluationFailure(f"`round` takes a number, not {kind_of(value)}")
     if abs(precision) > MAX_PRECISION:
         raise EvaluationFailure(f"`precision` of `round` must be at most {MAX_PRECISION}")
+    meter_of(context).spend_either(0, abs(precision) // _DIGITS_PER_OPERATION)
     return JINJA_FILTERS["round"](value, precision, method)
 
 

@@ -37,6 +37,7 @@ _BINARY: Final = {
     "*": operators.multiply,
     "**": operators.power,
     "%": operators.remainder,
+    "//": operators.quotient,
 }
 _LOOP_ATTRIBUTES: Final = frozenset(
     {
@@ -194,6 +195,7 @@ ITERATE: Final = "@iterate"
 CHARGE: Final = "@charge"
 WEIGH: Final = "@weigh"
 SEARCH: Final = "@search"
+CONTAINS: Final = "@contains"
 CUT: Final = "@cut"
 SPREAD: Final = "@spread"
 MISSING: Final = "@missing"
@@ -207,6 +209,7 @@ _OPERATIONS: Final[Mapping[str, Filter]] = {
     CHARGE: _with_meter(_charge),
     WEIGH: _with_meter(Meter.weigh),
     SEARCH: _with_meter(Meter.search),
+    CONTAINS: _with_meter(operators.contains),
     CUT: _with_meter(operators.cut),
     SPREAD: _with_meter(_spread),
     REQUIRE: require,

@@ -84,8 +84,8 @@ class Expression:
             ExpressionError: The text cannot be evaluated.
             ReferenceNeeded: A value that it reads must be loaded first.
         """
-        meter.spend(self._cost)
         try:
+            meter.spend(self._cost)
             return plain(self._evaluate(scope, meter), scope.references, meter)
         except _RAISED_BY_EXPRESSIONS as error:
             raise self._error(error) from error
@@ -97,8 +97,8 @@ class Expression:
             ExpressionError: The text cannot be evaluated, or its value is text: ``"false"`` would be true.
             ReferenceNeeded: A value that it reads must be loaded first.
         """
-        meter.spend(self._cost)
         try:
+            meter.spend(self._cost)
             result = self._evaluate(scope, meter)
             if result is True or result is False:
                 return result is True

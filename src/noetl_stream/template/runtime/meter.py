@@ -1,12 +1,13 @@
 """The cost of a rendering (LANGUAGE §14). Nothing is timed, so a template always or never exceeds a limit.
 
 Whatever a template does is counted before it is done. A :class:`Meter` holds one rendering to its limits; a
-:class:`Budget` bounds the cost of several renderings together, text included, where they must not take long.
+:class:`Budget` bounds the cost of several renderings together, text included, where they must not take long. What a
+budget is charged decides which executions are parked, so it stays as it is for the journals that are replayed: a charge
+that is finer holds for a rendering without a budget alone, whose outcome the journal has.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,24 @@ SEARCHED_AGAIN_CHARS: Final = 30_000
 
 CHARS_PER_SEARCH: Final = 10
 """How many characters count as one operation where they may be read several times."""
+
+COMPARISONS_PER_OPERATION: Final = 2_048
+"""How many characters that a search compares count as one operation."""
+
+LONG_PART_CHARS: Final = 2_500
+"""The length from which what is searched for costs a budget all that the search may compare."""
+
+_PLACES_COMPARED: Final = 2_000
+"""At how many places Python may compare a long part as a whole before it searches in linear time."""
+
+_SHORT_PART_CHARS: Final = 1_500
+"""The length up to which a part is compared no more often than one of this length."""
+
+BITS_PER_OPERATION: Final = 256
+"""How many bits of a number count as one operation of arithmetic."""
+
+ITEMS_KEPT_PER_OPERATION: Final = 4
+"""How many elements of the rendered value count as one operation where no budget pays for them."""
 
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 
@@ -69,6 +88,10 @@ class Budget:
             raise OverBudget
         self.left -= operations
 
+    def spend_either(self, in_budget: int, alone: int) -> None:
+        """Counts what costs ``in_budget`` operations of a budget, and ``alone`` of a rendering without one."""
+        self.spend(in_budget)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Budget)
 
@@ -76,23 +99,59 @@ class Budget:
         return 0
 
 
+class RenderingBudget(Budget):
+    """The operations that one rendering may cost by itself: ``limits.max_template_operations``."""
+
+    __slots__ = ("_limits",)
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits.max_template_operations)
+        self._limits: Final = limits
+
+    def spend(self, operations: int) -> None:
+        """Counts operations that are about to be done.
+
+        Raises:
+            EvaluationFailure: Less is left.
+        """
+        if operations > self.left:
+            raise limit_error("max_template_operations", self._limits)
+        self.left -= operations
+
+    def spend_either(self, in_budget: int, alone: int) -> None:
+        """Counts ``alone`` operations. Raises like :meth:`spend`."""
+        self.spend(alone)
+
+
 class Meter:
     """Counts the cost of one rendering and fails it when it exceeds one of ``limits.max_template_*``.
 
     Args:
-        budget: The budget that pays for it, with other renderings. Default: without bound.
+        budget: The budget that pays for it, with other renderings. Default: one of its own.
 
     Attributes:
         kept_chars: Characters of strings in the rendered value so far.
         operations: Operations so far, without those of text and of the rendered value.
         spend: Counts operations in the budget alone.
+        spend_either: Counts operations in the budget, where a budget of its own is charged otherwise.
     """
 
-    __slots__ = ("_call_depth", "_items", "_output_chars", "kept_chars", "limits", "operations", "spend")
+    __slots__ = (
+        "_call_depth",
+        "_items",
+        "_output_chars",
+        "kept_chars",
+        "limits",
+        "operations",
+        "spend",
+        "spend_either",
+    )
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, budget: Budget | None = None) -> None:
         self.limits: Final = limits
-        self.spend: Final = (budget or Budget(sys.maxsize)).spend
+        paying = budget or RenderingBudget(limits)
+        self.spend: Final = paying.spend
+        self.spend_either: Final = paying.spend_either
         self.kept_chars = 0
         self.operations = 0
         self._output_chars = 0
@@ -116,8 +175,9 @@ class Meter:
 
     def keep_items(self, items: int) -> None:
         """Counts elements of the rendered value."""
-        self.spend(items)
+        before = self._items // ITEMS_KEPT_PER_OPERATION
         self._items += items
+        self.spend_either(items, self._items // ITEMS_KEPT_PER_OPERATION - before)
         if self._items > self.limits.max_template_result_items:
             raise limit_error("max_template_result_items", self.limits)
 
@@ -135,9 +195,11 @@ class Meter:
         self.work(1 + max(items, 0) // ITEMS_PER_OPERATION)
 
     def compute(self, bits: int) -> None:
-        """Checks the size of a whole number before it is computed."""
+        """Counts the size of a whole number before it is computed."""
         if bits > self.limits.max_template_number_bits:
             raise limit_error("max_template_number_bits", self.limits)
+        if bits >= BITS_PER_OPERATION:
+            self.spend_either(0, bits // BITS_PER_OPERATION)
 
     def enter(self) -> None:
         """Enters a call of a macro or function."""
@@ -145,6 +207,7 @@ class Meter:
         if self._call_depth > self.limits.max_template_call_depth:
             raise limit_error("max_template_call_depth", self.limits)
         self.work(1)
+        self.spend_either(0, 1)
 
     def leave(self) -> None:
         """Leaves a call of a macro or function."""
@@ -168,17 +231,37 @@ class Meter:
             elif kind is str and len(element) > CHARS_PER_OPERATION:
                 self.work(len(element) // CHARS_PER_OPERATION)
 
-    def search(self, container: Any) -> Any:
-        """Counts the cost of a search in ``container``. Returns ``container``."""
+    def search(self, container: Any, part_chars: int | None = None) -> Any:
+        """Counts the cost of a search in ``container``. Returns ``container``.
+
+        Args:
+            part_chars: The length of the text that is searched for. Default: the one that takes longest.
+        """
         if isinstance(container, str):
-            self.search_text(container)
+            self.search_text(container, len(container) // 2 if part_chars is None else part_chars)
             return container
         return container if isinstance(container, Mapping) else self.weigh(container)
 
-    def search_text(self, text: str) -> None:
-        """Counts a search for a text, from the left."""
+    def search_text(self, text: str, part_chars: int) -> None:
+        """Counts a search for a text of this length, from the left."""
         self.work(len(text) // CHARS_PER_OPERATION)
-        self.spend(min(len(text), SEARCHED_AGAIN_CHARS) // CHARS_PER_SEARCH)
+        self.compare_parts(text, part_chars, min(len(text), SEARCHED_AGAIN_CHARS) // CHARS_PER_SEARCH)
+
+    def compare_parts(self, text: str, part_chars: int, in_budget: int) -> None:
+        """Counts the characters that Python compares, at worst, where it searches for a text of this length.
+
+        Args:
+            in_budget: What the search costs a budget, unless it is for a long text.
+        """
+        places = max(len(text) - part_chars + 1, 0)
+        compared = len(text) + min(places * part_chars, _PLACES_COMPARED * max(part_chars, _SHORT_PART_CHARS))
+        alone = compared // COMPARISONS_PER_OPERATION
+        self.spend_either(in_budget if part_chars <= LONG_PART_CHARS else max(in_budget, alone), alone)
+
+
+def chars_of(part: Any) -> int:
+    """The length of a text; 0 for any other value."""
+    return len(part) if isinstance(part, str) else 0
 
 
 def limit_error(name: str, limits: Limits) -> EvaluationFailure:

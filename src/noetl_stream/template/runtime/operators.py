@@ -10,7 +10,13 @@ from jinja2.runtime import LoopContext
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.attribute_access import kind_of, plain_for_text
-from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, CHARS_PER_SEARCH, Meter
+from noetl_stream.template.runtime.meter import (
+    BITS_PER_OPERATION,
+    CHARS_PER_OPERATION,
+    CHARS_PER_SEARCH,
+    Meter,
+    chars_of,
+)
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 
 _PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*+\))?+[#0\- +]*+([0-9]{1,9}+)?+(?:\.([0-9]{1,9}+))?+[diouxXeEfFgGs]")
@@ -59,7 +65,21 @@ def power(meter: Meter, left: Any, right: Any) -> Any:
 
 def remainder(meter: Meter, left: Any, right: Any) -> Any:
     """Calculates ``left % right``: of numbers, or text with its placeholders filled in."""
-    return percent_format(meter, left, right) if isinstance(left, str) else left % right
+    if isinstance(left, str):
+        return percent_format(meter, left, right)
+    _count_division(meter, left)
+    return left % right
+
+
+def quotient(meter: Meter, left: Any, right: Any) -> Any:
+    """Divides to a whole number: ``left // right``."""
+    _count_division(meter, left)
+    return left // right
+
+
+def _count_division(meter: Meter, dividend: Any) -> None:
+    if isinstance(dividend, int):
+        meter.spend_either(0, dividend.bit_length() // BITS_PER_OPERATION)
 
 
 def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
@@ -72,6 +92,11 @@ def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
     else:
         meter.repeat(length)
     return value[start:stop:step]
+
+
+def contains(meter: Meter, element: Any, container: Any, wanted: bool) -> bool:
+    """Whether ``element in container`` is ``wanted``."""
+    return (element in meter.search(container, chars_of(element))) is wanted
 
 
 def percent_format(meter: Meter, text: str, values: Any) -> str:
@@ -94,6 +119,7 @@ def percent_format(meter: Meter, text: str, values: Any) -> str:
 def _widths(meter: Meter, text: str) -> list[int]:
     """The width of each placeholder, not counting its value."""
     meter.spend(len(text) // CHARS_PER_SEARCH)
+    meter.spend_either(0, 1)
     marks, widths = text.count("%"), []
     meter.work(marks)
     for match in _PLACEHOLDER.finditer(text):
@@ -186,12 +212,13 @@ def _call_text_method(meter: Meter, text: str, name: str, *args: Any, **kwargs: 
 
 
 def _count(meter: Meter, text: str, name: str, args: Sequence[Any]) -> None:
+    longest = max(map(chars_of, args), default=0)
     if name in _SEARCHING:
-        meter.search_text(text)
+        meter.search_text(text, longest)
     else:
         meter.write(len(text) * (PIECES_FACTOR if name in _SPLITTING else 1))
         if name in _CUTTING:
-            meter.spend(len(text) // CHARS_PER_SEARCH)
+            meter.compare_parts(text, longest, len(text) // CHARS_PER_SEARCH)
     for arg in args:
         if name in _FROM_THE_END and isinstance(arg, str):
             compare_all(meter, text, arg)
@@ -214,7 +241,7 @@ def _join(meter: Meter, separator: str, elements: Any) -> str:
 def replace(meter: Meter, text: str, old: str, new: str, count: int | None = None) -> str:
     """Replaces ``old`` by ``new`` in ``text``, everywhere or ``count`` times."""
     times = -1 if count is None else count
-    meter.spend(len(text) // CHARS_PER_SEARCH)
+    meter.compare_parts(text, chars_of(old), len(text) // CHARS_PER_SEARCH)
     found = text.count(old) if times < 0 else min(text.count(old), times)
     meter.write(len(text) + found * len(new))
     return text.replace(old, new, times)
