@@ -7,7 +7,9 @@ import html
 import io
 import json
 import logging
+import quopri
 import re
+import string
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -36,6 +38,13 @@ def textwrap_at(width: int, text: str, end: str = "\n") -> str:
     return end.join(text[at : at + width] for at in range(0, len(text), width))
 
 
+ALONE = set(string.ascii_letters + string.digits)
+
+
+def octal(sign: str) -> str:
+    return sign if sign.isascii() else "".join(f"\\{byte:03o}" for byte in sign.encode())
+
+
 WAYS = {
     "as it is": SECRET,
     "in a URL": quote(SECRET, safe=""),
@@ -51,6 +60,13 @@ WAYS = {
     "in Python": repr(SECRET),
     "in Python's bytes": ascii(SECRET),
     "in HTML": html.escape(SECRET),
+    "in HTML as numbers": "".join(sign if sign in ALONE else f"&#{ord(sign)};" for sign in SECRET),
+    "in HTML as hexadecimal numbers": "".join(sign if sign in ALONE else f"&#x{ord(sign):02X};" for sign in SECRET),
+    "in a URL in a URL": quote(quote(SECRET, safe=""), safe=""),
+    "in mail": quopri.encodestring(SECRET.encode()).decode(),
+    "in UTF-8 of Python's bytes": repr(SECRET.encode())[2:-1],
+    "in UTF-8 of a shell": "".join(map(octal, SECRET)),
+    "behind backslashes of a shell": re.sub(r"([!-/<-?\\ ])", r"\\\1", SECRET),
 }
 
 
@@ -73,12 +89,22 @@ def test_a_secret_is_found_in_base64_with_any_surroundings(before: str, after: s
 ENCODED = {
     "hexadecimal": SECRET.encode().hex(),
     "capital hexadecimal": SECRET.encode().hex().upper(),
+    "hexadecimal of a dump": SECRET.encode().hex(" "),
+    "hexadecimal of a certificate": SECRET.encode().hex(":").upper(),
+    "numbers": json.dumps(list(SECRET.encode())),
+    "base64 of PowerShell": base64.b64encode(SECRET.encode("utf-16-le")).decode(),
+    "base64 of PowerShell after a character": base64.b64encode(f"x{SECRET}".encode("utf-16-le")).decode(),
     "base32": base64.b32encode(SECRET.encode()).decode(),
     "base32 after other bytes": base64.b32encode(f"ab{SECRET}cd".encode()).decode(),
     "reversed": SECRET[::-1],
     "wrapped after 7 characters": textwrap_at(7, SECRET),
     "wrapped base64": textwrap_at(12, base64.b64encode(SECRET.encode()).decode()),
     "base64 wrapped as mail has it": textwrap_at(10, base64.b64encode(SECRET.encode()).decode(), "\r\n"),
+    "wrapped and indented": textwrap_at(6, SECRET, "\n    "),
+    "wrapped and continued": textwrap_at(6, SECRET, "\\\n  "),
+    "wrapped base64 in mail": textwrap_at(12, base64.b64encode(SECRET.encode()).decode(), "=\n"),
+    "returned in the middle": textwrap_at(7, SECRET, "\r"),
+    "linked in the middle": f"{SECRET[:6]}\x1b]8;;http://a\x07{SECRET[6:]}",
     "coloured in the middle": f"{SECRET[:4]}\x1b[1;31m{SECRET[4:9]}\x1b[0m{SECRET[9:]}",
     "with a NUL after each character": "\0".join(SECRET),
 }

@@ -118,8 +118,8 @@ _IN_MARKUP: Final = {
     "&": ("&amp;",),
     "<": ("&lt;",),
     ">": ("&gt;",),
-    '"': ("&quot;", "&#34;"),
-    "'": ("&#39;", "&#x27;"),
+    '"': ("&quot;",),
+    "'": ("&apos;",),
 }
 """Escapes of characters in URLs and HTML in addition to their numeric form."""
 
@@ -129,15 +129,29 @@ _BEHIND_BACKSLASHES: Final = {
     "\t": "t",
     "\b": "b",
     "\f": "f",
-    '"': '"',
-    "'": "'",
-    "/": "/",
 }
-"""Escapes of characters in JSON and Python: what follows the backslashes."""
+"""Escapes of characters in JSON and Python: what follows the backslashes. Others follow as they are, as in a shell."""
 
 
-_INTERRUPTION: Final = re.compile(r"\r?\n|\\r\\n|\\n|\x00|\\u0000|\\x00|(?:\x1b|\\u001[bB]|\\x1b)\[[0-9;]*[A-Za-z]")
-"""What a tool may write into the middle of a text: the end of a wrapped line, a NUL, a colour; also as JSON has it."""
+_LINE_ENDS: Final = (
+    *(r"\n", r"\r\n?", r"=\r?\n", r"\\\r?\n"),
+    *(r"\\n", r"\\r\\n", r"\\r", r"=(?:\\r)?\\n", r"\\\\(?:\\r)?\\n"),
+)
+"""Ends of wrapped lines, with what says that they continue; also as JSON has it."""
+
+_IN_BETWEEN: Final = (
+    *(r"\x00", r"\x1b\[[0-9;?]*[A-Za-z]", r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"),
+    *(r"\\u0000", r"\\x00", r"\\u001[bB]\[[0-9;?]*[A-Za-z]", r"\\x1b\[[0-9;?]*[A-Za-z]"),
+    r"\\u001[bB]\][^\\]*\\u0007",
+)
+"""A NUL, a colour or a link of a terminal."""
+
+_INTERRUPTIONS: Final = tuple(
+    re.compile("|".join((*(end + indent for end in _LINE_ENDS), *_IN_BETWEEN))) for indent in ("", r"[ \t]+")
+)
+"""What a tool may write into the middle of a text, without and with the indentation of wrapped lines. Each way begins
+with a literal, which is quick.
+"""
 
 
 class HiddenText:
@@ -169,7 +183,7 @@ class HiddenText:
             text = text.replace(encoded, HIDDEN)
         return self._pattern.sub(_replacement, text) if self.anchor in text else text
 
-    def remove_interrupted(self, text: str, joined: str) -> str:
+    def remove_interrupted(self, text: str, joined: str, interruption: re.Pattern[str]) -> str:
         """Removes the secret, as it is or encoded, where interruptions divide it.
 
         Args:
@@ -177,7 +191,7 @@ class HiddenText:
         """
         for form in (self._secret, *self._encoded):
             if form in joined and form not in text:
-                between = f"(?:{_INTERRUPTION.pattern})*"
+                between = f"(?:{interruption.pattern})*"
                 text = re.sub(between.join(map(re.escape, form)), HIDDEN, text)
         return text
 
@@ -217,10 +231,11 @@ class Redactor:
         """``text`` without secrets."""
         for hidden in self._in(text):
             text = hidden.remove_from(text)
-        joined = _INTERRUPTION.sub("", text)
-        if joined != text:
-            for hidden in self._in(joined):
-                text = hidden.remove_interrupted(text, joined)
+        for interruption in _INTERRUPTIONS:
+            joined = interruption.sub("", text)
+            if joined != text:
+                for hidden in self._in(joined):
+                    text = hidden.remove_interrupted(text, joined, interruption)
         return text
 
     def cut_text(self, text: str) -> str:
@@ -248,7 +263,8 @@ class Redactor:
             written = codec.encode(value).decode()
         except PayloadRefused:
             return True  # it will be rejected later, and the error may show a part of it
-        return bool(self._in(written) or self._in(_INTERRUPTION.sub("", written)))
+        texts = dict.fromkeys((written, *(interruption.sub("", written) for interruption in _INTERRUPTIONS)))
+        return any(map(self._in, texts))
 
     def _in(self, text: str) -> list[HiddenText]:
         """Returns the secrets that may be in ``text``, the longest first: one may be a part of another."""
@@ -305,16 +321,22 @@ def _escapes_of(signs: str, at: int) -> str:
     sign, before = signs[at], signs[at - 1 : at]
     if sign.isascii() and sign.isalnum():
         return sign
-    percent = "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", errors="replace"))
-    ways = [re.escape(sign), _any_case(percent), *map(re.escape, _IN_MARKUP.get(sign, ()))]
+    encoded = sign.encode("utf-8", errors="replace")
+    percent = "".join(f"%(?:25)*{byte:02X}" for byte in encoded)
+    markup = f"&#(?:0*{ord(sign)}|[xX]0*{_any_case(f'{ord(sign):x}')});"
+    in_mail = "".join(f"={byte:02X}" for byte in encoded)
+    ways = [re.escape(sign), _any_case(percent), markup, in_mail, *map(re.escape, _IN_MARKUP.get(sign, ()))]
     units = sign.encode("utf-16-be", errors="surrogatepass").hex()
     escapes = [r"\\++".join(f"u{_any_case(units[at : at + 4])}" for at in range(0, len(units), 4))]
     if ord(sign) < 256:
         escapes.append(f"x{_any_case(f'{ord(sign):02x}')}")
     elif ord(sign) > 0xFFFF:
         escapes.append(f"U{_any_case(f'{ord(sign):08x}')}")
-    if sign in _BEHIND_BACKSLASHES:
-        escapes.append(_BEHIND_BACKSLASHES[sign])
+    if not sign.isascii():
+        escapes.append(r"\\++".join(f"x{_any_case(f'{byte:02x}')}" for byte in encoded))
+        escapes.append(r"\\++".join(f"{byte:03o}" for byte in encoded))
+    elif sign != "\\":
+        escapes.append(_BEHIND_BACKSLASHES.get(sign) or re.escape(sign))
     if sign == "\\" and at < len(signs) - 1:  # at its end, the rest of a row may begin the next secret
         ways.pop(0)
         escapes.append("")
@@ -328,13 +350,17 @@ def _any_case(text: str) -> str:
 
 
 def _encodings_of(secret: str) -> Iterator[str]:
-    """The forms of ``secret`` that programs write without its characters: base64, base32, hexadecimal, reversed."""
+    """The forms of ``secret`` that programs write without its characters: base64, also of UTF-16 as PowerShell has it,
+    base32, hexadecimal, numbers, reversed.
+    """
     encoded = secret.encode("utf-8", errors="replace")
     for offset in range(3):
         core = _base64_core(encoded, offset)
         yield core
         yield core.replace("+", "-").replace("/", "_")
-    yield from (encoded.hex(), encoded.hex().upper())
+        yield _base64_core(secret.encode("utf-16-le", errors="replace"), offset)
+    yield from (encoded.hex(), encoded.hex(" "), encoded.hex(":"), encoded.hex().upper(), encoded.hex(":").upper())
+    yield from (separator.join(map(str, encoded)) for separator in (", ", ","))
     if len(encoded) >= SHORTEST_PIECE:  # shorter ones would be found in other texts
         yield secret[::-1]
         for offset in range(5):
