@@ -296,6 +296,7 @@ def text_of(value: Any, references: References, meter: Meter) -> str:
         text = str(value)
         meter.write(len(text))
         return text
+    meter.spend_either(0, 1)
     before = meter.kept_chars
     plain_value = plain_for_text(value, references, meter)
     text = str(plain_value)

@@ -111,7 +111,7 @@ class TemplateEnvironment(ParsingEnvironment):
         if name not in FILTERS:
             raise EvaluationFailure(f"unknown filter `{name}`")
         if context is not None:
-            meter_of(context).spend(1)  # in addition to what the filter counts itself
+            meter_of(context).spend_either(1, 2)  # in addition to what the filter counts itself
         return super().call_filter(name, value, args, kwargs, context, eval_ctx)
 
 
