@@ -28,7 +28,7 @@ SETTINGS |= {f"{variable}_FILE" for variable in ENGINE_VARIABLES}
 
 KEYS = {
     "admin": set(),
-    "server": {"SERVER_KEY", "ACCESS_KEY", "CREDENTIAL_KEY"},
+    "server": {"SERVER_KEY", "ACCESS_KEY", "CREDENTIAL_KEY", "ARCHIVE_SIGNING_KEY"},
     "gateway": {"ACCESS_KEY", "CREDENTIAL_KEY"},
     "worker": set(),
 }
