@@ -90,7 +90,11 @@ class Budget:
 
     def spend_either(self, in_budget: int, alone: int) -> None:
         """Counts what costs ``in_budget`` operations of a budget, and ``alone`` of a rendering without one."""
-        self.spend(in_budget)
+        if in_budget:
+            self.spend(in_budget)
+
+    keep = spend
+    """Counts elements of a rendered value."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Budget)
@@ -102,11 +106,12 @@ class Budget:
 class RenderingBudget(Budget):
     """The operations that one rendering may cost by itself: ``limits.max_template_operations``."""
 
-    __slots__ = ("_limits",)
+    __slots__ = ("_kept", "_limits")
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits.max_template_operations)
         self._limits: Final = limits
+        self._kept = 0
 
     def spend(self, operations: int) -> None:
         """Counts operations that are about to be done.
@@ -121,6 +126,11 @@ class RenderingBudget(Budget):
     def spend_either(self, in_budget: int, alone: int) -> None:
         """Counts ``alone`` operations. Raises like :meth:`spend`."""
         self.spend(alone)
+
+    def keep(self, items: int) -> None:
+        """Counts elements of a rendered value, several as one operation. Raises like :meth:`spend`."""
+        operations, self._kept = divmod(self._kept + items, ITEMS_KEPT_PER_OPERATION)
+        self.spend(operations)
 
 
 class Meter:
@@ -139,6 +149,7 @@ class Meter:
     __slots__ = (
         "_call_depth",
         "_items",
+        "_keep",
         "_output_chars",
         "kept_chars",
         "limits",
@@ -152,6 +163,7 @@ class Meter:
         paying = budget or RenderingBudget(limits)
         self.spend: Final = paying.spend
         self.spend_either: Final = paying.spend_either
+        self._keep: Final = paying.keep
         self.kept_chars = 0
         self.operations = 0
         self._output_chars = 0
@@ -175,9 +187,8 @@ class Meter:
 
     def keep_items(self, items: int) -> None:
         """Counts elements of the rendered value."""
-        before = self._items // ITEMS_KEPT_PER_OPERATION
+        self._keep(items)
         self._items += items
-        self.spend_either(items, self._items // ITEMS_KEPT_PER_OPERATION - before)
         if self._items > self.limits.max_template_result_items:
             raise limit_error("max_template_result_items", self.limits)
 
