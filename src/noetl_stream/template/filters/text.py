@@ -102,7 +102,7 @@ def _urlencode(context: Context, value: Any) -> str:
     plain_value = plain_for_text(value, scope_of(context).references, meter)
     meter.write((meter.kept_chars - before) * (_CHARS_PER_ESCAPE - 1))
     chars = meter.kept_chars - before
-    meter.spend_either(chars, chars // _QUOTED_PER_OPERATION)  # quoted byte by byte
+    meter.spend_either(chars, 2 + chars // _QUOTED_PER_OPERATION)  # quoted byte by byte
     encoded: str = JINJA_FILTERS["urlencode"](plain_value)
     return encoded
 
