@@ -109,7 +109,7 @@ class RenderingBudget(Budget):
     __slots__ = ("_kept", "_limits")
 
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits.max_template_operations)
+        self._given = self.left = limits.max_template_operations  # without calls: one for each rendering
         self._limits: Final = limits
         self._kept = 0
 
@@ -129,8 +129,10 @@ class RenderingBudget(Budget):
 
     def keep(self, items: int) -> None:
         """Counts elements of a rendered value, several as one operation. Raises like :meth:`spend`."""
-        operations, self._kept = divmod(self._kept + items, ITEMS_KEPT_PER_OPERATION)
-        self.spend(operations)
+        self._kept += items
+        if self._kept >= ITEMS_KEPT_PER_OPERATION:
+            self.spend(self._kept // ITEMS_KEPT_PER_OPERATION)
+            self._kept %= ITEMS_KEPT_PER_OPERATION
 
 
 class Meter:
