@@ -50,7 +50,8 @@ class TreeKiller:
 
 def kill_trees(process_ids: Collection[int]) -> None:
     """Kills children of this process that have not been waited for, their groups and all their descendants."""
-    _kill_descendants(set(process_ids))
+    with contextlib.suppress(OSError):  # descriptors are used up; the zygote ends what its children leave
+        _kill_descendants(set(process_ids))
     for process_id in process_ids:
         kill_group(process_id)
 

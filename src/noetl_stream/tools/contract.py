@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, Self, TypeAlias
+import errno
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -60,6 +61,25 @@ class WorkerUnfit(Exception):
     def __init__(self, reason: str, *, for_good: bool = False) -> None:
         super().__init__(reason)
         self.for_good = for_good
+
+
+OWN_TROUBLE: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""The errors of a worker that is out of processes, memory, descriptors or disk space, whatever the task."""
+
+
+@contextmanager
+def beginning(what: str) -> Iterator[None]:
+    """Tells a worker's own trouble from errors of a task that has not begun: ``cannot <what>: <why>``.
+
+    Raises:
+        WorkerUnfit: The context raised an ``OSError`` of :data:`OWN_TROUBLE`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OWN_TROUBLE:
+            raise WorkerUnfit(f"cannot {what}: {error.strerror or error}") from None
+        raise
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -146,10 +166,23 @@ class Tool(Protocol):
 
         Raises:
             ToolFailure: The error outcome. Any other exception is a bug and becomes kind ``internal``.
-            WorkerUnfit: The task has not begun.
+            WorkerUnfit: The task has not begun. An ``OSError`` of :data:`OWN_TROUBLE` counts as one.
         """
         ...
 
     async def close(self) -> None:
         """Releases sessions, pools and child processes."""
+        ...
+
+
+@runtime_checkable
+class SelfTested(Protocol):
+    """A tool that can try whether its tasks can begin."""
+
+    async def self_test(self) -> None:
+        """Begins what a task needs, such as a process, and ends it.
+
+        Raises:
+            WorkerUnfit: A task could not begin.
+        """
         ...

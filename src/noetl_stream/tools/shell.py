@@ -21,7 +21,7 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.child_process import CapturedOutput, Heard, TreeKiller
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult, Write, beginning, ignore_output
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 
@@ -36,8 +36,8 @@ _ADDRESS_BYTES: Final = 8
 _MOST_BYTES: Final = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
 """The most bytes of a program's words and environment; Linux takes no more whatever the size of the stack."""
 _LONGEST_WORD: Final = 32 * os.sysconf("SC_PAGESIZE") - 1 if sys.platform == "linux" else _MOST_BYTES
-_TEMPORARY_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
-"""The errors of a system that is out of processes, memory, descriptors or disk space, for now."""
+_NOTHING: Final = ExternalProgram([b"true"], {}, None)
+"""The program of a self-test."""
 
 Word = str | int | float
 
@@ -109,17 +109,21 @@ class ShellTool:
         program = _program(inputs, call)
         self._launcher.check()
         try:
-            result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
+            with beginning("start a command"):
+                result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
         except OSError as error:
             if error.errno == errno.E2BIG:
                 raise _too_long(program) from None
-            if error.errno in _TEMPORARY_ERRORS:
-                raise WorkerUnfit(f"cannot start a command: {error.strerror or error}") from None
             where = f" in {inputs.cwd}, which NOETL_CHILD_PATHS has to allow" if inputs.cwd is not None else ""
             raise invalid_input(f"command: cannot start the command{where}: {error.strerror or error}") from None
         if result["exit_code"] != 0:
             raise _exit_failure(result)
         return ToolResult(result)
+
+    async def self_test(self) -> None:
+        """See :meth:`~noetl_stream.tools.contract.SelfTested.self_test`."""
+        with beginning("start a command"):
+            await self._run(_NOTHING, "", 1, ignore_output)
 
     async def close(self) -> None:
         """Kills the running commands."""

@@ -214,7 +214,8 @@ class ChildProcess:
         if self._children is not None:
             self._children.close()
         self._zygote.release(self)
-        await asyncio.to_thread(remove_folder, self.home)
+        with contextlib.suppress(OSError):  # descriptors are used up; the folder goes with those of the zygote
+            await asyncio.to_thread(remove_folder, self.home)
         return exit_code
 
     def _own_children(self) -> list[int]:
@@ -227,18 +228,17 @@ class _Zygote:
     """The launcher's connection to one zygote."""
 
     def __init__(self, setup: Setup, environment: Mapping[str, str], answer_s: float) -> None:
-        felt, pulse = os.pipe()
-        self._homes = tempfile.mkdtemp(prefix="noetl-children-")
-        os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
-        self._channel, theirs = socket.socketpair()
-        try:
+        with contextlib.ExitStack() as failing:
+            felt, pulse = os.pipe()
+            failing.callback(_close, (felt, pulse))
+            self._homes = tempfile.mkdtemp(prefix="noetl-children-")
+            failing.callback(os.rmdir, self._homes)
+            os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
+            self._channel, theirs = socket.socketpair()
+            failing.callback(self._channel.close)
             with theirs:
                 self._process = _start_zygote(theirs, self._homes, environment)
-        except BaseException:
-            self._channel.close()
-            _close((felt, pulse))
-            os.rmdir(self._homes)  # noqa: PTH106
-            raise
+            failing.pop_all()
         loop = asyncio.get_running_loop()
         self.has_ended = False
         self._received = bytearray()
@@ -253,7 +253,6 @@ class _Zygote:
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
         self._send(encode_message(setup), [felt])
-        os.close(felt)
         self._over = threading.Event()
         # A thread of its own: code that blocks the loop kills no children.
         beat = (pulse, setup.silent_s / PULSES, self._over)
@@ -261,16 +260,20 @@ class _Zygote:
 
     def start(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
         """Orders the zygote to start a child. The descriptors may be closed afterwards."""
+        passed = _copies(descriptors)
         number = next(self._numbers)
         slot = _slots.take()
         self._taken_slots.add(slot)
         child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
         self._children[number] = child
-        self.expect_answer(StartChild(number, slot, child.home, program), descriptors)
+        self.expect_answer(StartChild(number, slot, child.home, program), passed)
         return child
 
     def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:
-        """Sends the zygote an order. If no sign of life follows in time, it is killed, and replaced then."""
+        """Sends the zygote an order. If no sign of life follows in time, it is killed, and replaced then.
+
+        The descriptors are closed once they are sent.
+        """
         self._send(encode_message(order), descriptors)
         if not self._owed and not self.has_ended:
             self._watch()
@@ -296,7 +299,7 @@ class _Zygote:
         await asyncio.shield(self._cleaning)
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        self._unsent.append((message, [os.dup(descriptor) for descriptor in descriptors]))
+        self._unsent.append((message, descriptors))
         if len(self._unsent) == 1:
             self._write()
 
@@ -402,6 +405,21 @@ _events: Final = msgspec.msgpack.Decoder(Event)
 def _close(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _copies(descriptors: Sequence[int]) -> Sequence[int]:
+    """Duplicates all of the descriptors, or none.
+
+    Raises:
+        OSError: The worker has no more of them.
+    """
+    copies: list[int] = []
+    try:
+        copies.extend(map(os.dup, descriptors))
+    except OSError:
+        _close(copies)
+        raise
+    return copies
 
 
 def _beat(pulse: int, every_s: float, over: threading.Event) -> None:

@@ -222,6 +222,10 @@ class DuckdbTool:
         async with turn.held_for(call):
             yield
 
+    async def self_test(self) -> None:
+        """See :meth:`~noetl_stream.tools.contract.SelfTested.self_test`."""
+        await self._processes.self_test()
+
     async def close(self) -> None:
         """Ends the processes of the tool."""
         await self._pools.close()

@@ -79,6 +79,21 @@ class DuckdbProcesses:
             return _result(rows, ending)
         raise WorkerUnfit(f"the DuckDB process died {_TRIES} times before it had begun")
 
+    async def self_test(self) -> None:
+        """Starts a process until it could take a job, and ends it.
+
+        Raises:
+            WorkerUnfit: It could not.
+        """
+        process = await _DuckdbProcess.start(self._launcher)
+        try:
+            if not await process.is_ready():
+                raise WorkerUnfit("the DuckDB process died before it had begun")
+        except OSError as error:
+            raise WorkerUnfit(f"the DuckDB process died before it had begun: {error}") from None
+        finally:
+            await self._end(process)
+
     async def close(self) -> None:
         """Kills idle processes, and waits for the end of all."""
         for process in self._idle:

@@ -19,7 +19,7 @@ from noetl_stream.model.secrets.urls import strip_logins
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.address import has_user, parse_url, redirect_url, shown
 from noetl_stream.tools.http.content import BrokenBody, unpacker
@@ -263,7 +263,7 @@ def _without_headers(headers: dict[str, str], names: frozenset[str]) -> dict[str
     return {name: value for name, value in headers.items() if name.lower() not in names}
 
 
-def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
+def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure | WorkerUnfit:
     """Returns the failure for an error of the library, whose own text may show the query of the URL."""
     import aiohttp
 
@@ -284,6 +284,8 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure:
         case aiohttp.ClientConnectorCertificateError():
             reason = f"its certificate is refused: {error.certificate_error}"
             return _failure("connection", request, reason, retryable=False)
+        case aiohttp.ClientConnectorError() if error.os_error.errno in OWN_TROUBLE:
+            return WorkerUnfit(f"cannot open a connection: {error.os_error.strerror}")
         case aiohttp.ClientConnectorError():
             number = error.os_error.errno or 0
             words = os.strerror(number) if number > 0 and not isinstance(error, aiohttp.ClientSSLError) else None

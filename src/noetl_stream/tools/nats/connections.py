@@ -20,7 +20,7 @@ from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.model.secrets.urls import split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.settings.egress import NATS_PORT
-from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.contract import ToolCall, ToolFailure, beginning
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
 from noetl_stream.tools.nats.bounded_parser import BoundedParser
@@ -248,7 +248,8 @@ async def _connect_to(url: str, host: str, options: Options) -> Connection:
 async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:
     try:
         async with asyncio.timeout(timeout_s):
-            return await asyncio.shield(opening)
+            with beginning("open a connection"):
+                return await asyncio.shield(opening)
     except TimeoutError:
         raise ToolFailure.of("timeout", f"no connection to NATS within {timeout_s:g} s", retryable=True) from None
     except AuthorizationError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import Field
 
-from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.contract import ToolCall, ToolFailure, beginning
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, Inputs, bad_credential, credential_of
 from noetl_stream.tools.places import Places
@@ -144,7 +144,8 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float, domain: str) -> Con
 
     try:
         async with asyncio.timeout(timeout_s):
-            return await _acquire_for(domain, pool)
+            with beginning("open a connection"):
+                return await _acquire_for(domain, pool)
     except TimeoutError:
         raise ToolFailure.of(
             "timeout", f"cannot connect to the database within {timeout_s:g} s", retryable=True

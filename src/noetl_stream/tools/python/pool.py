@@ -62,6 +62,19 @@ class ChildPool:
                     raise
         raise WorkerUnfit(f"the process that should run it died {_TRIES} times before it had begun")
 
+    async def self_test(self) -> None:
+        """Starts a child until it could take a job, and ends it.
+
+        Raises:
+            WorkerUnfit: It could not.
+        """
+        child = await Child.start(self._launcher, None, self._answer_s)
+        try:
+            if not await child.is_ready():
+                raise WorkerUnfit("the process that forks those of jobs ended or stopped answering")
+        finally:
+            self._end(child)
+
     async def close(self) -> None:
         """Kills every child and waits for them to end."""
         for shared in self._shared:

@@ -210,6 +210,10 @@ class PythonTool:
         kind, message, code = failed.pop("kind"), failed.pop("message"), failed.pop("code", None)
         raise ToolFailure.of(kind, message, code=code, helper=failed, output=answer.output)
 
+    async def self_test(self) -> None:
+        """See :meth:`~noetl_stream.tools.contract.SelfTested.self_test`."""
+        await self._pool.self_test()
+
     @property
     def _wait_text(self) -> str:
         most = self.capacity.most
